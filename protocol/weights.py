@@ -1,0 +1,87 @@
+"""Steps and versions: which weights made a token, and how old that makes it.
+
+``step`` counts optimizer steps in the lineage of the current checkpoint and rolls back on resume.  ``version`` names one
+set of weights and is never used twice, not across resumes either: the attempt stands in its high bits, a counter in the
+low ones.  Only versions leave the learner: KV keys, files, routing and token labels carry them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NewType
+
+Version = NewType("Version", int)
+
+_COUNT_BITS = 32
+NO_VERSION = Version(-1)
+
+
+def make_version(attempt: int, count: int) -> Version:
+    """The ``count``-th set of weights published by the ``attempt``-th start of a run."""
+    if attempt < 0 or not 0 <= count < 1 << _COUNT_BITS:
+        raise ValueError(f"attempt {attempt} or count {count} out of range")
+    return Version(attempt << _COUNT_BITS | count)
+
+
+def version_label(version: int) -> str:
+    """``attempt.count``, for people."""
+    return "-" if version < 0 else f"{version >> _COUNT_BITS}.{version & (1 << _COUNT_BITS) - 1}"
+
+
+@dataclass(frozen=True, slots=True)
+class LineageEntry:
+    version: Version
+    step: int
+    """Optimizer steps taken in this version's lineage."""
+    parent: Version
+    """The version it was trained or copied from; ``NO_VERSION`` for the first."""
+
+
+@dataclass(slots=True)
+class Lineage:
+    """The tree of versions.  Ages are measured along it."""
+
+    entries: dict[int, LineageEntry] = field(default_factory=dict[int, LineageEntry])
+
+    def add(self, version: Version, step: int, parent: Version) -> None:
+        """Record a version.  Raises ValueError if the version is known or its parent is not."""
+        if version in self.entries:
+            raise ValueError(f"version {version_label(version)} exists")
+        if parent != NO_VERSION and parent not in self.entries:
+            raise ValueError(f"parent {version_label(parent)} of version {version_label(version)} is unknown")
+        self.entries[version] = LineageEntry(version, step, parent)
+
+    def _ancestors(self, version: int) -> dict[int, int]:
+        """Version → step, from ``version`` to the root."""
+        found: dict[int, int] = {}
+        while version != NO_VERSION:
+            entry = self.entries[version]
+            found[version] = entry.step
+            version = entry.parent
+        return found
+
+    def age(self, sampled: int, using: int) -> int:
+        """Optimizer steps between the weights ``sampled`` and the weights ``using``, through their nearest common
+        ancestor.  Raises KeyError for an unknown version."""
+        mine = self._ancestors(using)
+        at = sampled
+        while at not in mine:
+            at = self.entries[at].parent
+            if at == NO_VERSION:
+                raise KeyError(f"versions {version_label(sampled)} and {version_label(using)} have no common ancestor")
+        return (self.entries[sampled].step - mine[at]) + (mine[using] - mine[at])
+
+
+@dataclass(frozen=True, slots=True)
+class WeightManifest:
+    """One published set of weights: a Hugging Face folder that is complete and will not change."""
+
+    version: Version
+    step: int
+    parent: Version
+    path: str
+    """Folder with config.json and safetensors files."""
+    sha256: str
+    """Of the safetensors file."""
+    tensors: int
+    bytes: int
