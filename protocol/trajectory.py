@@ -149,6 +149,8 @@ class Ticket:
     """How many earlier tickets for the same sample came back without a trajectory."""
     purpose: str = "train"
     """``train``, or the name of the evaluation that it belongs to: those never enter the journal."""
+    greedy: bool = False
+    """Take the likeliest token instead of sampling (evaluation only)."""
 
     @property
     def trajectory_id(self) -> str:
