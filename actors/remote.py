@@ -1,0 +1,183 @@
+"""The typed seam to Ray: the only file through which longshore's actors are started, called and killed.
+
+An actor is a plain class.  ``spawn(Engine, ActorOptions(name="engine-0"), settings)`` starts one and gives a
+``Remote[Engine]``; ``await engine.call(Engine.generate, request)`` calls it with the method's own types.  Invariants:
+
+- What a method raises arrives as it was raised (its remote traceback is the ``__cause__``); Ray's own failures arrive
+  as :class:`ActorDied`, :class:`ActorUnavailable` or :class:`RemoteError`, all ``InfraError``.
+- Cancelling a call cancels the coroutine that runs it in the actor.
+- ``ref`` starts a call and gives a :class:`Ref`, whose value travels from the actor that makes it to the actor that
+  uses it without passing through the caller.
+- An actor ends with the last handle to it, with ``kill``, or with Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+import ray
+from ray import exceptions as ray_errors
+from ray.actor import ActorHandle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from protocol.errors import InfraError
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class RemoteError(InfraError):
+    """Ray could not bring a call to its end, or its value back."""
+
+    def __init__(self, actor: str, why: str) -> None:
+        super().__init__(actor, why)
+        self.actor, self.why = actor, why
+
+    def __str__(self) -> str:
+        return f"actor {self.actor}: {self.why}"
+
+
+class ActorDied(RemoteError):  # noqa: N818  # reads as what happened
+    """The actor's process is gone; the call may or may not have taken effect."""
+
+
+class ActorUnavailable(RemoteError):  # noqa: N818  # reads as what happened
+    """The actor cannot be reached at the moment (it is being restarted, say); the call may have taken effect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorOptions:
+    """How and where an actor runs."""
+
+    name: str
+    """Unique among the live actors of the Ray session; it stands in errors and in Ray's own lists."""
+    num_cpus: float = 0
+    num_gpus: float = 0
+    node_id: str | None = None
+    """Ray node id that the actor is bound to; None lets Ray choose."""
+    max_restarts: int = 0
+    max_concurrency: int | None = None
+    """Calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    """Environment variables of the actor's process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref(Generic[R]):
+    """A value that some actor is making or has made."""
+
+    actor: str
+    object_ref: ray.ObjectRef[Any]
+
+    def argument(self) -> R:
+        """This reference, typed as its value, for use as an argument of ``Remote.call`` or ``Remote.ref`` and nowhere
+        else: the receiving method gets the value itself.  Only a whole argument is resolved, not one inside a list."""
+        return cast("R", self)
+
+    async def get(self) -> R:
+        """The value, brought to this process.  Raises what the method raised, or a :class:`RemoteError`."""
+        return cast("R", await _value(self.actor, self.object_ref))
+
+
+@dataclass(frozen=True, slots=True)
+class Remote(Generic[T]):
+    """A handle to an actor of class ``T``.  It can be passed to other actors."""
+
+    name: str
+    handle: ActorHandle[Any]
+
+    @overload
+    async def call(
+        self, method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def call(self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run ``method`` in the actor and give its result.  Raises what it raised, or a :class:`RemoteError`."""
+        return await _value(self.name, self._start(method, args, kwargs))
+
+    @overload
+    def ref(
+        self, method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> Ref[R]: ...
+    @overload
+    def ref(self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs) -> Ref[R]: ...
+    def ref(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Ref[Any]:
+        """Start ``method`` in the actor and give a reference to its result, without waiting."""
+        return Ref(self.name, self._start(method, args, kwargs))
+
+    async def ready(self) -> None:
+        """Return when the actor's constructor has returned.  Raises what it raised, or :class:`ActorDied`."""
+        await _value(self.name, self.handle.__ray_ready__.remote())
+
+    def _start(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ray.ObjectRef[Any]:
+        bound = getattr(self.handle, method.__name__)
+        return bound.remote(*map(_unwrapped, args), **{key: _unwrapped(value) for key, value in kwargs.items()})
+
+
+def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
+    """Start an actor that holds ``cls(*args, **kwargs)``; returns at once (see :meth:`Remote.ready`).
+
+    The class is imported by name in the actor's process, so its module must be importable there.
+    """
+    settings: dict[str, Any] = {
+        "name": options.name,
+        "num_cpus": options.num_cpus,
+        "num_gpus": options.num_gpus,
+        "max_restarts": options.max_restarts,
+    }
+    if options.max_concurrency is not None:
+        settings["max_concurrency"] = options.max_concurrency
+    if options.node_id is not None:
+        settings["scheduling_strategy"] = NodeAffinitySchedulingStrategy(options.node_id, soft=False)
+    if options.env:
+        settings["runtime_env"] = {"env_vars": dict(options.env)}
+    actor_class: Any = ray.remote(cls)
+    return Remote(options.name, actor_class.options(**settings).remote(*args, **kwargs))
+
+
+def kill(remote: Remote[Any]) -> None:
+    """End an actor's process at once, without its clean-up and without a restart.  Harmless on a dead one."""
+    ray.kill(remote.handle, no_restart=True)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
+
+
+def _unwrapped(argument: object) -> object:
+    return cast("Ref[Any]", argument).object_ref if isinstance(argument, Ref) else argument
+
+
+async def _value(actor: str, object_ref: ray.ObjectRef[Any]) -> Any:
+    try:
+        return await object_ref
+    except asyncio.CancelledError:
+        ray.cancel(object_ref, recursive=False)  # pyright: ignore[reportUnknownMemberType]  # untyped in Ray
+        raise
+    except ray_errors.TaskCancelledError as error:
+        raise RemoteError(actor, "the call was cancelled by someone else") from error
+    except ray_errors.ActorUnavailableError as error:
+        raise ActorUnavailable(actor, _first_line(error)) from error
+    except ray_errors.ActorDiedError as error:
+        raise ActorDied(actor, _why_dead(error)) from error
+    except ray_errors.RayTaskError as error:
+        if isinstance(error.cause, Exception):
+            raise error.cause from error
+        raise RemoteError(actor, _first_line(error)) from error
+    except ray_errors.RayError as error:
+        raise RemoteError(actor, _first_line(error)) from error
+
+
+def _why_dead(error: ray_errors.ActorDiedError) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if error.actor_init_failed:
+        return f"its constructor raised {lines[-1]}"
+    return " ".join(line for line in lines if not line.startswith(_DEATH_DETAILS))
+
+
+_DEATH_DETAILS = ("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:")
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

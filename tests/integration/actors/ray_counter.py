@@ -1,0 +1,65 @@
+"""Small actor classes for the tests of the Ray seam; importable by name in an actor's process."""
+
+import asyncio
+import os
+
+from actors.remote import Remote
+from protocol.errors import InfraError
+
+
+class Counter:
+    def __init__(self, start: int) -> None:
+        if start < 0:
+            raise ValueError("start must not be negative")
+        self.value = start
+        self._changed = asyncio.Condition()
+        self._waiting = self._cancelled = 0
+
+    async def add(self, amount: int, *, twice: bool = False) -> int:
+        async with self._changed:
+            self.value += 2 * amount if twice else amount
+            self._changed.notify_all()
+        return self.value
+
+    async def wait_for(self, value: int) -> int:
+        async with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+            try:
+                await self._changed.wait_for(lambda: self.value >= value)
+            except asyncio.CancelledError:
+                self._cancelled += 1
+                self._changed.notify_all()
+                raise
+        return self.value
+
+    async def someone_waits(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._waiting > 0)
+
+    async def someone_was_cancelled(self) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._cancelled > 0)
+
+    async def fail(self, message: str) -> None:
+        raise InfraError(message)
+
+    async def make(self, size: int) -> bytes:
+        return bytes(size)
+
+    def variable(self, name: str) -> str:
+        return os.environ[name]
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Forwarder:
+    def __init__(self, counter: Remote[Counter]) -> None:
+        self._counter = counter
+
+    def measure(self, blob: bytes) -> int:
+        return len(blob)
+
+    async def add_through(self, amount: int) -> int:
+        return await self._counter.call(Counter.add, amount)

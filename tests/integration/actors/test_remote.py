@@ -1,0 +1,81 @@
+"""The Ray seam on a real node: calls keep their types and errors, deaths have a name, values pass by reference."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from actors.remote import ActorDied, ActorOptions, Ref, Remote, kill, spawn
+from protocol.errors import InfraError
+from tests.integration.actors.ray_counter import Counter, Forwarder
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_node() -> Iterator[None]:
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+    yield
+    ray.shutdown()
+
+
+async def test_a_call_keeps_arguments_results_and_the_error_as_it_was_raised() -> None:
+    counter = spawn(Counter, ActorOptions(name="calls", env={"LONGSHORE_TEST": "seen"}), 5)
+    await counter.ready()
+    assert await counter.call(Counter.add, 2, twice=True) == 9
+    assert await counter.call(Counter.variable, "LONGSHORE_TEST") == "seen"
+    with pytest.raises(InfraError, match=r"^no more$") as caught:
+        await counter.call(Counter.fail, "no more")
+    assert type(caught.value) is InfraError
+    kill(counter)
+
+
+async def test_many_calls_run_at_once_in_one_actor() -> None:
+    counter = spawn(Counter, ActorOptions(name="many"), 0)
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(counter.call(Counter.wait_for, 3)) for _ in range(20)]
+        await counter.call(Counter.add, 3)
+    assert [task.result() for task in waiting] == [3] * 20
+    kill(counter)
+
+
+async def test_a_value_passes_from_actor_to_actor_by_reference() -> None:
+    counter = spawn(Counter, ActorOptions(name="maker"), 1)
+    forwarder = spawn(Forwarder, ActorOptions(name="forwarder"), counter)
+    made: Ref[bytes] = counter.ref(Counter.make, 1_000_000)
+    assert await forwarder.call(Forwarder.measure, made.argument()) == 1_000_000
+    assert await forwarder.call(Forwarder.add_through, 4) == 5, "a handle works in the actor that it was passed to"
+    assert len(await made.get()) == 1_000_000
+    kill(forwarder)
+    kill(counter)
+
+
+async def test_the_death_of_an_actor_fails_its_running_calls_with_its_name() -> None:
+    counter: Remote[Counter] = spawn(Counter, ActorOptions(name="victim"), 0)
+    pid = await counter.call(Counter.pid)
+    waiting = counter.ref(Counter.wait_for, 3)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ActorDied, match="actor victim"):
+        await waiting.get()
+    with pytest.raises(ActorDied):
+        await counter.call(Counter.add, 1)
+
+
+async def test_a_constructor_that_raises_says_why() -> None:
+    counter = spawn(Counter, ActorOptions(name="stillborn"), -1)
+    with pytest.raises(ActorDied, match="its constructor raised ValueError: start must not be negative"):
+        await counter.ready()
+
+
+async def test_cancelling_a_call_cancels_the_coroutine_in_the_actor() -> None:
+    counter = spawn(Counter, ActorOptions(name="cancelled"), 0)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        waiting = group.create_task(counter.call(Counter.wait_for, 3))
+        await counter.call(Counter.someone_waits)
+        waiting.cancel()
+    async with asyncio.timeout(60):
+        await counter.call(Counter.someone_was_cancelled)
+    kill(counter)
