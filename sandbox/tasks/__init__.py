@@ -1,0 +1,5 @@
+"""Tasks: what an agent is asked to do and how the result is judged, one file per format.
+
+:mod:`~sandbox.tasks.task` is what every format becomes; :mod:`~sandbox.tasks.terminal_bench` reads and writes
+Terminal-Bench directories; :mod:`~sandbox.tasks.generated` makes small tasks by seed.
+"""
