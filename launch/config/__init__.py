@@ -1,0 +1,27 @@
+"""A run's configuration: typed sections, TOML recipes, checks that say how to mend what they refuse.
+
+Importing this loads no torch, ray or sglang, so that ``--help`` and every wrong key answer at once.
+"""
+
+from launch.config.base import ConfigError, dotted_fields
+from launch.config.load import RecipeError, load_recipe, recipe_names, resolve
+from launch.config.policy import Advantage, DType, StalePolicy
+from launch.config.rollout import AgentFormat, DataKind
+from launch.config.run import Control, Mode, RunConfig
+
+__all__ = [
+    "Advantage",
+    "AgentFormat",
+    "ConfigError",
+    "Control",
+    "DType",
+    "DataKind",
+    "Mode",
+    "RecipeError",
+    "RunConfig",
+    "StalePolicy",
+    "dotted_fields",
+    "load_recipe",
+    "recipe_names",
+    "resolve",
+]

@@ -1,0 +1,120 @@
+"""The command line of ``python -m launch.cluster``.
+
+Every option that has a key in the configuration is an override of that key, so that there is one place where values are
+checked, and ``--set`` can say all of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from launch.config import Control, Mode, RunConfig, load_recipe, recipe_names
+from launch.config.base import did_you_mean
+from protocol.errors import UserError
+
+NEWEST = ""
+"""``--resume`` without a run id: the newest run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterArguments:
+    recipe: str
+    """Name or path; empty only together with ``resume``."""
+    overrides: tuple[str, ...]
+    """``section.key=value``, in the order given; the last one counts."""
+    run_id: str | None
+    """Name of a new run's directory; None for recipe and start time."""
+    resume: str | None
+    """Run to go on with, ``NEWEST`` for the newest one, None for a new run."""
+    proof: bool
+    """Run the controls too, and check what the evaluations must show."""
+    json: bool
+    """Print one JSON object on standard output, last."""
+    dry_run: bool
+    """Print the resolved configuration and stop."""
+
+    def config(self) -> RunConfig:
+        """The configuration of a new run.  Raises ConfigError or RecipeError."""
+        return load_recipe(self.recipe, self.overrides)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises UserError where argparse would print and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = [word for word in message.split() if word.startswith("--")]
+        hint = ""
+        if message.startswith("unrecognized arguments") and wrong:
+            hint = did_you_mean(wrong[0].partition("=")[0], self._option_string_actions)
+        raise UserError(f"{message}{hint}; see {self.prog} --help")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
+        prog="python -m launch.cluster",
+        description="Train an agent asynchronously: rollout in sandboxes, GRPO, weights pushed in place.",
+        epilog="Example: python -m launch.cluster --recipe demo --nodes 1 --set rollout.group_size=4",
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+    add("--recipe", default="", metavar="NAME|PATH", help=f"one of: {', '.join(recipe_names())}; or a TOML file's path")
+    add("--nodes", type=int, metavar="N", help="Ray nodes; simulated on this machine unless --address is given")
+    add("--address", metavar="HOST:PORT", help="join this Ray cluster and wait for its nodes")
+    add("--seed", type=int, metavar="N", help="seed of tasks, model, warm start and sampling")
+    add("--steps", type=int, metavar="N", help="optimizer steps")
+    add("--mode", choices=[mode.value for mode in Mode], help="when new episodes may start")
+    add("--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (no warm start then)")
+    add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
+    add("--resume", nargs="?", const=NEWEST, metavar="ID", help="go on with a run; without ID the newest of the recipe")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, for example run.steps=12")
+    add("--proof", action="store_true", help="also run the controls, and check the difference they must show")
+    add("--control", choices=[control.value for control in Control], help="make this run a control that cannot learn")
+    add("--no-monitor", action="store_true", help="do not serve the live page")
+    add("--json", action="store_true", help="print the summary as one JSON object on standard output")
+    add("--dry-run", action="store_true", help="print the resolved configuration and stop")
+    return made
+
+
+def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
+    """Read a command line (``sys.argv`` by default).  Raises UserError."""
+    given = parser().parse_args(argv)
+    if not given.recipe and given.resume is None:
+        raise UserError(
+            f"--recipe is missing: --recipe {recipe_names()[0]} for example; all: {', '.join(recipe_names())}"
+        )
+    if given.resume is not None and given.run_id is not None:
+        raise UserError("--resume and --run-id exclude each other: --resume ID names the run to go on with")
+    if given.proof and given.control not in {None, Control.NONE.value}:
+        raise UserError("--proof runs every control by itself: leave --control out")
+    return ClusterArguments(
+        recipe=given.recipe,
+        overrides=(*_overrides(given), *given.set),
+        run_id=given.run_id,
+        resume=given.resume,
+        proof=given.proof,
+        json=given.json,
+        dry_run=given.dry_run,
+    )
+
+
+def _overrides(given: argparse.Namespace) -> list[str]:
+    """The options that are keys of the configuration, as overrides."""
+    keys: dict[str, str | int | None] = {
+        "cluster.nodes": given.nodes,
+        "cluster.address": given.address,
+        "run.seed": given.seed,
+        "run.steps": given.steps,
+        "run.mode": given.mode,
+        "run.control": given.control,
+        "model.path": given.model,
+    }
+    found = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
+    if given.model is not None:
+        found.append("warm_start.enabled=false")
+    if given.no_monitor:
+        found.append("monitor.enabled=false")
+    return found

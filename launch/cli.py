@@ -1,0 +1,55 @@
+"""``longshore X …`` is ``python -m launch.X …``; ``longshore`` alone lists the commands.
+
+A command is a module or package of this room that can be run; the first line of its docstring is its description.
+Listing them imports none.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from pathlib import Path
+
+from launch.config.base import did_you_mean
+from launch.errors import main_guard
+from protocol.errors import UserError
+
+ROOM = Path(__file__).resolve().parent
+
+
+def commands() -> dict[str, str]:
+    """Command → description, for all that this room can run."""
+    found: dict[str, str] = {}
+    for path in sorted([*ROOM.glob("*.py"), *ROOM.glob("*/__main__.py")]):
+        text = path.read_text(encoding="utf-8")
+        if path == Path(__file__).resolve() or 'if __name__ == "__main__":' not in text:
+            continue
+        name = path.parent.name if path.name == "__main__.py" else path.stem
+        described = ast.get_docstring(ast.parse(text)) or ""
+        found[name] = described.partition("\n")[0]
+    return found
+
+
+def main() -> None:
+    """The console command."""
+    sys.exit(main_guard(_run))
+
+
+def _run() -> None:
+    known = commands()
+    if len(sys.argv) < 2 or sys.argv[1] in {"-h", "--help", "help"}:
+        width = max(map(len, known), default=0)
+        lines = [f"  {name:<{width}}  {text}" for name, text in known.items()]
+        sys.stderr.write("\n".join(["usage: longshore COMMAND …  (COMMAND --help tells more)", *lines, ""]))
+        return
+    name = sys.argv[1].replace("-", "_")
+    if name not in known:
+        raise UserError(
+            f"longshore has no command '{sys.argv[1]}'{did_you_mean(name, known)}; it has {', '.join(known)}"
+        )
+    os.execv(sys.executable, [sys.executable, "-m", f"launch.{name}", *sys.argv[2:]])  # noqa: S606  the same interpreter, in this process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The base of every section, and the one way from a pydantic error to a line that a person can act on.
+
+A field's docstring is its help text.  Unknown keys are errors with a suggestion.  A check across fields says how
+to mend it.  Values are immutable.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.errors import UserError
+
+PositiveInt = Annotated[int, Field(ge=1)]
+CountInt = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ConfigError(UserError):
+    """The configuration cannot be used; the message says what to write instead."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """``; did you mean 'x'?`` for the nearest known word, or nothing."""
+    near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def dotted_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every key of a configuration, as ``section.key``."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from dotted_fields(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def suggest_key(model: type[BaseModel], wrong: str) -> str:
+    """Suggest a key for a dotted one that is unknown: the same name in another section, else the nearest spelling in
+    the same section, else the nearest anywhere."""
+    fields = list(dotted_fields(model))
+    sections = list(model.model_fields)
+    section, _, leaf = wrong.rpartition(".")
+    if not section:
+        return did_you_mean(wrong, sections)
+    elsewhere = [known for known in fields if known.rpartition(".")[2] == leaf]
+    if elsewhere:
+        return f"; did you mean '{elsewhere[0]}'?"
+    if section not in sections:
+        near = difflib.get_close_matches(section, sections, n=1)
+        section = near[0] if near else section
+    inside = [known for known in fields if known.startswith(f"{section}.")]
+    return did_you_mean(f"{section}.{leaf}", inside) or did_you_mean(wrong, fields)
+
+
+def explain(model: type[BaseModel], error: ValidationError, source: str) -> ConfigError:
+    """One error for all that pydantic found in ``source``, each with its key and what to do."""
+    problems: list[str] = []
+    for item in error.errors(include_url=False, include_context=True):
+        key = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            problems.append(f"unknown key '{key}'{suggest_key(model, key)}")
+        elif item["type"] == "value_error":
+            problems.append(str(item.get("ctx", {}).get("error", item["msg"])))
+        else:
+            problems.append(f"{key}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}")
+    return ConfigError(f"{source}: " + "; also: ".join(problems))

@@ -1,0 +1,164 @@
+"""The policy and how it learns: model, warm start, learner, staleness, checkpoints."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from launch.config.base import CountInt, PositiveInt, Section, Share
+
+
+class DType(StrEnum):
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+class Advantage(StrEnum):
+    """How a trajectory's reward is compared with its group's."""
+
+    GROUP = "group"
+    """(reward − mean) ÷ standard deviation of the group."""
+    LEAVE_ONE_OUT = "leave_one_out"
+    """reward − mean of the others."""
+    NO_STD = "no_std"
+    """reward − mean of the group (Dr. GRPO)."""
+
+
+class StalePolicy(StrEnum):
+    """What becomes of tokens older than ``staleness.eta``."""
+
+    MASK = "mask"
+    """They get no loss; their trajectory and its baseline stay."""
+    WAIT = "wait"
+    """The learner waits for a trajectory before the step that would strand it: nothing is masked, time is lost."""
+    DROP = "drop"
+    """Their trajectory is dropped: for comparison."""
+
+
+class ModelSection(Section):
+    path: Path | None = None
+    """Hugging Face folder of a Qwen3 checkpoint with its tokenizer; without it the demo model is built."""
+    layers: PositiveInt = 2
+    """Layers of the demo model."""
+    hidden: PositiveInt = 160
+    """Hidden size of the demo model."""
+    intermediate: PositiveInt = 512
+    """Inner size of the demo model's MLP."""
+    heads: PositiveInt = 4
+    """Attention heads of the demo model; each has a key and a value head of its own."""
+    head_dim: PositiveInt = 32
+    """Size of one attention head of the demo model."""
+    vocab_tokens: PositiveInt = 1024
+    """Most tokens in the demo model's byte-level vocabulary; training its tokenizer may stop at fewer."""
+    rope_theta: Annotated[float, Field(gt=0)] = 10_000.0
+    """Base of the demo model's rotary embedding."""
+
+
+class WarmStartSection(Section):
+    """Supervised training on scripted demonstrations, before the first rollout."""
+
+    enabled: bool = True
+    """Train the demo model on demonstrations first; a checkpoint of your own starts as it is."""
+    copy_steps: CountInt = 200
+    """First phase: repeat a random string, with loss on its second half.  Without it the model does not learn to copy
+    names into commands."""
+    clean_steps: CountInt = 400
+    """Second phase: correct demonstrations."""
+    noisy_steps: CountInt = 200
+    """Third phase: some demonstrations are corrupted, so that there is something left to learn from rewards."""
+    noise: Share = 0.5
+    """Share of corrupted demonstrations in the third phase."""
+    batch_size: PositiveInt = 32
+    """Demonstrations in one step of the second and third phase."""
+    copy_batch_size: PositiveInt = 64
+    """Strings in one step of the first phase."""
+    final_turn_every: PositiveInt = 8
+    """Every how many batches the demonstrations include the turn that says the task is done."""
+    lr: Annotated[float, Field(gt=0)] = 4e-3
+    """Peak learning rate (AdamW), reached after ``warmup_steps``, then a cosine to zero."""
+    warmup_steps: CountInt = 30
+    """Steps of linear warm-up."""
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    """Adam's β₁ and β₂."""
+    clip_grad: Annotated[float, Field(gt=0)] = 1.0
+    """Largest gradient norm."""
+    threads: PositiveInt = 2
+    """CPU threads while the warm start runs; nothing else does then."""
+
+    @property
+    def steps(self) -> int:
+        return self.copy_steps + self.clean_steps + self.noisy_steps
+
+
+class LearnerSection(Section):
+    ranks: PositiveInt = 1
+    """Learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
+    tp: PositiveInt = 1
+    """Tensor-parallel size."""
+    pp: PositiveInt = 1
+    """Pipeline-parallel size."""
+    cp: PositiveInt = 1
+    """Context-parallel size."""
+    device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
+    """``cpu`` (gloo) or ``cuda`` (NCCL)."""
+    dtype: DType = DType.FLOAT32
+    """Arithmetic of forward and backward; the optimizer's state is float32."""
+    lr: Annotated[float, Field(ge=0)] = 5e-4
+    """AdamW's learning rate, constant."""
+    betas: tuple[Share, Share] = (0.9, 0.95)
+    """Adam's β₁ and β₂."""
+    adam_eps: Annotated[float, Field(gt=0)] = 1e-8
+    """Adam's ε."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay."""
+    clip_grad: Annotated[float, Field(gt=0)] = 1.0
+    """Largest gradient norm."""
+    eps_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """A token's ratio is clipped below 1 − eps_low where its advantage is negative."""
+    eps_high: Annotated[float, Field(gt=0)] = 0.28
+    """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
+    dual_clip: Annotated[float, Field(gt=1)] = 3.0
+    """Largest ratio that counts where the advantage is negative."""
+    advantage: Advantage = Advantage.GROUP
+    """How rewards become advantages."""
+    micro_batch_tokens: PositiveInt = 8192
+    """Most tokens in one packed forward pass; memory, not the result, depends on it."""
+    threads: PositiveInt = 1
+    """CPU threads of each rank."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        shards = self.tp * self.pp * self.cp
+        if self.ranks % shards:
+            raise ValueError(
+                f"learner.ranks = {self.ranks} is no multiple of tp × pp × cp = {shards}: "
+                f"set learner.ranks = {-(-self.ranks // shards) * shards}"
+            )
+        if self.dual_clip <= 1 + self.eps_high:
+            raise ValueError(
+                f"learner.dual_clip = {self.dual_clip} is not above 1 + eps_high = {1 + self.eps_high}: "
+                "set learner.dual_clip = 3.0"
+            )
+        return self
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel replicas."""
+        return self.ranks // (self.tp * self.pp * self.cp)
+
+
+class StalenessSection(Section):
+    eta: CountInt = 2
+    """Oldest token that is trained: optimizer steps between the weights that sampled it and those that use it."""
+    policy: StalePolicy = StalePolicy.MASK
+    """What becomes of older tokens."""
+
+
+class CheckpointSection(Section):
+    every_steps: PositiveInt = 4
+    """Steps between two checkpoints; a crash repeats at most so many."""
+    keep: PositiveInt = 2
+    """Newest checkpoints that stay on disk."""

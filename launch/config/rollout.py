@@ -1,0 +1,202 @@
+"""Where trajectories come from: data, agent, rollout, sampling, engines, sandboxes, evaluation."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from launch.config.base import CountInt, PositiveInt, Seconds, Section, Share
+
+
+class DataKind(StrEnum):
+    GENERATED = "generated"
+    """Terminal tasks made by seed, in Terminal-Bench's format."""
+    TERMINAL_BENCH = "terminal_bench"
+    """A folder of task folders in Terminal-Bench's format."""
+
+
+class DataSection(Section):
+    kind: DataKind = DataKind.GENERATED
+    """Where tasks come from."""
+    path: Path | None = None
+    """Folder of tasks, for ``terminal_bench``."""
+    training_tasks: PositiveInt = 480
+    """Generated tasks to train on, over all families but the held-out one."""
+    held_out_per_family: CountInt = 8
+    """Generated tasks kept for evaluation, in each family; they occur neither in the warm start nor in training."""
+    held_out_family: str = ""
+    """A family that only the evaluation sees, reported apart; empty for none."""
+
+    @model_validator(mode="after")
+    def _has_tasks(self) -> Self:
+        if self.kind is DataKind.TERMINAL_BENCH and self.path is None:
+            raise ValueError("data.kind = 'terminal_bench' needs a folder: set data.path = '/where/the/tasks/are'")
+        if self.kind is DataKind.GENERATED and self.path is not None:
+            raise ValueError("data.path is only read with data.kind = 'terminal_bench': set that, or remove data.path")
+        return self
+
+
+class AgentFormat(StrEnum):
+    HERMES = "hermes"
+    """``<tool_call>`` with a JSON object, as Qwen's chat template renders tools."""
+
+
+class AgentSection(Section):
+    format: AgentFormat = AgentFormat.HERMES
+    """How the agent writes an action."""
+    system_prompt: str = "Use the shell."
+    """First message of each episode."""
+    done_text: str = "done"
+    """What the agent answers, without a tool call, when it has finished."""
+    max_turns: PositiveInt = 4
+    """Most replies of the model in one episode; using the last without saying done is ``turn_limit``."""
+    max_malformed: PositiveInt = 2
+    """Actions in a row that do not parse, after which the episode ends as ``malformed_limit``."""
+    max_new_tokens: PositiveInt = 96
+    """Most tokens of one reply."""
+    context_tokens: PositiveInt = 768
+    """Most tokens of one episode, prompt and observations included."""
+    observation_chars: PositiveInt = 400
+    """Most characters of a command's output that the agent reads: its beginning and its end."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Sampling temperature in training.  Recorded log-probabilities are those at this temperature."""
+    time_limit_s: Seconds = 60.0
+    """The agent's own time: sandbox-busy seconds, and sampled tokens at ``nominal_tokens_per_s``.  Waiting for engine,
+    pool or grader never counts."""
+    nominal_tokens_per_s: Annotated[float, Field(gt=0)] = 50.0
+    """What a sampled token costs of the agent's time, however fast the engine is."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.max_new_tokens >= self.context_tokens:
+            raise ValueError(
+                f"agent.max_new_tokens = {self.max_new_tokens} leaves no room for a prompt in agent.context_tokens = "
+                f"{self.context_tokens}: set agent.max_new_tokens below it, {self.context_tokens // 4} for example"
+            )
+        return self
+
+
+class RolloutSection(Section):
+    groups_per_step: PositiveInt = 16
+    """Groups in one optimizer step."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Episodes of the same task whose rewards are compared."""
+    workers_per_node: PositiveInt = 1
+    """Rollout processes on each node."""
+    episodes_per_worker: PositiveInt = 16
+    """Episodes that one worker runs at the same time."""
+    replacement_limit: CountInt = 3
+    """How often a sample that infrastructure lost is issued again."""
+    episode_deadline_s: Seconds = 600.0
+    """Wall clock of one episode, waiting included; passing it is infrastructure's failure, not the agent's."""
+    acquire_timeout_s: Seconds = 120.0
+    """Longest wait for a sandbox."""
+
+    @property
+    def episodes_per_step(self) -> int:
+        return self.groups_per_step * self.group_size
+
+    @property
+    def group_deadline_s(self) -> float:
+        """Wall clock of a group: every replacement may use an episode's whole deadline."""
+        return (1 + self.replacement_limit) * self.episode_deadline_s
+
+
+class SamplingSection(Section):
+    """Options that other trainers have and that training refuses.
+
+    The engine returns log softmax(logits ÷ T) over the whole vocabulary, before any of these; with one of them set, the
+    recorded log-probability would not be that of the distribution that the token came from.
+    """
+
+    top_p: float = 1.0
+    """Refused below 1."""
+    top_k: int = -1
+    """Refused unless −1."""
+    min_p: float = 0.0
+    """Refused unless 0."""
+    frequency_penalty: float = 0.0
+    """Refused unless 0."""
+    presence_penalty: float = 0.0
+    """Refused unless 0."""
+    repetition_penalty: float = 1.0
+    """Refused unless 1."""
+    logit_bias: dict[str, float] = Field(default_factory=dict[str, float])
+    """Refused unless empty."""
+    grammar: str = ""
+    """Refused unless empty."""
+
+    @model_validator(mode="after")
+    def _true_logprobs(self) -> Self:
+        wrong = [
+            name
+            for name, field in type(self).model_fields.items()
+            if getattr(self, name) != field.get_default(call_default_factory=True)
+        ]
+        if wrong:
+            keys = ", ".join(f"sampling.{name}" for name in wrong)
+            raise ValueError(
+                f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: remove "
+                f"{'it' if len(wrong) == 1 else 'them'} (agent.temperature may be changed)"
+            )
+        return self
+
+
+class EngineSection(Section):
+    count: PositiveInt = 1
+    """SGLang servers, spread over the nodes."""
+    device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
+    """``cpu`` or ``cuda``."""
+    dtype: Annotated[str, Field(pattern="^(float32|bfloat16)$")] = "float32"
+    """Arithmetic of the server; float32 on a CPU is as fast, and its log-probabilities equal the learner's."""
+    max_total_tokens: PositiveInt = 40_000
+    """Tokens in one server's KV cache."""
+    max_running: PositiveInt = 64
+    """Requests that one server decodes together."""
+    start_timeout_s: Seconds = 300.0
+    """Longest wait for a server to come up."""
+    request_timeout_s: Seconds = 60.0
+    """Longest wait for one reply, retries included."""
+    update_timeout_s: Seconds = 60.0
+    """Longest pause for a load of new weights, after which the server is restarted."""
+
+
+class SandboxSection(Section):
+    image: str = ""
+    """Image of tasks that name none; empty for the base image that ``make setup`` leaves."""
+    capacity_per_node: PositiveInt = 24
+    """Containers alive at once on a node."""
+    start_concurrency: PositiveInt = 4
+    """Containers that start at once on a node."""
+    memory_mb: Annotated[int, Field(ge=32)] = 256
+    """Memory of one container."""
+    cpus: Annotated[float, Field(gt=0)] = 1.0
+    """Processor share of one container."""
+    pids: Annotated[int, Field(ge=16)] = 64
+    """Most processes in one container."""
+    start_timeout_s: Seconds = 60.0
+    """Longest start of one container."""
+    command_timeout_s: Seconds = 20.0
+    """Longest command of the agent; one that takes longer is stopped inside the container."""
+    grade_timeout_s: Seconds = 60.0
+    """Longest run of a task's tests."""
+    deadline_s: Seconds = 120.0
+    """A container ends itself so long after its owner was last heard of."""
+    max_s: Seconds = 1200.0
+    """Longest life of a container, whatever its owner says."""
+
+
+class EvaluationSection(Section):
+    tasks_per_family: CountInt = 8
+    """Held-out tasks of each family; 0 for no evaluation."""
+    attempts: PositiveInt = 3
+    """Sampled attempts at each task: pass@1 is their mean."""
+    greedy_attempts: CountInt = 1
+    """Attempts that take the likeliest token."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Temperature of the sampled attempts."""
+    infra_share_limit: Share = 0.02
+    """Share of attempts that infrastructure may lose before an evaluation counts as failed."""

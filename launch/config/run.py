@@ -1,0 +1,234 @@
+"""One run, whole: every section, and the checks that need more than one of them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from launch.config.policy import CheckpointSection, LearnerSection, ModelSection, StalenessSection, WarmStartSection
+from launch.config.rollout import (
+    AgentSection,
+    DataKind,
+    DataSection,
+    EngineSection,
+    EvaluationSection,
+    RolloutSection,
+    SamplingSection,
+    SandboxSection,
+)
+
+BYTES_PER_TOKEN = 17
+"""int32 id, uint8 mask, float32 log-probability, int64 version: see :class:`protocol.trajectory.Segment`."""
+TRAJECTORY_HEADER_BYTES = 16_384
+"""Room for a trajectory's turns, tests, timings and task."""
+
+
+class Mode(StrEnum):
+    """When a ticket may be issued.  One code path; only the admission rule's lead differs."""
+
+    ASYNC = "async"
+    """Rollout leads by as much as ``staleness.eta`` allows."""
+    ONE_STEP_OFF = "one_step_off"
+    """The next step's episodes run while this step trains."""
+    SYNC = "sync"
+    """A step's episodes start when the step before it is published."""
+
+
+class Control(StrEnum):
+    """A run that must not learn: what remains is luck."""
+
+    NONE = "none"
+    """A real run."""
+    LR0 = "lr0"
+    """Learning rate 0."""
+    SHUFFLED = "shuffled"
+    """Rewards shuffled within the batch."""
+
+
+class RunSection(Section):
+    name: str = "run"
+    """First part of the default run id."""
+    seed: CountInt = 0
+    """Seed of tasks, model, warm start, cursor and sampling."""
+    steps: PositiveInt = 24
+    """Optimizer steps."""
+    mode: Mode = Mode.ASYNC
+    """Admission rule."""
+    control: Control = Control.NONE
+    """Turn the run into a control."""
+    dir: Path = Path("runs")
+    """Folder of all runs, on a local disk."""
+    disk_reserve_mb: PositiveInt = 512
+    """Free space in ``dir`` below which no new group starts."""
+
+
+class BufferSection(Section):
+    budget_bytes: PositiveInt = 1 << 30
+    """Bytes of trajectories that the buffer holds, until a checkpoint covers them."""
+    max_trajectory_bytes: PositiveInt = 256 * 1024
+    """Largest trajectory; so much is reserved for each ticket."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Where trajectories arrive; 0 for a free port."""
+
+
+class ClusterSection(Section):
+    nodes: PositiveInt = 1
+    """Ray nodes.  Without ``address`` they are simulated on this machine."""
+    address: str = ""
+    """A Ray cluster to join, ``host:port`` or ``auto``; empty to start one here."""
+    node_wait_s: Seconds = 600.0
+    """Longest wait for the cluster to have so many nodes alive."""
+
+
+class MonitorSection(Section):
+    enabled: bool = True
+    """Serve the live page."""
+    host: str = "127.0.0.1"
+    """Where the live page listens."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Its port; 0 for a free one."""
+
+
+class StopSection(Section):
+    """End before ``run.steps``."""
+
+    after_trajectories: CountInt = 0
+    """Stop when so many trajectories are acknowledged; 0 for no limit."""
+    after_s: Annotated[float, Field(ge=0)] = 0.0
+    """Stop after so many seconds; 0 for no limit."""
+
+
+class RunConfig(Section):
+    run: RunSection = RunSection()
+    model: ModelSection = ModelSection()
+    warm_start: WarmStartSection = WarmStartSection()
+    data: DataSection = DataSection()
+    agent: AgentSection = AgentSection()
+    rollout: RolloutSection = RolloutSection()
+    sampling: SamplingSection = SamplingSection()
+    engine: EngineSection = EngineSection()
+    sandbox: SandboxSection = SandboxSection()
+    buffer: BufferSection = BufferSection()
+    learner: LearnerSection = LearnerSection()
+    staleness: StalenessSection = StalenessSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    cluster: ClusterSection = ClusterSection()
+    monitor: MonitorSection = MonitorSection()
+    stop: StopSection = StopSection()
+
+    @property
+    def learning_rate(self) -> float:
+        """What the optimizer uses: 0 in the control that says so."""
+        return 0.0 if self.run.control is Control.LR0 else self.learner.lr
+
+    @property
+    def lead_steps(self) -> int:
+        """How many steps rollout may be ahead of the learner."""
+        return {Mode.SYNC: 0, Mode.ONE_STEP_OFF: 1, Mode.ASYNC: self.staleness.eta}[self.run.mode]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Report every inconsistency at once."""
+        problems = [*self._policy(), *self._sizes(), *self._deadlines()]
+        if problems:
+            raise ValueError("; also: ".join(problems))
+        return self
+
+    def _policy(self) -> list[str]:
+        found: list[str] = []
+        if self.model.path is not None and self.warm_start.enabled:
+            found.append("warm_start is for the demo model and would spoil model.path: set warm_start.enabled = false")
+        if self.run.mode is not Mode.SYNC and self.staleness.eta < 1:
+            found.append(
+                f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "
+                "set staleness.eta = 1 or run.mode = 'sync'"
+            )
+        if self.data.kind is DataKind.GENERATED:
+            if self.evaluation.tasks_per_family > self.data.held_out_per_family:
+                found.append(
+                    f"evaluation.tasks_per_family = {self.evaluation.tasks_per_family} is more than "
+                    f"data.held_out_per_family = {self.data.held_out_per_family}: raise the latter"
+                )
+            if self.data.training_tasks < self.rollout.groups_per_step:
+                found.append(
+                    f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
+                    f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
+                )
+        return found
+
+    def _sizes(self) -> list[str]:
+        found: list[str] = []
+        if self.engine.max_total_tokens < self.agent.context_tokens:
+            found.append(
+                f"engine.max_total_tokens = {self.engine.max_total_tokens} does not hold one episode of "
+                f"agent.context_tokens = {self.agent.context_tokens}: raise engine.max_total_tokens"
+            )
+        if self.learner.micro_batch_tokens < self.agent.context_tokens:
+            found.append(
+                f"learner.micro_batch_tokens = {self.learner.micro_batch_tokens} does not hold one episode of "
+                f"agent.context_tokens = {self.agent.context_tokens}: raise learner.micro_batch_tokens"
+            )
+        episodes = self.rollout.workers_per_node * self.rollout.episodes_per_worker
+        if episodes > self.sandbox.capacity_per_node:
+            found.append(
+                f"{episodes} episodes a node (rollout.workers_per_node × episodes_per_worker) need as many containers, "
+                f"and sandbox.capacity_per_node = {self.sandbox.capacity_per_node}: lower the one or raise the other"
+            )
+        largest = self.agent.context_tokens * BYTES_PER_TOKEN + TRAJECTORY_HEADER_BYTES
+        if self.buffer.max_trajectory_bytes < largest:
+            found.append(
+                f"buffer.max_trajectory_bytes = {self.buffer.max_trajectory_bytes} is too small for "
+                f"agent.context_tokens = {self.agent.context_tokens}: set it to {largest} or more"
+            )
+        step_bytes = self.rollout.episodes_per_step * self.buffer.max_trajectory_bytes
+        if self.buffer.budget_bytes < 2 * step_bytes:
+            found.append(
+                f"buffer.budget_bytes = {self.buffer.budget_bytes} cannot hold two steps of "
+                f"{self.rollout.episodes_per_step} trajectories: set it to {2 * step_bytes} or more, or lower "
+                "buffer.max_trajectory_bytes"
+            )
+        return found
+
+    def _deadlines(self) -> list[str]:
+        """Deadlines nest: an outer one that could pass first would blame the wrong party."""
+        rollout, engine, sandbox, agent = self.rollout, self.engine, self.sandbox, self.agent
+        found: list[str] = []
+        turn_s = engine.request_timeout_s + sandbox.command_timeout_s
+        stages_s = rollout.acquire_timeout_s + agent.max_turns * turn_s + sandbox.grade_timeout_s
+        if rollout.episode_deadline_s <= stages_s:
+            found.append(
+                f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} must exceed its stages, {stages_s:g} s "
+                f"(acquire {rollout.acquire_timeout_s:g} + {agent.max_turns} turns × {turn_s:g} + grade "
+                f"{sandbox.grade_timeout_s:g}): raise it to {stages_s + 30:g} or lower a stage"
+            )
+        if sandbox.max_s <= rollout.episode_deadline_s:
+            found.append(
+                f"sandbox.max_s = {sandbox.max_s:g} would end containers inside rollout.episode_deadline_s = "
+                f"{rollout.episode_deadline_s:g}: raise it to {rollout.episode_deadline_s + 60:g}"
+            )
+        if sandbox.deadline_s >= sandbox.max_s:
+            found.append(
+                f"sandbox.deadline_s = {sandbox.deadline_s:g} is not below sandbox.max_s = {sandbox.max_s:g}: lower it"
+            )
+        for name, value in (("command", sandbox.command_timeout_s), ("grade", sandbox.grade_timeout_s)):
+            if sandbox.deadline_s <= value:
+                found.append(
+                    f"sandbox.deadline_s = {sandbox.deadline_s:g} could end a container during "
+                    f"sandbox.{name}_timeout_s = {value:g}: raise it to {value + 30:g}"
+                )
+        if sandbox.start_timeout_s > rollout.acquire_timeout_s:
+            found.append(
+                f"sandbox.start_timeout_s = {sandbox.start_timeout_s:g} is more than rollout.acquire_timeout_s = "
+                f"{rollout.acquire_timeout_s:g}, which includes it: lower the one or raise the other"
+            )
+        if agent.time_limit_s >= rollout.episode_deadline_s:
+            found.append(
+                f"agent.time_limit_s = {agent.time_limit_s:g} could never be used up within "
+                f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g}: lower it"
+            )
+        return found

@@ -1,0 +1,56 @@
+"""How a command of ours ends: one line for a person and an exit code for a script.
+
+0: done and its own checks held.  1: it failed.  2: the person can mend it (the line says how).  130: interrupted.
+An error that nobody raised on purpose keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+from protocol.errors import LongshoreError, UserError
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USER = 2
+EXIT_INTERRUPTED = 130
+
+
+def main_guard(main: Callable[[], int | None]) -> int:
+    """Run ``main`` and give its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
+    try:
+        return main() or EXIT_OK
+    except BaseException as error:
+        outcome = describe(error)
+        if outcome is None:
+            raise
+        code, line = outcome
+        print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
+        return code
+
+
+def describe(error: BaseException) -> tuple[int, str] | None:
+    """Exit code and line for an error that was raised on purpose; None for any other.
+
+    A TaskGroup raises groups: an interrupt in one comes first, then what the person can mend.  A group that holds an
+    unexpected error is unexpected.
+    """
+    leaves = list(_leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+        return EXIT_INTERRUPTED, "interrupted"
+    for leaf in leaves:
+        if isinstance(leaf, UserError):
+            return EXIT_USER, f"error: {leaf}"
+    expected = [leaf for leaf in leaves if isinstance(leaf, LongshoreError)]
+    if expected and len(expected) == len(leaves):
+        return EXIT_FAILED, f"error: {expected[0]}"
+    return None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  the group's type argument is lost in isinstance
+            yield from _leaves(member)  # pyright: ignore[reportUnknownArgumentType]  as above
+    else:
+        yield error

@@ -1,0 +1,214 @@
+"""A run's directory: one driver at a time, a new attempt each start, files that are whole or not there.
+
+``runs/<id>/`` holds ``config.json`` (see :mod:`launch.record`), ``attempts/<n>/logs/`` and what the other rooms write.
+The driver holds a lock on it for its life; the kernel gives it back however the driver ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import orjson
+
+from launch.config import RunConfig, resolve
+from launch.config.base import did_you_mean
+from launch.config.load import Toml
+from protocol.errors import UserError
+from protocol.events import Json
+
+CONFIG_FILE = "config.json"
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class RunDirectoryError(UserError):
+    """The run directory cannot be used as asked."""
+
+
+class RunDirectory:
+    """An open run directory.  Close it, or use it as a context manager, to let another driver in."""
+
+    def __init__(self, path: Path, attempt: int, lock_fd: int) -> None:
+        self.path = path
+        self.attempt = attempt
+        """1 for the first start of the run, one more for each resume."""
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def create(cls, parent: Path, name: str, run_id: str | None = None, *, now: float | None = None) -> RunDirectory:
+        """Make a new run's directory, by default ``<name>-<start time>``.  Raises RunDirectoryError."""
+        if run_id is not None and not _RUN_ID.fullmatch(run_id):
+            raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
+        started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+        base = run_id or f"{name}-{started}"
+        for count in range(1, 1000):
+            path = parent / (base if count == 1 else f"{base}-{count}")
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                if run_id is None:
+                    continue
+                raise RunDirectoryError(
+                    f"{path} exists: go on with that run (--resume {run_id}), give this one another name (--run-id), "
+                    f"or remove it (rm -r {path})"
+                ) from None
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"cannot make {path}: {error.strerror}; set another place, --set run.dir=FOLDER"
+                ) from error
+            return cls._open(path)
+        raise RunDirectoryError(f"{parent / base} and 998 more exist: give this run a name (--run-id)")
+
+    @classmethod
+    def resume(cls, parent: Path, run_id: str = "", name: str = "") -> RunDirectory:
+        """Open an existing run: by its id, or the newest one (of recipe ``name``, if given) for an empty id."""
+        runs = sorted(
+            (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
+            key=lambda path: (path / CONFIG_FILE).stat().st_mtime_ns,
+        )
+        if run_id:
+            runs = [path for path in runs if path.name == run_id]
+        elif name:
+            runs = [path for path in runs if stored_config(path).run.name == name]
+        if not runs:
+            known = [path.parent.name for path in parent.glob(f"*/{CONFIG_FILE}")]
+            which = f"called '{run_id}'" if run_id else f"of recipe '{name}'" if name else "at all"
+            raise RunDirectoryError(
+                f"no run {which} in {parent}: leave --resume out to start one{did_you_mean(run_id, known)}"
+            )
+        return cls._open(runs[-1])
+
+    @classmethod
+    def _open(cls, path: Path) -> RunDirectory:
+        lock_fd = _lock(path / ".lock")
+        before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
+        opened = cls(path, max(before, default=0) + 1, lock_fd)
+        opened.logs.mkdir(parents=True)
+        return opened
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def logs(self) -> Path:
+        """Where this attempt's processes log."""
+        return self.path / "attempts" / str(self.attempt) / "logs"
+
+    def config(self) -> RunConfig:
+        """The configuration that the run was started with.  Raises RunDirectoryError."""
+        return stored_config(self.path)
+
+    def resumed_config(self, overrides: tuple[str, ...]) -> RunConfig:
+        """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
+        before = self.config()
+        after = resolve(config_values(before), overrides, source=f"run {self.run_id}")
+        old, new = _plain(before), _plain(after)
+        fixed = [key for key in sorted(old.keys() | new.keys()) if _is_fixed(key) and old.get(key) != new.get(key)]
+        if fixed:
+            raise RunDirectoryError(
+                f"run {self.run_id} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
+                "leave that as it was, or start a new run without --resume"
+            )
+        return after
+
+    def write_json(self, name: str, value: Mapping[str, Json]) -> Path:
+        """Write a file of the run so that a reader sees the old one or the new one, also after a power loss."""
+        path = self.path / name
+        write_json(path, value)
+        return path
+
+    def free_bytes(self) -> int:
+        return shutil.disk_usage(self.path).free
+
+    def check_disk(self, reserve_bytes: int) -> None:
+        """Raise RunDirectoryError when less than ``reserve_bytes`` is free."""
+        free = self.free_bytes()
+        if free < reserve_bytes:
+            raise RunDirectoryError(
+                f"{self.path} has {free >> 20} MB free and the run keeps {reserve_bytes >> 20} MB in reserve: free "
+                "some space, or put runs elsewhere with --set run.dir=FOLDER"
+            )
+
+    def close(self) -> None:
+        """Let another driver in.  May be called twice."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_FIXED = (
+    *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data.", "rollout.group_size"),
+    *("agent.format", "agent.system_prompt", "agent.done_text", "agent.context_tokens"),
+)
+"""What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
+
+
+def _is_fixed(key: str) -> bool:
+    return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
+
+
+def write_json(path: Path, value: Mapping[str, Json]) -> None:
+    """Write, flush to disk, rename."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("wb") as file:
+        file.write(orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def stored_config(path: Path) -> RunConfig:
+    """The configuration in a run directory's record.  Raises RunDirectoryError."""
+    file = path / CONFIG_FILE
+    try:
+        record: dict[str, dict[str, Toml]] = orjson.loads(file.read_bytes())
+        values = record["config"]
+    except (OSError, ValueError, KeyError) as error:
+        raise RunDirectoryError(f"{file} is no run's record ({error}): start a new run without --resume") from error
+    return resolve(values, source=str(file))
+
+
+def config_values(config: RunConfig) -> dict[str, dict[str, Toml]]:
+    """A configuration as the tables of its recipe."""
+    return config.model_dump(mode="json", exclude_none=True)
+
+
+def _plain(config: RunConfig) -> dict[str, Toml]:
+    return {f"{table}.{key}": value for table, keys in config_values(config).items() for key, value in keys.items()}
+
+
+def _lock(file: Path) -> int:
+    """Take the lock and write who has it."""
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(fd, 64).decode().strip()
+        os.close(fd)
+        raise RunDirectoryError(
+            f"{file.parent} is in use by process {owner}: wait for it or end it (kill -INT {owner}), then try again"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
