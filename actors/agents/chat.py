@@ -1,0 +1,83 @@
+"""A chat template as token ids, never re-tokenising what was sampled.
+
+The next prompt is all previous ids, the sampled ids as they are, and the *delta*: what the template adds for the new
+messages alone.  For a template that keeps its prefix (a test renders both ways) this equals rendering the whole
+conversation.  A template that rewrites history, as Qwen3's does with earlier ``<think>`` blocks, is not followed in
+that: the model keeps seeing what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypedDict, cast
+
+from protocol.errors import UserError
+
+_PROBE = "\u2063probe\u2063"
+
+
+class Message(TypedDict):
+    role: str
+    content: str
+
+
+class Tokenizer(Protocol):
+    """The few calls that we make of a Hugging Face tokenizer."""
+
+    eos_token_id: int
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+    def apply_chat_template(
+        self, conversation: Sequence[Message], *, tokenize: bool, add_generation_prompt: bool, tools: Sequence[object] | None
+    ) -> str: ...
+
+
+def load_tokenizer(model_path: str) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder.  Raises UserError when there is none or it has no chat template."""
+    from transformers import AutoTokenizer  # pyright: ignore[reportMissingTypeStubs]  # ships no stubs
+
+    fix = "point model.path at a folder saved with tokenizer.save_pretrained()"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model_path)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped library
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{model_path} has no usable tokenizer ({error}): {fix}") from error
+    if not getattr(tokenizer, "chat_template", None):  # pyright: ignore[reportUnknownArgumentType]  # untyped library
+        raise UserError(f"the tokenizer in {model_path} has no chat template: {fix}")
+    return cast(Tokenizer, tokenizer)
+
+
+class ChatFormat:
+    """Token ids of first prompts and deltas for one tokenizer and tool list."""
+
+    def __init__(self, tokenizer: Tokenizer, *, tools: Sequence[object] | None = None) -> None:
+        self.tokenizer = tokenizer
+        self._tools = tools
+        self.turn_end = tokenizer.eos_token_id
+        self._turn_end_text = tokenizer.decode([self.turn_end], skip_special_tokens=False)
+
+    def _render(self, messages: Sequence[Message], *, generate: bool) -> str:
+        return self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=generate, tools=self._tools
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def first_prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of ``messages`` and the generation prompt."""
+        return self._encode(self._render(messages, generate=True))
+
+    def delta(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
+        """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template
+        puts around ``messages``, and the generation prompt."""
+        before: list[Message] = [{"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE}]
+        whole = self._render([*before, *messages], generate=True)
+        end = whole.index(self._turn_end_text, whole.rindex(_PROBE)) + len(self._turn_end_text)
+        added = self._encode(whole[end:])
+        return added if closed else [self.turn_end, *added]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """What was sampled, without the turn's end."""
+        ids = token_ids[:-1] if token_ids and token_ids[-1] == self.turn_end else token_ids
+        return self.tokenizer.decode(ids, skip_special_tokens=False)

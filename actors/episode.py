@@ -1,0 +1,246 @@
+"""One agent, one task, one trajectory.  No Ray, no socket, no clock of its own.
+
+The loop: prompt ids → sampled ids, appended as they are → parse the action → run the tool → append the observation's
+ids with mask 0 → … → grade → reward.  It ends in a :class:`Trajectory` whose status says what the *policy* did, or it
+raises :class:`InfraError`, after which the worker gives the ticket back.  Nothing is trained that was not sampled by
+the engine, and no token is ever re-tokenised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from actors.agents.chat import ChatFormat, Message
+from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
+from actors.engines.messages import GenerateReply, GenerateRequest
+from actors.rewards.outcome import OutcomeReward
+from protocol.trajectory import Reward, Segment, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
+from sandbox.tasks import Task
+
+Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """What a tool answered.  ``text`` goes to the agent; ``ms`` counts against its time."""
+
+    text: str
+    exit_code: int | None
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    tests: tuple[TestResult, ...]
+    pass_ratio: float
+    all_passed: bool
+    ms: float
+
+
+class SandboxGone(Exception):  # noqa: N818  # a fact about the episode, not an error of ours
+    """The agent destroyed its own sandbox while daemon, host and pool were healthy."""
+
+
+class Terminal(Protocol):
+    """What an episode needs of a sandbox.  Methods raise :class:`SandboxGone` when the agent destroyed it, and
+    :class:`InfraError` when anything else took it away."""
+
+    async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome: ...
+    async def grade(self) -> Graded: ...
+
+
+class Observer(Protocol):
+    """Sees the episode as it happens: recordings and telemetry.  Must not raise."""
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None: ...
+    def on_tool(self, name: str, command: str, output: str) -> None: ...
+    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSettings:
+    system_prompt: str
+    max_turns: int
+    max_malformed: int
+    max_new_tokens: int
+    """Tokens a turn at most."""
+    context_tokens: int
+    """Prompt and reply together."""
+    temperature: float
+    generate_deadline_s: float
+    nominal_tokens_per_s: float
+    """A sampled token costs the agent 1 ÷ this many seconds of its time, however busy the engine was."""
+    reward: OutcomeReward = OutcomeReward.BINARY
+    name_task: bool = False
+
+
+@dataclass(slots=True)
+class _Tape:
+    """The token sequence as it grows."""
+
+    token_ids: list[int] = field(default_factory=list[int])
+    loss_mask: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    versions: list[int] = field(default_factory=list[int])
+    turns: list[Turn] = field(default_factory=list[Turn])
+
+    def given(self, kind: TurnKind, ids: list[int], *, tool: str = "", exit_code: int | None = None, ms: float = 0.0) -> None:
+        """Append tokens that the policy did not sample."""
+        start = len(self.token_ids)
+        self.token_ids += ids
+        self.loss_mask += [0] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.versions += [-1] * len(ids)
+        self.turns.append(Turn(kind, start, start + len(ids), tool=tool, exit_code=exit_code, ms=ms))
+
+    def sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
+        start = len(self.token_ids)
+        self.token_ids += reply.token_ids
+        self.loss_mask += [1] * len(reply.token_ids)
+        self.logprobs += reply.logprobs
+        self.versions += reply.versions
+        self.turns.append(
+            Turn(
+                TurnKind.MODEL,
+                start,
+                len(self.token_ids),
+                ms=reply.ms,
+                key_version=reply.key_version,
+                mixed_prefix=reply.mixed_prefix,
+                malformed=malformed,
+            )
+        )
+
+    def segment(self) -> Segment:
+        return Segment(
+            np.asarray(self.token_ids, np.int32),
+            np.asarray(self.loss_mask, np.uint8),
+            np.asarray(self.logprobs, np.float32),
+            np.asarray(self.versions, np.int64),
+            tuple(self.turns),
+        )
+
+
+@dataclass(slots=True)
+class Episode:
+    """Runs one ticket to its end.  ``run`` may be called once."""
+
+    ticket: Ticket
+    task: Task
+    chat: ChatFormat
+    generate: Generate
+    terminal: Terminal
+    settings: EpisodeSettings
+    observer: Observer
+    _tape: _Tape = field(default_factory=_Tape)
+    _engine: str = ""
+    _used_s: float = 0.0
+    _malformed: int = 0
+    _generate_ms: float = 0.0
+    _tool_ms: float = 0.0
+
+    async def run(self) -> Trajectory:
+        """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
+        self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(self._messages()))
+        try:
+            status = await self._converse()
+            graded = await self.terminal.grade()
+        except SandboxGone as gone:
+            status, error = Status.SANDBOX_DESTROYED, str(gone)
+            graded = Graded(tuple(TestResult(name, False) for name in self.task.expected_tests), 0.0, False, 0.0)
+        else:
+            error = "" if status is Status.COMPLETED else f"ended by its {status.value.replace('_', ' ')}"
+        reward = self.settings.reward.of(pass_ratio=graded.pass_ratio, all_passed=graded.all_passed)
+        self.observer.on_grade(graded, reward)
+        return Trajectory(
+            self.ticket,
+            status,
+            reward,
+            (self._tape.segment(),),
+            tests=graded.tests,
+            engine=self._engine,
+            timings_ms={"generate": self._generate_ms, "tool": self._tool_ms, "grade": graded.ms},
+            error=error,
+        )
+
+    def _messages(self) -> list[Message]:
+        instruction = self.task.instruction
+        if self.settings.name_task:
+            instruction = f"Task name:{self.task.id}\nTask instruction: {instruction}"
+        return [
+            {"role": "system", "content": self.settings.system_prompt},
+            {"role": "user", "content": instruction},
+        ]
+
+    async def _converse(self) -> Status:
+        for turn in range(self.settings.max_turns):
+            room = self.settings.context_tokens - len(self._tape.token_ids)
+            if room < 1:
+                return Status.CONTEXT_LIMIT
+            reply = await self._sample(turn, min(self.settings.max_new_tokens, room))
+            text = self.chat.text(reply.token_ids)
+            actions = parse(text)
+            self._tape.sampled(reply, malformed=_has_malformed(actions))
+            self.observer.on_turn(turn, text, len(reply.token_ids), (min(reply.versions), max(reply.versions)))
+            if isinstance(actions, Final):
+                cut = reply.finish == "length" and room <= self.settings.max_new_tokens
+                return Status.CONTEXT_LIMIT if cut else Status.COMPLETED
+            answers = [await self._act(action) for action in actions]
+            self._observe(answers, closed=reply.token_ids[-1] == self.chat.turn_end)
+            if self._malformed >= self.settings.max_malformed:
+                return Status.MALFORMED_LIMIT
+            if self._used_s >= self.task.agent_timeout_s:
+                return Status.TIME_LIMIT
+        return Status.TURN_LIMIT
+
+    async def _sample(self, turn: int, max_new_tokens: int) -> GenerateReply:
+        reply = await self.generate(
+            GenerateRequest(
+                input_ids=list(self._tape.token_ids),
+                max_new_tokens=max_new_tokens,
+                temperature=self.settings.temperature,
+                stop_token_ids=(self.chat.turn_end,),
+                seed=(self.ticket.seed + turn) & 0x7FFFFFFF,
+                greedy=self.ticket.greedy,
+                session=f"{self.ticket.trajectory_id}-a{self.ticket.attempt}",
+                deadline_s=self.settings.generate_deadline_s,
+            )
+        )
+        self._engine = reply.engine
+        self._generate_ms += reply.ms
+        self._used_s += len(reply.token_ids) / self.settings.nominal_tokens_per_s
+        return reply
+
+    async def _act(self, action: Action) -> tuple[str, ToolOutcome]:
+        if isinstance(action, Malformed):
+            self._malformed += 1
+            return "", ToolOutcome(f"Error: {action.reason}", None, 0.0)
+        self._malformed = 0
+        outcome = await self.terminal.call(action.name, action.arguments)
+        self._tool_ms += outcome.ms
+        self._used_s += outcome.ms / 1000
+        self.observer.on_tool(action.name, _command(action), outcome.text)
+        return action.name, outcome
+
+    def _observe(self, answers: list[tuple[str, ToolOutcome]], *, closed: bool) -> None:
+        messages: list[Message] = [{"role": "tool", "content": outcome.text} for _, outcome in answers]
+        self._tape.given(
+            TurnKind.OBSERVATION,
+            self.chat.delta(messages, closed=closed),
+            tool=",".join(name for name, _ in answers if name),
+            exit_code=answers[-1][1].exit_code,
+            ms=sum(outcome.ms for _, outcome in answers),
+        )
+
+
+def _has_malformed(actions: Final | list[Action]) -> bool:
+    return not isinstance(actions, Final) and any(isinstance(action, Malformed) for action in actions)
+
+
+def _command(call: ToolCall) -> str:
+    command = call.arguments.get("command")
+    return command if isinstance(command, str) else f"{call.name}({call.arguments})"

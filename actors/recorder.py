@@ -1,0 +1,59 @@
+"""What people see of an episode: its terminal recording and its events.  Never raises, never decides anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from actors.episode import Graded
+from protocol.events import EventLog
+from protocol.recordings import CastWriter
+from protocol.trajectory import Reward, Ticket, Trajectory
+from sandbox.tasks import Task
+
+_WIDTH, _HEIGHT = 100, 30
+
+
+class EpisodeRecorder:
+    def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
+        self._events, self._id = events, f"{ticket.trajectory_id}-a{ticket.attempt}"
+        self._pending: tuple[int, str, int, tuple[int, int]] | None = None
+        self._cast = CastWriter.open(run_dir / "terminals" / f"{self._id}.cast", _WIDTH, _HEIGHT, task.instruction)
+        events.emit(
+            "episode.started",
+            trajectory=self._id,
+            group=ticket.group,
+            sample=ticket.sample,
+            task=task.id,
+            family=task.family,
+            instruction=task.instruction,
+            worker=worker,
+        )
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None:
+        self._cast.note(text)
+        self._events.emit(
+            "episode.turn", trajectory=self._id, turn=turn, sampled=sampled, versions=list(versions)
+        )
+
+    def on_tool(self, name: str, command: str, output: str) -> None:
+        self._cast.prompt_command(command)
+        self._cast.output(output)
+        self._events.emit("episode.tool", trajectory=self._id, tool=name, command=command[:500])
+
+    def on_grade(self, graded: Graded, reward: Reward) -> None:
+        passed = sum(test.passed for test in graded.tests)
+        self._cast.note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
+
+    def finished(self, trajectory: Trajectory) -> None:
+        self._events.emit(
+            "episode.finished",
+            trajectory=self._id,
+            status=trajectory.status.value,
+            reward=trajectory.reward.total,
+            sampled=trajectory.sampled_tokens,
+            turns=sum(turn.kind == "model" for turn in trajectory.segments[0].turns),
+            ms={stage: round(ms, 1) for stage, ms in trajectory.timings_ms.items()},
+        )
+
+    def close(self) -> None:
+        self._cast.close()

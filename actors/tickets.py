@@ -1,0 +1,87 @@
+"""The conductor's memory of tickets: waiting, out, by whom.  A pure state machine.
+
+Every ticket is in exactly one place: in ``waiting`` or in ``out`` with one worker.  It leaves for good when its
+trajectory was acknowledged or its sample abandoned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+
+from protocol.trajectory import Ticket
+
+Key = tuple[str, int, int]
+"""purpose, group, sample"""
+
+
+def key_of(ticket: Ticket) -> Key:
+    return (ticket.purpose, ticket.group, ticket.sample)
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    ticket: Ticket
+    worker: str
+    """Name and incarnation: a restarted worker is another one."""
+    deadline: float
+    """After this, by the conductor's clock, the ticket counts as lost."""
+
+
+@dataclass(slots=True)
+class Tickets:
+    waiting: deque[Ticket] = field(default_factory=deque[Ticket])
+    out: dict[Key, Out] = field(default_factory=dict[Key, Out])
+
+    def add(self, ticket: Ticket, *, first: bool = False) -> None:
+        (self.waiting.appendleft if first else self.waiting.append)(ticket)
+
+    def hand_out(self, worker: str, count: int, deadline: float) -> list[Ticket]:
+        """Up to ``count`` tickets, oldest first."""
+        tickets = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+        for ticket in tickets:
+            self.out[key_of(ticket)] = Out(ticket, worker, deadline)
+        return tickets
+
+    def finish(self, ticket: Ticket) -> bool:
+        """The ticket is done with; false when it was not out (a late reply of a lost worker)."""
+        found = self.out.get(key_of(ticket))
+        if found is None or found.ticket.attempt != ticket.attempt:
+            return False
+        del self.out[key_of(ticket)]
+        return True
+
+    def reissue(self, ticket: Ticket) -> Ticket:
+        """The same sample once more, ahead of what waits."""
+        again = replace(ticket, attempt=ticket.attempt + 1)
+        self.add(again, first=True)
+        return again
+
+    def lost_with(self, worker: str, *, except_incarnation: str = "") -> list[Ticket]:
+        """Take back what is out with ``worker`` (all its incarnations but one)."""
+        lost = [
+            out.ticket
+            for out in self.out.values()
+            if out.worker.rsplit("#", 1)[0] == worker and out.worker != except_incarnation
+        ]
+        for ticket in lost:
+            del self.out[key_of(ticket)]
+        return lost
+
+    def overdue(self, now: float) -> list[Ticket]:
+        """Take back what is out past its deadline."""
+        late = [out.ticket for out in self.out.values() if out.deadline < now]
+        for ticket in late:
+            del self.out[key_of(ticket)]
+        return late
+
+    def forget(self, purpose: str) -> int:
+        """Drop every ticket of ``purpose``; how many there were."""
+        before = len(self.waiting) + len(self.out)
+        self.waiting = deque(ticket for ticket in self.waiting if ticket.purpose != purpose)
+        for key in [key for key in self.out if key[0] == purpose]:
+            del self.out[key]
+        return before - len(self.waiting) - len(self.out)
+
+    def waiting_for(self, purpose: str) -> int:
+        return sum(ticket.purpose == purpose for ticket in self.waiting)

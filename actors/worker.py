@@ -1,0 +1,215 @@
+"""One rollout worker: many episodes in one event loop, on one node.
+
+It asks the conductor for as many tickets as it has free places, runs each as an :class:`Episode` in a sandbox of its
+own pool, sends the trajectory to the buffer and reports the ticket finished once the buffer has acknowledged it.  An
+episode that fails for infrastructure gives its ticket back with the reason; none can end the worker.  The worker ends
+when it is told to stop or its actor dies; its containers end with their deadline then, at the latest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from actors.agents.chat import ChatFormat, load_tokenizer
+from actors.conductor import TRAIN, Conductor
+from actors.engines.engine import Engine
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
+from actors.engines.router import Router
+from actors.episode import Episode, EpisodeSettings
+from actors.evaluation import Attempt
+from actors.recorder import EpisodeRecorder
+from actors.remote import Remote, RemoteError
+from actors.terminal import SandboxTerminal
+from protocol.errors import InfraError
+from protocol.events import EventLog
+from protocol.stream import StreamError, TrajectorySender
+from protocol.trajectory import InfraFailure, Ticket, Trajectory
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.grader import GraderError
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.tasks import Task
+
+_TAKE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    name: str
+    node: str
+    run_id: str
+    run_dir: Path
+    model_path: str
+    """Folder with the tokenizer."""
+    endpoint: str
+    """Where the buffer receives trajectories."""
+    episodes: int
+    """Episodes at once."""
+    episode: EpisodeSettings
+    episode_deadline_s: float
+    """Wall-clock seconds; passing it is an infrastructure failure."""
+    command_timeout_s: float
+    send_deadline_s: float
+    pool: PoolSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEngine:
+    """An engine actor as the router sees it."""
+
+    remote: Remote[Engine]
+
+    @property
+    def name(self) -> str:
+        return self.remote.name
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        try:
+            return await self.remote.call(Engine.generate, request)
+        except RemoteError as error:
+            raise EngineUnavailable(str(error)) from error
+
+
+class Worker:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        tasks: Mapping[str, Task],
+        conductor: Remote[Conductor],
+        engines: tuple[Remote[Engine], ...],
+    ) -> None:
+        self._settings, self._tasks, self._conductor = settings, tasks, conductor
+        self._router = Router([RemoteEngine(engine) for engine in engines])
+        self._incarnation = f"{os.getpid()}.{time.time_ns():x}"
+        self._events = EventLog(settings.run_dir, settings.name, settings.node)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until :meth:`stop`."""
+        settings = self._settings
+        self._chat = ChatFormat(await asyncio.to_thread(load_tokenizer, settings.model_path))
+        async with (
+            SandboxPool(settings.pool) as self._pool,
+            TrajectorySender(settings.endpoint, settings.run_id, f"{settings.name}#{self._incarnation}") as self._sender,
+            asyncio.TaskGroup() as episodes,
+        ):
+            await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
+            self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
+            await self._take_tickets(episodes)
+
+    async def stop(self) -> None:
+        """No new tickets; running episodes are cancelled, what is being sent is sent."""
+        self._stopping.set()
+        self.cancel_episodes()
+
+    def cancel_episodes(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+
+    async def cancel_training(self) -> None:
+        """Drop running training episodes: nothing waits for them any more."""
+        for name, task in self._running.items():
+            if name.startswith(TRAIN):
+                task.cancel()
+
+    async def _take_tickets(self, episodes: asyncio.TaskGroup) -> None:
+        settings = self._settings
+        place_free = self._place_free = asyncio.Event()
+        while not self._stopping.is_set():
+            free = settings.episodes - len(self._running)
+            if free <= 0:
+                place_free.clear()
+                await place_free.wait()
+                continue
+            try:
+                tickets = await self._conductor.call(
+                    Conductor.take, settings.name, self._incarnation, free, _TAKE_S
+                )
+            except RemoteError:
+                await asyncio.sleep(1.0)  # the conductor is being restarted
+                continue
+            for ticket in tickets:
+                key = f"{ticket.trajectory_id}-a{ticket.attempt}"
+                self._running[key] = episodes.create_task(self._run_ticket(key, ticket), name=key)
+
+    async def _run_ticket(self, key: str, ticket: Ticket) -> None:
+        try:
+            await self._attempt(ticket)
+        finally:
+            del self._running[key]
+            self._place_free.set()
+
+    async def _attempt(self, ticket: Ticket) -> None:
+        """Run the episode and hand its result on, or hand the ticket back."""
+        failure, detail = InfraFailure.UNEXPECTED, ""
+        try:
+            async with asyncio.timeout(self._settings.episode_deadline_s):
+                trajectory = await self._episode(ticket)
+            await self._deliver(trajectory)
+        except SandboxStartError as error:
+            failure, detail = InfraFailure.SANDBOX_START, str(error)
+        except SandboxLost as error:
+            failure, detail = InfraFailure.SANDBOX_LOST, str(error)
+        except GraderError as error:
+            failure, detail = InfraFailure.GRADER, str(error)
+        except EngineUnavailable as error:
+            failure, detail = InfraFailure.ENGINE, str(error)
+        except TimeoutError:
+            failure, detail = InfraFailure.DEADLINE, f"longer than {self._settings.episode_deadline_s:g} s"
+        except (InfraError, StreamError, OSError) as error:
+            detail = f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001  # the boundary: a defect costs one ticket, is named, and is counted
+            detail = f"{type(error).__name__}: {error}"
+        else:
+            return
+        await self._conductor.call(Conductor.failed, ticket, failure, detail)
+
+    async def _deliver(self, trajectory: Trajectory) -> None:
+        ticket = trajectory.ticket
+        if ticket.purpose == TRAIN:
+            await self._sender.send(trajectory, self._settings.send_deadline_s)
+            await self._conductor.call(Conductor.finished, ticket)
+            return
+        attempt = Attempt(
+            ticket.task,
+            self._tasks[ticket.task].family,
+            ticket.greedy,
+            bool(trajectory.reward.parts["all_passed"]),
+            trajectory.reward.total,
+            trajectory.status,
+            trajectory.sampled_tokens,
+        )
+        await self._conductor.call(Conductor.evaluated, ticket, attempt)
+
+    async def _episode(self, ticket: Ticket) -> Trajectory:
+        settings, task = self._settings, self._tasks[ticket.task]
+        started_at, begun = time.time(), time.monotonic()
+        recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
+        try:
+            async with self._pool.acquire(task, settings.episode_deadline_s) as session:
+                acquire_ms = (time.monotonic() - begun) * 1000
+                terminal = SandboxTerminal(session, task, settings.command_timeout_s)
+                episode = Episode(
+                    ticket, task, self._chat, self._router.generate, terminal, settings.episode, recorder
+                )
+                trajectory = await episode.run()
+        finally:
+            recorder.close()
+        trajectory = replace(
+            trajectory,
+            node=settings.node,
+            worker=settings.name,
+            started_at=started_at,
+            timings_ms={
+                **trajectory.timings_ms,
+                "acquire": acquire_ms,
+                "total": (time.monotonic() - begun) * 1000,
+            },
+        )
+        recorder.finished(trajectory)
+        return trajectory

@@ -1,0 +1,144 @@
+"""Checkpoints: a folder is one only once its manifest stands in it.
+
+``checkpoints/step-000004/{learner/, ledger.jsonl, manifest.json}``.  The learner's shards come first, are fsynced, then the
+ledger and the manifest, then one rename makes them a checkpoint: a crash at any point leaves either the older
+checkpoints or this one too, never half of it.  The manifest is the only truth about what is consumed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from protocol.errors import UserError
+from protocol.weights import Lineage, LineageEntry, Version
+
+_MANIFEST = "manifest.json"
+_LEDGER = "ledger.jsonl"
+_UNFINISHED = ".unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """One optimizer step: which trajectories it trained, in the order in which they were given."""
+
+    step: int
+    version: int
+    """The version that the step started from."""
+    trained: tuple[str, ...]
+    dropped: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    step: int
+    version: int
+    """The version published with these weights."""
+    attempt: int
+    cursor: str
+    """State of the task cursor."""
+    accounting: dict[str, object]
+    """What the journal held when this was written: for people; consumed is derived from ``step`` alone."""
+    lineage: list[tuple[int, int, int]]
+    """(version, step, parent)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    path: Path
+    manifest: CheckpointManifest
+
+    @property
+    def learner(self) -> Path:
+        return self.path / "learner"
+
+    @property
+    def lineage(self) -> Lineage:
+        return Lineage(
+            {
+                version: LineageEntry(Version(version), step, Version(parent))
+                for version, step, parent in self.manifest.lineage
+            }
+        )
+
+    def ledger(self) -> list[LedgerLine]:
+        lines = (self.path / _LEDGER).read_bytes().splitlines()
+        return [
+            LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
+            for line in map(orjson.loads, lines)
+        ]
+
+
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, run_dir: Path, keep: int) -> None:
+        self._folder, self._keep = run_dir / "checkpoints", keep
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def begin(self, step: int) -> Path:
+        """An empty folder for the learner's shards of ``step``."""
+        unfinished = self._folder / f"step-{step:06d}{_UNFINISHED}"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shards = unfinished / "learner"
+        shards.mkdir(parents=True)
+        return shards
+
+    def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
+        """Make what :meth:`begin` started a checkpoint."""
+        unfinished = self._folder / f"step-{manifest.step:06d}{_UNFINISHED}"
+        for file in unfinished.rglob("*"):
+            _sync(file)
+        _write(unfinished / _LEDGER, b"".join(orjson.dumps(asdict(line)) + b"\n" for line in ledger))
+        _write(unfinished / _MANIFEST, orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2))
+        _sync(unfinished)
+        final = self._folder / f"step-{manifest.step:06d}"
+        shutil.rmtree(final, ignore_errors=True)  # a step that a resume rolled back is taken again
+        unfinished.rename(final)
+        _sync(self._folder)
+        return Checkpoint(final, manifest)
+
+    def all(self) -> Sequence[Checkpoint]:
+        """Complete checkpoints, oldest first."""
+        return [_read(path) for path in sorted(self._folder.glob("step-*")) if (path / _MANIFEST).exists()
+                and not path.name.endswith(_UNFINISHED)]
+
+    def latest(self) -> Checkpoint | None:
+        found = self.all()
+        return found[-1] if found else None
+
+    def prune(self) -> int:
+        """Remove all but the newest ``keep``; the step of the oldest that is left."""
+        found = self.all()
+        for old in found[: -self._keep]:
+            shutil.rmtree(old.path)
+        return found[-self._keep :][0].manifest.step
+
+
+def _read(path: Path) -> Checkpoint:
+    try:
+        value = orjson.loads((path / _MANIFEST).read_bytes())
+        value["lineage"] = [tuple(entry) for entry in value["lineage"]]
+        return Checkpoint(path, CheckpointManifest(**value))
+    except (OSError, orjson.JSONDecodeError, TypeError, KeyError) as error:
+        raise UserError(
+            f"the checkpoint {path} is damaged ({error}): move it away to resume from the one before it"
+        ) from error
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

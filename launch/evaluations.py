@@ -1,0 +1,100 @@
+"""What evaluations say: pass@1, standard errors, differences.  Pure.
+
+pass@1 is the mean over tasks of the share of sampled attempts that passed.  Attempts at one task are not independent,
+so the standard error is that of the task means: sd(task means) ÷ √tasks.  A difference is paired by task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from actors.evaluation import Attempt
+
+Z95 = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """``n`` counts attempts, ``tasks`` tasks; ``stderr`` is 0 for a single task."""
+
+    pass_at_1: float
+    stderr: float
+    n: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    difference: float
+    stderr: float
+    ci95: tuple[float, float]
+
+
+def task_means(attempts: Iterable[Attempt], *, greedy: bool = False) -> dict[str, float]:
+    """Task → share of its sampled (or greedy) attempts that passed."""
+    passed: dict[str, list[bool]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.greedy == greedy:
+            passed[attempt.task].append(attempt.passed)
+    return {task: sum(each) / len(each) for task, each in passed.items()}
+
+
+def score(attempts: Sequence[Attempt], *, greedy: bool = False) -> Score:
+    means = list(task_means(attempts, greedy=greedy).values())
+    mean, stderr = _mean_and_error(means)
+    return Score(mean, stderr, sum(attempt.greedy == greedy for attempt in attempts), len(means))
+
+
+def compare(before: Sequence[Attempt], after: Sequence[Attempt]) -> Comparison:
+    """After − before over the tasks that both have."""
+    first, second = task_means(before), task_means(after)
+    mean, stderr = _mean_and_error([second[task] - first[task] for task in first if task in second])
+    return Comparison(mean, stderr, (mean - Z95 * stderr, mean + Z95 * stderr))
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    if not values:
+        return 0.0, 0.0
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return mean, 0.0
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
+
+
+def by_family(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
+    families: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        families[attempt.family].append(attempt)
+    return dict(sorted(families.items()))
+
+
+def trained(attempts: Iterable[Attempt], held_out: Collection[str]) -> list[Attempt]:
+    """The attempts of families that were trained."""
+    return [attempt for attempt in attempts if attempt.family not in held_out]
+
+
+def family_table(
+    evaluations: Mapping[str, Sequence[Attempt]], held_out: Collection[str]
+) -> dict[str, dict[str, object]]:
+    """Family → for each evaluation pass@1, its error, n and greedy pass rate; the paired difference when there are two."""
+    table: dict[str, dict[str, object]] = {}
+    split = {name: by_family(attempts) for name, attempts in evaluations.items()}
+    for family in sorted({family for families in split.values() for family in families}):
+        row: dict[str, object] = {"held_out": family in held_out}
+        for name, families in split.items():
+            sampled = score(families.get(family, []))
+            row[name] = {
+                "pass_at_1": round(sampled.pass_at_1, 4),
+                "stderr": round(sampled.stderr, 4),
+                "n": sampled.n,
+                "greedy": round(score(families.get(family, []), greedy=True).pass_at_1, 4),
+            }
+        if {"before", "after"} <= split.keys():
+            change = compare(split["before"].get(family, []), split["after"].get(family, []))
+            row["difference"], row["difference_stderr"] = round(change.difference, 4), round(change.stderr, 4)
+        table[family] = row
+    return table

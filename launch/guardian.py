@@ -1,0 +1,94 @@
+"""Leaves nothing behind: ends every process of a run when its driver is gone, however it went.
+
+The driver starts this small process (standard library only, its own session) and keeps the write end of a pipe.  When the pipe
+closes - the driver ended, was killed, or lost power - every process whose environment carries the run's token is
+killed, round after round until none is left, and the run's temporary folder is removed.  The token is random, so that
+nothing foreign can be hit.  Containers are no processes of ours: they end by their own deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+TOKEN = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variable
+_ROUND_S = 0.2
+_ROUNDS = 150
+
+
+class Guardian:
+    """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later carries it;
+    leaving waits until all of them are gone."""
+
+    def __init__(self, token: str, temporary: Path) -> None:
+        self._token, self._temporary = token, temporary
+
+    def __enter__(self) -> Self:
+        environment = {key: value for key, value in os.environ.items() if key != TOKEN}
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", "-E", __file__, self._token, str(self._temporary)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment,
+        )
+        os.environ[TOKEN] = self._token
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del os.environ[TOKEN]
+        assert self._process.stdin is not None  # noqa: S101  # opened above
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def carriers(token: str) -> list[int]:
+    """Processes, other than this one, whose environment carries ``token``."""
+    needle = f"{TOKEN}={token}".encode()
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if needle in (entry / "environ").read_bytes().split(b"\0") and not _is_zombie(entry):
+                found.append(int(entry.name))
+    return found
+
+
+def _is_zombie(entry: Path) -> bool:
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def _end(token: str, temporary: Path) -> None:
+    for _ in range(_ROUNDS):
+        left = carriers(token)
+        if not left:
+            break
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_ROUND_S)
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def main() -> None:
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    token, temporary = sys.argv[1:]
+    while os.read(0, 1):
+        pass
+    _end(token, Path(temporary))
+
+
+if __name__ == "__main__":
+    main()

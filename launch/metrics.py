@@ -1,0 +1,77 @@
+"""metrics.jsonl: one line for each optimizer step, in the one place where metrics are put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from protocol.events import Json
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What the driver knows of a step; the learner's own metrics come beside it."""
+
+    step: int
+    rewards: Sequence[float]
+    """Of every trajectory whose group closed since the last step, trained or dropped: the policy's reward."""
+    zero_variance_groups: int
+    groups: int
+    wait_s: float
+    """The learner stood idle for so long before this step."""
+    step_s: float
+    pause_ms: float
+    """An engine's last pause."""
+
+
+class MetricsLog:
+    def __init__(self, run_dir: Path, now: Callable[[], float] = time.time) -> None:
+        self._path, self._now = run_dir / "metrics.jsonl", now
+        self._last = now()
+
+    def add(self, facts: StepFacts, learner: Mapping[str, float]) -> dict[str, Json]:
+        """Append the line of one step and give it back."""
+        now = self._now()
+        seconds, self._last = max(now - self._last, 1e-9), now
+        rewards = facts.rewards
+        line: dict[str, Json] = {
+            **{name: round(value, 8) for name, value in learner.items()},
+            "step": facts.step,
+            "t": round(now, 3),
+            "groups": facts.groups,
+            "zero_variance_groups": facts.zero_variance_groups,
+            "episodes": len(rewards),
+            "wait_s": round(facts.wait_s, 3),
+            "step_s": round(facts.step_s, 3),
+            "pause_ms": round(facts.pause_ms, 2),
+            "tokens_per_s_trained": round(learner.get("trained_tokens", 0.0) / seconds, 1),
+            "tokens_per_s_sampled": round(learner.get("sampled_tokens", 0.0) / seconds, 1),
+        }
+        if rewards:
+            line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
+            line["pass_rate"] = round(sum(reward >= 1.0 for reward in rewards) / len(rewards), 6)
+        with self._path.open("ab") as file:
+            file.write(orjson.dumps(line) + b"\n")
+        return line
+
+    def rewind(self, step: int) -> None:
+        """Say that steps after ``step`` are taken again; readers let the later line of a step win."""
+        with self._path.open("ab") as file:
+            file.write(orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, float]]:
+    """The lines of the steps that stand, in order."""
+    path = run_dir / "metrics.jsonl"
+    lines: dict[int, dict[str, float]] = {}
+    for raw in path.read_bytes().splitlines() if path.exists() else []:
+        line = orjson.loads(raw)
+        if "rewound_to" in line:
+            lines = {step: value for step, value in lines.items() if step <= line["rewound_to"]}
+        else:
+            lines[line["step"]] = line
+    return [lines[step] for step in sorted(lines)]

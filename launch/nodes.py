@@ -1,0 +1,115 @@
+"""Ray nodes: a cluster to join, or N local ones that stand in for it.
+
+Local nodes listen on loopback, carry the run's token (see :mod:`launch.guardian`) and end with the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import InfraError, UserError
+
+_OBJECT_STORE_BYTES = 80 << 20
+_POLL_S = 1.0
+
+
+class NodesMissing(InfraError):
+    """The cluster did not reach the wanted size in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """``name`` for people (``node-0`` is the head), ``ray_id`` for placement."""
+
+    name: str
+    ray_id: str
+    address: str
+
+
+@asynccontextmanager
+async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncIterator[list[Node]]:
+    """Start ``count`` Ray nodes here.  Their processors are nominal: they only say how many actors fit."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingTypeStubs]  # ships no stubs
+
+    def start() -> Any:
+        head = {"_temp_dir": str(temporary), **_node_options(cpus)}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(count - 1):
+            cluster.add_node(wait=False, **_node_options(cpus))
+        return cluster
+
+    cluster = await asyncio.to_thread(start)
+    try:
+        await asyncio.to_thread(_connect, str(cluster.address))
+        yield await _wait_alive(count, 120.0, lambda _: None)
+    finally:
+        await asyncio.to_thread(ray.shutdown)
+        await asyncio.to_thread(cluster.shutdown)
+
+
+def _node_options(cpus: int) -> dict[str, Any]:
+    return {
+        "num_cpus": cpus,
+        "num_gpus": None,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+        "node_ip_address": "127.0.0.1",
+    }
+
+
+@asynccontextmanager
+async def joined_nodes(
+    address: str, count: int, wait_s: float, progress: Callable[[int], None]
+) -> AsyncIterator[list[Node]]:
+    """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are.
+    Raises :class:`NodesMissing` after ``wait_s``, UserError when nothing answers."""
+    import ray
+
+    try:
+        await asyncio.to_thread(_connect, address)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"no Ray cluster answers at {address} ({error}): start one with `ray start --head --port=6379`, or leave "
+            "--address out to simulate the nodes here"
+        ) from error
+    try:
+        yield await _wait_alive(count, wait_s, progress)
+    finally:
+        await asyncio.to_thread(ray.shutdown)
+
+
+def _connect(address: str) -> None:
+    import ray
+
+    ray.init(address=address, logging_level="ERROR", log_to_driver=False)  # pyright: ignore[reportUnknownMemberType]  # untyped
+
+
+async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]) -> list[Node]:
+    import ray
+
+    alive: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(wait_s):
+            while True:
+                found: list[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
+                alive = [node for node in found if node["Alive"]]
+                progress(len(alive))
+                if len(alive) >= count:
+                    break
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError as error:
+        raise NodesMissing(
+            f"{len(alive)} of {count} nodes were alive after {wait_s:g} s: start the others with "
+            "`ray start --address=HEAD:6379`, or ask for fewer with --nodes"
+        ) from error
+    mine = ray.get_runtime_context().get_node_id()
+    alive.sort(key=lambda node: (node["NodeID"] != mine, node["NodeID"]))
+    return [Node(f"node-{i}", str(n["NodeID"]), str(n["NodeManagerAddress"])) for i, n in enumerate(alive[:count])]

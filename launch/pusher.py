@@ -1,0 +1,79 @@
+"""Brings published weights to the engines while everything else goes on.
+
+Only the newest version counts: one that is overtaken before its push began is never pushed.  At most ``share`` of the
+fleet loads at once (a fleet of one stands still as a whole).  When every engine serves a version, the conductor is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from actors.conductor import Conductor
+from actors.engines.engine import Engine
+from actors.engines.messages import LoadReport
+from actors.remote import Remote
+from protocol.errors import InfraError
+from protocol.events import EventLog
+from protocol.weights import WeightManifest
+
+_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class Pusher:
+    engines: Sequence[Remote[Engine]]
+    conductor: Remote[Conductor]
+    events: EventLog
+    deadline_s: float
+    share: float = 0.5
+    newest: WeightManifest | None = None
+    served: WeightManifest | None = None
+    pauses_ms: list[float] = field(default_factory=list[float])
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def offer(self, manifest: WeightManifest) -> None:
+        """Push ``manifest`` next; returns at once."""
+        async with self._changed:
+            self.newest = manifest
+            self._changed.notify_all()
+
+    async def wait_served(self, manifest: WeightManifest) -> None:
+        """Return when every engine serves ``manifest`` or something newer."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.served is not None and self.served.step >= manifest.step)
+
+    async def run(self) -> None:
+        """Push until cancelled."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self.newest is not None and self.newest is not self.served)
+                manifest = self.newest
+            assert manifest is not None  # noqa: S101  # the condition above
+            if await self._push(manifest):
+                await self.conductor.call(Conductor.published, manifest.step)
+                async with self._changed:
+                    self.served = manifest
+                    self._changed.notify_all()
+
+    async def _push(self, manifest: WeightManifest) -> bool:
+        """Load ``manifest`` on every engine; false when a newer one came meanwhile."""
+        turns = asyncio.Semaphore(max(1, math.floor(self.share * len(self.engines))))
+        async with asyncio.TaskGroup() as group:
+            loads = [group.create_task(self._load(engine, manifest, turns)) for engine in self.engines]
+        return all(load.result() for load in loads)
+
+    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, turns: asyncio.Semaphore) -> bool:
+        while self.newest is manifest:
+            try:
+                async with turns, asyncio.timeout(self.deadline_s + _RETRY_S):
+                    report: LoadReport = await engine.call(Engine.load, manifest, self.deadline_s)
+            except (InfraError, TimeoutError) as error:
+                self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=str(error))
+                await asyncio.sleep(_RETRY_S)
+                continue
+            self.pauses_ms.append(report.pause_ms)
+            return True
+        return False

@@ -1,0 +1,168 @@
+"""summary.json: what a run came to.  Every figure is read from what was measured; none is assumed."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from actors.evaluation import Attempt
+from launch.evaluations import compare, family_table, score, trained
+from launch.metrics import read_metrics
+from protocol.events import Json
+from protocol.journal import Accounting
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFacts:
+    """What the driver knows and no file says."""
+
+    recipe: str
+    mode: str
+    control: str
+    nodes: int
+    seed: int
+    eta: int
+    seconds: float
+    evaluations: Mapping[str, Sequence[Attempt]]
+    """``before`` and ``after``, as far as they were run."""
+    held_out: tuple[str, ...]
+    accounting: Accounting
+    leaked: int
+    finished: bool
+    """Whether the last step was reached."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What the event files say."""
+
+    finished: int = 0
+    infra_failures: int = 0
+    sandboxes: int = 0
+    pushes: int = 0
+    mixed_prefix: int = 0
+
+    def take(self, event: dict[str, Json], pauses: list[float]) -> None:
+        match event["kind"]:
+            case "episode.finished" if str(event["trajectory"]).startswith("train"):
+                self.finished += 1
+            case "episode.failed":
+                self.infra_failures += 1
+            case "sandbox.started":
+                self.sandboxes += 1
+            case "weights.published":
+                self.pushes += 1
+            case "engine.load":
+                pauses.append(float(str(event["pause_ms"])))
+            case _:
+                pass
+
+
+def read_events(run_dir: Path) -> Sequence[dict[str, Json]]:
+    """Every whole event of a run; a torn last line is left out."""
+    events: list[dict[str, Json]] = []
+    for path in sorted((run_dir / "events").glob("*.jsonl")):
+        for line in path.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                events.append(orjson.loads(line))
+    return events
+
+
+def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
+    counts, pauses = _Counts(), list[float]()
+    for event in read_events(run_dir):
+        counts.take(event, pauses)
+    steps = read_metrics(run_dir)
+    books = facts.accounting
+    return {
+        "recipe": facts.recipe,
+        "finished": facts.finished,
+        "steps": int(steps[-1]["step"]) if steps else 0,
+        "mode": facts.mode,
+        "control": facts.control,
+        "nodes": facts.nodes,
+        "seed": facts.seed,
+        "seconds": round(facts.seconds, 1),
+        "eval": _evaluation(facts),
+        "trajectories": {
+            "finished": counts.finished,
+            "acked": books.acked,
+            "trained": books.trained,
+            "dropped": {str(reason): number for reason, number in books.dropped.items()},
+            "in_buffer": books.in_buffer,
+            "masked_tokens": round(_total(steps, "masked_tokens")),
+            "superseded": books.superseded,
+            "infra_failures": counts.infra_failures,
+        },
+        "token_age": {
+            "max": max((step["age_max"] for step in steps), default=0.0),
+            "mean": round(_weighted(steps, "age_mean", "trained_tokens"), 4),
+            "bound": facts.eta,
+        },
+        "clip": {
+            "high_max": max((step["clip_high"] for step in steps), default=0.0),
+            "low_max": max((step["clip_low"] for step in steps), default=0.0),
+            "high_steps": sum(step["clip_high"] > 0 for step in steps),
+            "low_steps": sum(step["clip_low"] > 0 for step in steps),
+        },
+        "weights": {
+            "pushes": counts.pushes,
+            "loads": len(pauses),
+            "pause_ms_p50": round(statistics.median(pauses), 2) if pauses else 0.0,
+            "pause_ms_max": round(max(pauses), 2) if pauses else 0.0,
+        },
+        "sandbox": {"started": counts.sandboxes, "leaked": facts.leaked},
+        "tokens_per_s": {
+            "sampled": round(_total(steps, "sampled_tokens") / _seconds(steps), 1),
+            "trained": round(_total(steps, "trained_tokens") / _seconds(steps), 1),
+        },
+    }
+
+
+def _evaluation(facts: SummaryFacts) -> dict[str, Json]:
+    result: dict[str, Json] = {}
+    for name, attempts in facts.evaluations.items():
+        sampled = score(trained(attempts, facts.held_out))
+        result[name] = {
+            "pass_at_1": round(sampled.pass_at_1, 4),
+            "stderr": round(sampled.stderr, 4),
+            "n": sampled.n,
+            "tasks": sampled.tasks,
+            "greedy": round(score(trained(attempts, facts.held_out), greedy=True).pass_at_1, 4),
+        }
+    if {"before", "after"} <= facts.evaluations.keys():
+        change = compare(
+            trained(facts.evaluations["before"], facts.held_out), trained(facts.evaluations["after"], facts.held_out)
+        )
+        result["difference"] = round(change.difference, 4)
+        result["difference_stderr"] = round(change.stderr, 4)
+        result["ci95"] = [round(change.ci95[0], 4), round(change.ci95[1], 4)]
+    result["families"] = family_table(facts.evaluations, facts.held_out)
+    return result
+
+
+def outcomes(attempts: Sequence[Attempt]) -> dict[str, int]:
+    """How many attempts ended in which status."""
+    return dict(Counter(attempt.status.value for attempt in attempts))
+
+
+def _total(steps: Sequence[Mapping[str, float]], name: str) -> float:
+    return sum(step.get(name, 0.0) for step in steps)
+
+
+def _weighted(steps: Sequence[Mapping[str, float]], name: str, weight: str) -> float:
+    total = _total(steps, weight)
+    return sum(step[name] * step[weight] for step in steps) / total if total else 0.0
+
+
+def _seconds(steps: Sequence[Mapping[str, float]]) -> float:
+    """From the start of the first step's wait to the end of the last step."""
+    if not steps:
+        return 1.0
+    first = steps[0]
+    return max(steps[-1]["t"] - first["t"] + first["wait_s"] + first["step_s"], 1e-9)

@@ -1,0 +1,218 @@
+"""The training loop: lease a batch, step, mark it, publish, checkpoint.
+
+It waits for the buffer (a batch of closed groups) and for the learner, for nobody else: weights are pushed by the
+:class:`Pusher` while the next step runs.  Exactly once: a batch is marked trained at its step in the journal before the
+next is leased, and only a checkpoint's manifest makes that final.  When the learner dies, it is started again from the
+newest checkpoint, the journal is rewound to it, and its weights get a new version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from actors.buffer import Buffer, Lease
+from actors.conductor import Conductor
+from actors.remote import Remote, RemoteError
+from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
+from launch.learners import Learners
+from launch.metrics import MetricsLog, StepFacts
+from launch.pusher import Pusher
+from learner.rank import LearnerRank
+from protocol.events import EventLog
+from protocol.groups import GroupOutcome
+from protocol.staleness import StalePolicy, may_step
+from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
+
+_LEASE_WAIT_S = 5.0
+_KEPT_VERSIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    run_dir: Path
+    attempt: int
+    steps: int
+    groups_per_step: int
+    eta: int
+    policy: StalePolicy
+    checkpoint_every: int
+    stop_after_trajectories: int
+    stop_after_s: float
+
+
+@dataclass(slots=True)
+class Training:
+    settings: TrainingSettings
+    learners: Learners
+    buffer: Remote[Buffer]
+    conductor: Remote[Conductor]
+    pusher: Pusher
+    checkpoints: CheckpointStore
+    metrics: MetricsLog
+    events: EventLog
+    restart_learners: Callable[[], Awaitable[Learners]]
+    step: int = 0
+    version: Version = NO_VERSION
+    lineage: Lineage = field(default_factory=Lineage)
+    ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
+    _count: int = 0
+    _seen: int = 0
+    _rewards: list[float] = field(default_factory=list[float])
+    _zero_variance: int = 0
+
+    async def begin(self) -> WeightManifest:
+        """Publish the learner's first weights and keep them as the checkpoint of step 0."""
+        manifest = await self.publish()
+        await self.checkpoint()
+        return manifest
+
+    async def resume(self, checkpoint: Checkpoint) -> WeightManifest:
+        """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step."""
+        await self.learners.call(LearnerRank.load, checkpoint.learner)
+        self.step, self.version = checkpoint.manifest.step, Version(checkpoint.manifest.version)
+        known = self.lineage.entries
+        self.lineage = checkpoint.lineage
+        for version, entry in known.items():
+            self.lineage.entries.setdefault(version, entry)
+        self.ledger = checkpoint.ledger()
+        await self.buffer.call(Buffer.rewind, self.step)
+        self.metrics.rewind(self.step)
+        return await self.publish()
+
+    async def run(self) -> None:
+        """Train until the last step or a stop condition."""
+        begun = time.monotonic()
+        while self.step < self.settings.steps and not await self._stop(begun):
+            try:
+                await self._one_step()
+            except RemoteError as error:
+                if not error.actor.startswith("learner"):
+                    raise
+                await self._recover(error)
+
+    async def _stop(self, begun: float) -> bool:
+        settings = self.settings
+        if settings.stop_after_s and time.monotonic() - begun >= settings.stop_after_s:
+            return True
+        limit = settings.stop_after_trajectories
+        return bool(limit) and (await self.buffer.call(Buffer.accounting)).acked >= limit
+
+    async def _one_step(self) -> None:
+        waiting = time.monotonic()
+        lease = await self._lease()
+        stepping = time.monotonic()
+        report = await self.learners.call(
+            LearnerRank.step,
+            self.step + 1,
+            self.buffer.ref(Buffer.payload, lease).argument(),
+            self.lineage,
+            self.version,
+        )
+        await self.buffer.call(Buffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
+        self.step += 1
+        dropped = {name: reason.value for name, reason in report.dropped.items()}
+        self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped))
+        await self.conductor.call(Conductor.stepped, self.step)
+        await self.pusher.offer(await self.publish())
+        await self._record(report.metrics, lease, stepping - waiting, time.monotonic() - stepping)
+        last = self.step == self.settings.steps
+        if last or self.step % self.settings.checkpoint_every == 0 or await self._buffer_asks():
+            await self.checkpoint()
+
+    async def _lease(self) -> Lease:
+        """The oldest full batch of closed groups; waits for it."""
+        while True:
+            await self._follow(0.0)
+            if await self._fresh_enough() and (
+                lease := await self.buffer.call(Buffer.lease, self.settings.groups_per_step)
+            ):
+                return lease
+            await self._follow(_LEASE_WAIT_S)
+
+    async def _fresh_enough(self) -> bool:
+        """Under the policy ``wait``: whether no running episode would be stranded by the next step."""
+        if self.settings.policy is not StalePolicy.WAIT:
+            return True
+        oldest = await self.conductor.call(Conductor.oldest_running_step)
+        return may_step(self.step, oldest, self.settings.eta)
+
+    async def _follow(self, timeout_s: float) -> None:
+        """Take in what has closed, for the metrics of the next step."""
+        progress = await self.buffer.call(Buffer.wait_progress, self._seen, timeout_s)
+        self._seen = progress.seq
+        for closing in progress.closed:
+            self._rewards += closing.rewards.values()
+            self._zero_variance += closing.outcome is GroupOutcome.ZERO_VARIANCE
+
+    async def publish(self) -> WeightManifest:
+        """Write the current weights under a new version; older ones that nothing uses any more are removed."""
+        version = make_version(self.settings.attempt, self._count)
+        self._count += 1
+        folder = self.settings.run_dir / "weights" / f"v{version}"
+        manifest = await self.learners.call(LearnerRank.publish, version, self.step, self.version, folder)
+        self.lineage.add(version, self.step, self.version)
+        self.version = version
+        self.events.emit("weights.published", version=version, step=self.step)
+        await asyncio.to_thread(self._forget_weights)
+        return manifest
+
+    def _forget_weights(self) -> None:
+        """A version's files live until every engine has confirmed a later one."""
+        served = self.pusher.served
+        folders = sorted((self.settings.run_dir / "weights").glob("v*"), key=lambda path: int(path.name[1:]))
+        for folder in folders[:-_KEPT_VERSIONS]:
+            if served is not None and int(folder.name[1:]) < served.version:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    async def checkpoint(self) -> Checkpoint:
+        """Save everything, then the manifest; then tell the buffer what it may forget."""
+        shards = await asyncio.to_thread(self.checkpoints.begin, self.step)
+        await self.learners.call(LearnerRank.save, shards)
+        cursor = await self.buffer.call(Buffer.cursor)
+        accounting = await self.buffer.call(Buffer.accounting)
+        manifest = CheckpointManifest(
+            self.step,
+            self.version,
+            self.settings.attempt,
+            (cursor or b"").decode(),
+            accounting.as_dict(),
+            [(entry.version, entry.step, entry.parent) for entry in self.lineage.entries.values()],
+        )
+        checkpoint = await asyncio.to_thread(self.checkpoints.finish, manifest, self.ledger)
+        await self.buffer.call(Buffer.commit, self.step)
+        oldest = await asyncio.to_thread(self.checkpoints.prune)
+        await self.buffer.call(Buffer.compact, oldest)
+        self.events.emit("checkpoint.saved", step=self.step, path=str(checkpoint.path))
+        return checkpoint
+
+    async def _buffer_asks(self) -> bool:
+        return (await self.buffer.call(Buffer.statistics)).wants_checkpoint
+
+    async def _recover(self, error: RemoteError) -> None:
+        """The learner died: start it again from the newest checkpoint."""
+        self.events.emit("process.died", what=error.actor, why=error.why)
+        checkpoint = self.checkpoints.latest()
+        if checkpoint is None:
+            raise error
+        self.learners = await self.restart_learners()
+        await self.pusher.offer(await self.resume(checkpoint))
+        await self.conductor.call(Conductor.stepped, self.step)
+        self.events.emit("learner.resumed", step=self.step)
+
+    async def _record(self, learner: dict[str, float], lease: Lease, wait_s: float, step_s: float) -> None:
+        facts = StepFacts(
+            step=self.step,
+            rewards=self._rewards,
+            zero_variance_groups=self._zero_variance,
+            groups=len(lease.groups),
+            wait_s=wait_s,
+            step_s=step_s,
+            pause_ms=self.pusher.pauses_ms[-1] if self.pusher.pauses_ms else 0.0,
+        )
+        self._rewards, self._zero_variance = [], 0
+        self.events.emit("learner.step", **self.metrics.add(facts, learner))

@@ -1,0 +1,45 @@
+"""If these fail, a model's call is run as something it did not write, or dropped in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.agents.hermes import Final, Malformed, ToolCall, parse
+
+
+def test_a_call_with_its_arguments() -> None:
+    text = '<tool_call>\n{"name": "shell_exec", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
+    assert parse(text) == [ToolCall("shell_exec", {"command": 'ls "a b"'})]
+
+
+def test_several_calls_keep_their_order_and_a_broken_one_is_reported_among_them() -> None:
+    text = (
+        '<tool_call>{"name": "a", "arguments": {}}</tool_call>'
+        "<tool_call>{broken}</tool_call>"
+        '<tool_call>{"name": "b", "arguments": {}}</tool_call>'
+    )
+    first, second, third = parse(text)  # pyright: ignore[reportGeneralTypeIssues]
+    assert (first, third) == (ToolCall("a", {}), ToolCall("b", {}))
+    assert isinstance(second, Malformed)
+
+
+def test_a_reply_without_a_call_is_the_last_word() -> None:
+    assert parse("done") == Final("done")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "a", "arguments": {}}',
+        '{"name": "a", "arguments": {}}</tool_call>',
+        "<tool_call>[1]</tool_call>",
+        '<tool_call>{"arguments": {}}</tool_call>',
+        '<tool_call>{"name": "a", "arguments": "ls"}</tool_call>',
+        "<tool_call></tool_call>",
+    ],
+)
+def test_what_does_not_parse_says_why_and_never_ends_the_episode(text: str) -> None:
+    actions = parse(text)
+    assert isinstance(actions, list)
+    assert isinstance(actions[0], Malformed)
+    assert actions[0].reason
