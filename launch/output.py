@@ -1,7 +1,7 @@
 """What a command prints: one JSON object on standard output, everything else on standard error.
 
 With ``--json`` a command's standard output is exactly one object, the last thing it does, whatever its libraries and
-child processes print: until then file descriptor 1 is a copy of standard error.
+child processes print: file descriptor 1 is a copy of standard error from the beginning to the end of the process.
 """
 
 from __future__ import annotations
@@ -54,9 +54,5 @@ class JsonOutput:
         if error is not None:
             code, line = describe(error) or (EXIT_FAILED, f"error: {type(error).__name__}: {error}")
             self._value = {"error": line.removeprefix("error: "), "exit_code": code}
-        sys.stdout.flush()
-        os.dup2(self._stdout, 1)
-        os.close(self._stdout)
-        data = orjson.dumps(dict(self._value), option=orjson.OPT_APPEND_NEWLINE)
-        while data:
-            data = data[os.write(1, data) :]
+        with os.fdopen(self._stdout, "wb") as stdout:
+            stdout.write(orjson.dumps(dict(self._value), option=orjson.OPT_APPEND_NEWLINE))

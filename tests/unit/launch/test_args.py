@@ -1,0 +1,137 @@
+"""The command line says the same as the recipe, and a slip is answered with what to type."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.args import NEWEST, parse
+from launch.cli import commands
+from launch.config import Control, Mode
+from launch.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
+from protocol.errors import LongshoreError, UserError
+
+
+def test_options_are_overrides_and_set_comes_last() -> None:
+    line = "--recipe demo --nodes 8 --seed 3 --steps 5 --mode sync --control lr0 --no-monitor --set run.steps=7"
+    given = parse(line.split())
+    config = given.config()
+    assert (config.cluster.nodes, config.run.seed, config.run.steps) == (8, 3, 7)
+    assert (config.run.mode, config.run.control, config.monitor.enabled) == (Mode.SYNC, Control.LR0, False)
+
+
+def test_a_model_of_ones_own_needs_no_warm_start() -> None:
+    config = parse(["--recipe", "demo", "--model", '/models/my "qwen"']).config()
+    assert config.model.path == Path('/models/my "qwen"')
+    assert not config.warm_start.enabled
+
+
+def test_resume_takes_a_run_or_the_newest() -> None:
+    assert parse(["--resume"]).resume == NEWEST
+    assert parse(["--resume", "demo-1", "--recipe", "demo"]).resume == "demo-1"
+    assert parse(["--recipe", "demo"]).resume is None
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("", "--recipe demo for example"),
+        ("--recipe demo --stepps 3", "did you mean '--steps'"),
+        ("--recipe demo --mode fast", "invalid choice: 'fast'"),
+        ("--recipe demo --nodes many", "invalid int value: 'many'"),
+        ("--resume a --run-id b", "exclude each other"),
+        ("--recipe demo --proof --control lr0", "leave --control out"),
+    ],
+)
+def test_a_slip_is_a_user_error(line: str, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse(line.split())
+    assert says in str(caught.value)
+
+
+def _raise(error: BaseException) -> int:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("mend it"), EXIT_USER),
+        (LongshoreError("broke"), EXIT_FAILED),
+        (KeyboardInterrupt(), EXIT_INTERRUPTED),
+        (ExceptionGroup("tasks", [LongshoreError("broke"), UserError("mend it")]), EXIT_USER),
+        (BaseExceptionGroup("tasks", [LongshoreError("broke"), KeyboardInterrupt()]), EXIT_INTERRUPTED),
+        (ExceptionGroup("tasks", [ExceptionGroup("deeper", [LongshoreError("broke")])]), EXIT_FAILED),
+    ],
+)
+def test_a_command_ends_in_one_line_and_a_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main_guard(lambda: _raise(error)) == code
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.count("\n") == 1
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        main_guard(lambda: 1 // 0)
+    with pytest.raises(ExceptionGroup):
+        main_guard(lambda: _raise(ExceptionGroup("tasks", [LongshoreError("broke"), ZeroDivisionError()])))
+
+
+def test_success_is_zero() -> None:
+    assert main_guard(lambda: None) == EXIT_OK
+
+
+JSON_COMMAND = """
+import atexit, subprocess, sys
+from launch.errors import main_guard
+from launch.output import JsonOutput
+from protocol.errors import UserError
+
+def main():
+    atexit.register(print, "from a library, at exit")
+    with JsonOutput(sys.argv[1] == "json") as out:
+        print("from python")
+        subprocess.run(["echo", "from a child"], check=True)
+        out.set({"steps": 3})
+        if sys.argv[2] == "fail":
+            raise UserError("no Docker: run make setup")
+
+sys.exit(main_guard(main))
+"""
+
+
+def _run_json_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", JSON_COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_json_is_exactly_one_object_whatever_else_prints() -> None:
+    done = _run_json_command("json", "succeed")
+    assert json.loads(done.stdout) == {"steps": 3}
+    assert all(noise in done.stderr for noise in ("from python", "from a child", "at exit"))
+    assert done.returncode == EXIT_OK
+
+
+def test_json_reports_the_error_that_ended_the_command() -> None:
+    done = _run_json_command("json", "fail")
+    assert json.loads(done.stdout) == {"error": "no Docker: run make setup", "exit_code": EXIT_USER}
+    assert done.returncode == EXIT_USER
+
+
+def test_without_json_no_object_is_printed() -> None:
+    assert "steps" not in _run_json_command("text", "succeed").stdout
+
+
+def test_the_console_command_lists_and_suggests() -> None:
+    listed = subprocess.run([sys.executable, "-m", "launch.cli"], capture_output=True, text=True, check=True)
+    assert listed.stdout == ""
+    assert all(name in listed.stderr for name in commands())
+    wrong = subprocess.run([sys.executable, "-m", "launch.cli", "clutser"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == EXIT_USER
+    assert wrong.stderr.startswith("error: longshore has no command 'clutser'")

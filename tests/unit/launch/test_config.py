@@ -1,0 +1,149 @@
+"""A wrong configuration must be refused at once, with the key and the remedy; a right one must mean what it says."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from launch.config import ConfigError, Mode, RecipeError, RunConfig, dotted_fields, load_recipe, recipe_names, resolve
+from launch.config.load import parse_override
+from launch.rundir import config_values
+
+
+def sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in model.model_fields.items():
+        assert isinstance(field.annotation, type)
+        yield name, field.annotation
+
+
+def test_every_recipe_loads() -> None:
+    assert "demo" in recipe_names()
+    for name in recipe_names():
+        assert load_recipe(name).run.steps > 0
+
+
+def test_every_key_has_a_help_text() -> None:
+    silent = [
+        f"{name}.{key}"
+        for name, kind in sections(RunConfig)
+        for key, field in kind.model_fields.items()
+        if not (field.description or "").strip()
+    ]
+    assert not silent
+
+
+def test_the_demo_recipe_is_the_prototype_that_learned() -> None:
+    demo = load_recipe("demo")
+    assert (demo.learner.lr, demo.learner.eps_low, demo.learner.eps_high) == (5e-4, 0.2, 0.28)
+    assert (demo.run.mode, demo.staleness.eta) == (Mode.ASYNC, 2)
+    assert demo.rollout.episodes_per_step == 128
+
+
+def test_a_config_survives_being_written_and_read() -> None:
+    demo = load_recipe("demo")
+    assert resolve(config_values(demo)) == demo
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("run.step=3", "did you mean 'run.steps'"),
+        ("rollout.temperature=2", "did you mean 'agent.temperature'"),
+        ("rolout.group_sze=2", "did you mean 'rollout.group_size'"),
+        ("staleness", "section.key=value"),
+        ("run.steps=many", "run.steps: input should be a valid integer"),
+        ("run.mode=asink", "run.mode: input should be"),
+        ("run.steps=0", "greater than or equal to 1"),
+        ("rollout.group_size=1", "greater than or equal to 2"),
+        ("learner.lr=nan", "learner.lr"),
+        ("learner.tp=2", "set learner.ranks = 2"),
+        ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
+        ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
+        ("model.path=/some/where", "set warm_start.enabled = false"),
+        ("data.kind=terminal_bench", "set data.path"),
+        ("data.training_tasks=3", "raise data.training_tasks"),
+        ("evaluation.tasks_per_family=99", "data.held_out_per_family"),
+        ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
+        ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
+        ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
+        ("buffer.budget_bytes=1000", "set it to 67108864 or more"),
+        ("rollout.episode_deadline_s=100", "must exceed its stages, 500 s"),
+        ("sandbox.max_s=300", "raise it to 660"),
+        ("sandbox.deadline_s=5000", "is not below sandbox.max_s"),
+        ("sandbox.grade_timeout_s=150", "could end a container during sandbox.grade_timeout_s"),
+        ("agent.time_limit_s=600", "could never be used up"),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("demo", [override])
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["top_p=0.9", "top_k=20", "min_p=0.1", "frequency_penalty=1", "presence_penalty=1", "repetition_penalty=1.1",
+     'logit_bias={"5"=1.0}', 'grammar="a"'],
+)  # fmt: skip
+def test_sampling_that_would_falsify_logprobs_is_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match="would falsify the recorded log-probabilities"):
+        load_recipe("demo", [f"sampling.{option}"])
+
+
+def test_neutral_sampling_options_are_harmless() -> None:
+    assert load_recipe("demo", ["sampling.top_p=1.0", "sampling.top_k=-1"]) == load_recipe("demo")
+
+
+def test_all_problems_come_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("demo", ["staleness.eta=0", "sandbox.max_s=300"])
+    assert "staleness.eta" in str(caught.value)
+    assert "sandbox.max_s" in str(caught.value)
+
+
+def test_an_unknown_recipe_names_the_known_ones() -> None:
+    with pytest.raises(RecipeError, match=r"the recipes are .*demo.*did you mean 'demo'"):
+        load_recipe("dmo")
+
+
+def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('[run]\nmode = "sync"\n[staleness]\neta = 0\n')
+    config = load_recipe(str(mine), ["run.steps=5"])
+    assert (config.run.name, config.run.steps, config.lead_steps) == ("mine", 5, 0)
+    mine.write_text("[rollouts]\ngroup_size = 2\n")
+    with pytest.raises(ConfigError, match="unknown key 'rollouts'; did you mean 'rollout'"):
+        load_recipe(str(mine))
+    mine.write_text("run = 3\n")
+    with pytest.raises(ConfigError, match="run"):
+        load_recipe(str(mine))
+    mine.write_text("[run\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_recipe(str(mine))
+    with pytest.raises(RecipeError, match="cannot read the recipe"):
+        load_recipe(str(tmp_path / "absent.toml"))
+
+
+def test_each_mode_has_its_lead() -> None:
+    leads = {mode: load_recipe("demo", [f"run.mode={mode}"]).lead_steps for mode in Mode}
+    assert leads == {Mode.SYNC: 0, Mode.ONE_STEP_OFF: 1, Mode.ASYNC: 2}
+
+
+def test_the_lr0_control_does_not_learn() -> None:
+    assert load_recipe("demo", ["run.control=lr0"]).learning_rate == 0
+    assert load_recipe("demo", ["run.control=shuffled"]).learning_rate == 5e-4
+
+
+@given(st.sampled_from(sorted(dotted_fields(RunConfig))), st.text())
+def test_no_override_crashes(key: str, raw: str) -> None:
+    """Whatever is typed after the equals sign is a value or a ConfigError, never a traceback."""
+    with contextlib.suppress(ConfigError):
+        assert parse_override(f"{key}={raw}")[0] == key
+        load_recipe("demo", [f"{key}={raw}"])

@@ -1,0 +1,87 @@
+"""A run's directory is never shared, never overwritten, and tells how to repeat the run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from launch.config import load_recipe
+from launch.record import make_record, write_record
+from launch.rundir import RunDirectory, RunDirectoryError
+
+
+def test_each_start_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo", now=0) as first, RunDirectory.create(tmp_path, "demo", now=0) as second:
+        assert re.fullmatch(r"demo-\d{8}-\d{6}", first.run_id)
+        assert second.run_id == f"{first.run_id}-2"
+        assert first.logs == tmp_path / first.run_id / "attempts" / "1" / "logs"
+        assert first.logs.is_dir()
+
+
+def test_a_name_collision_tells_the_three_ways_out(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path, "demo", "mine").close()
+    with pytest.raises(RunDirectoryError) as caught:
+        RunDirectory.create(tmp_path, "demo", "mine")
+    assert all(way in str(caught.value) for way in ("--resume mine", "--run-id", "rm -r"))
+
+
+@pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "x" * 200])
+def test_a_run_id_stays_inside_its_folder(tmp_path: Path, bad: str) -> None:
+    with pytest.raises(RunDirectoryError, match="cannot be a run id"):
+        RunDirectory.create(tmp_path, "demo", bad)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_drivers_never_share_a_run(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        write_record(run, load_recipe("demo"))
+        with pytest.raises(RunDirectoryError, match="in use by process"):
+            RunDirectory.resume(tmp_path, "mine")
+    with RunDirectory.resume(tmp_path, "mine") as again:
+        assert again.attempt == 2
+
+
+def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
+    for run_id in ("old", "new"):
+        with RunDirectory.create(tmp_path, "demo", run_id) as run:
+            write_record(run, load_recipe("demo"))
+    with RunDirectory.resume(tmp_path, name="demo") as run:
+        assert run.run_id == "new"
+    with pytest.raises(RunDirectoryError, match="did you mean 'old'"):
+        RunDirectory.resume(tmp_path, "olds")
+    with pytest.raises(RunDirectoryError, match="of recipe 'other'"):
+        RunDirectory.resume(tmp_path, name="other")
+
+
+def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo") as run:
+        write_record(run, load_recipe("demo"))
+        assert run.config() == load_recipe("demo")
+        assert run.resumed_config(("run.steps=99", "run.seed=0")).run.steps == 99
+        with pytest.raises(RunDirectoryError, match=r"another model\.layers, run\.seed"):
+            run.resumed_config(("run.seed=1", "model.layers=3"))
+
+
+def test_the_record_says_how_to_repeat_the_run(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo") as run:
+        record = make_record(run, load_recipe("demo"), {"base": "sha256:1"})
+        assert json.loads(write_record(run, load_recipe("demo")).read_text())["config"] == record["config"]
+    for key in ("command", "seeds", "code", "python", "packages", "hardware", "images"):
+        assert record[key], key
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    with RunDirectory.resume(tmp_path, "broken") as run, pytest.raises(RunDirectoryError, match=r"broken/config\.json"):
+        run.config()
+
+
+def test_a_full_disk_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo") as run:
+        run.check_disk(1)
+        with pytest.raises(RunDirectoryError, match=r"--set run\.dir=FOLDER"):
+            run.check_disk(1 << 60)

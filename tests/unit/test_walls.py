@@ -1,0 +1,29 @@
+"""The light rooms stay light: a reader on a laptop, ``--help`` and a wrong key never pay for torch, ray or sglang."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "ray", "sglang", "transformers", "megatron"}
+LIGHT = ["protocol", "sandbox.tasks", "launch.config", "launch.args", "launch.errors", "launch.rundir", "launch.cli"]
+
+PROBE = """
+import importlib, json, pkgutil, sys
+root = importlib.import_module(sys.argv[1])
+for found in pkgutil.walk_packages(getattr(root, "__path__", []), root.__name__ + "."):
+    if not found.name.endswith("__main__"):
+        importlib.import_module(found.name)
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.mark.parametrize("package", LIGHT)
+def test_importing_it_loads_nothing_heavy(package: str) -> None:
+    assert importlib.util.find_spec(package) is not None
+    done = subprocess.run([sys.executable, "-c", PROBE, package], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(json.loads(done.stdout))
