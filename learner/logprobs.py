@@ -1,0 +1,126 @@
+"""Log-probability and entropy of chosen tokens from a vocabulary that is shared over tensor-parallel ranks.
+
+Shapes: ``N`` tokens, hidden size ``H``, this rank's ``V`` rows of the output table.  No more than one chunk of float32
+logits exists at a time.  When a single chunk holds all tokens its probabilities are kept for the backward pass;
+otherwise each chunk's logits are computed again there.
+"""
+# pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false, reportUntypedFunctionDecorator=false
+# (torch types neither autograd.Function.apply nor ctx; forward and backward are meant to be overridden freely)
+# ruff: noqa: N803, N806 - shape suffixes
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class TokenLogprobs(NamedTuple):
+    logprobs_N: Tensor
+    """float32, with gradient."""
+    entropy_N: Tensor
+    """float32, without gradient; zeros where it was not asked for."""
+
+
+class _Chunk(NamedTuple):
+    logprobs: Tensor
+    entropy: Tensor | None
+    probabilities: Tensor
+    local: Tensor
+    """Label's column here, clamped into range."""
+    mine: Tensor
+    """Whether the label's column is this rank's."""
+
+
+def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGroup | None, entropy: bool) -> _Chunk:
+    """``logits`` float32 [C, V] is overwritten.  ``first`` is the vocabulary index of column 0."""
+    local = (labels - first).clamp(0, logits.shape[1] - 1)
+    mine = (labels >= first) & (labels < first + logits.shape[1])
+    largest = logits.amax(-1)
+    if group is not None:
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+    logits.sub_(largest[:, None])
+    target = logits.gather(1, local[:, None])[:, 0].masked_fill(~mine, 0.0)
+    if entropy:
+        powers = logits.exp()
+        sums = [powers.sum(-1), target, torch.linalg.vecdot(powers, logits)]
+    else:
+        powers = logits.exp_()
+        sums = [powers.sum(-1), target]
+    total = torch.stack(sums)
+    if group is not None:
+        dist.all_reduce(total, group=group)
+    log_z = total[0].log()
+    return _Chunk(total[1] - log_z, log_z - total[2] / total[0] if entropy else None,
+                  powers.div_(total[0][:, None]), local, mine)
+
+
+def _logits(hidden: Tensor, weight: Tensor, inverse_temperature: float) -> Tensor:
+    logits = (hidden @ weight.t()).float()
+    return logits if inverse_temperature == 1.0 else logits.mul_(inverse_temperature)
+
+
+def _grad_logits(chunk: _Chunk, grad: Tensor, inverse_temperature: float) -> Tensor:
+    """d log p ÷ d logits = 1[label] − p."""
+    grad = grad * inverse_temperature
+    out = chunk.probabilities * -grad[:, None]
+    return out.scatter_add_(1, chunk.local[:, None], (grad * chunk.mine)[:, None])
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, first: int, group: dist.ProcessGroup | None,
+        chunk_tokens: int, inverse_temperature: float, entropy: bool,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(hidden, weight, labels)
+        ctx.arguments = first, group, chunk_tokens, inverse_temperature
+        ctx.kept = None
+        logprobs = hidden.new_empty(len(labels), dtype=torch.float32)
+        entropies = torch.zeros_like(logprobs)
+        for at in range(0, len(labels), chunk_tokens):
+            part = slice(at, at + chunk_tokens)
+            chunk = _softmax(_logits(hidden[part], weight, inverse_temperature), labels[part], first, group, entropy)
+            logprobs[part] = chunk.logprobs
+            if chunk.entropy is not None:
+                entropies[part] = chunk.entropy
+            if len(labels) <= chunk_tokens:
+                ctx.kept = chunk
+        ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, labels = ctx.saved_tensors
+        first, group, chunk_tokens, inverse_temperature = ctx.arguments
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        for at in range(0, len(labels), chunk_tokens):
+            part = slice(at, at + chunk_tokens)
+            chunk = ctx.kept or _softmax(
+                _logits(hidden[part], weight, inverse_temperature), labels[part], first, group, entropy=False)
+            grad_logits = _grad_logits(chunk, grad[part], inverse_temperature).to(weight.dtype)
+            torch.mm(grad_logits, weight, out=grad_hidden[part])
+            if weight.dtype == torch.float32:
+                grad_weight.addmm_(grad_logits.t(), hidden[part])
+            else:
+                grad_weight.add_(grad_logits.t() @ hidden[part])
+        return grad_hidden, grad_weight.to(weight.dtype), None, None, None, None, None, None
+
+
+def token_logprobs(
+    hidden_NH: Tensor, weight_VH: Tensor, labels_N: Tensor, *, first: int = 0, group: dist.ProcessGroup | None = None,
+    chunk_bytes: int = 256 << 20, temperature: float = 1.0, entropy: bool = False,
+) -> TokenLogprobs:
+    """log softmax(hidden · weightᵀ ÷ temperature)[label] and, if asked for, the entropy of that distribution.
+
+    ``first`` is the vocabulary index of this rank's first row; ``group`` the ranks that share the vocabulary, None for
+    one.  The gradient of ``hidden_NH`` is this rank's part: the caller sums it over ``group``."""
+    chunk_tokens = max(1, chunk_bytes // (4 * max(1, weight_VH.shape[0])))
+    logprobs, entropies = cast("tuple[Tensor, Tensor]", _TokenLogprobs.apply(
+        hidden_NH, weight_VH, labels_N, first, group, chunk_tokens, 1.0 / temperature, entropy))
+    return TokenLogprobs(logprobs, entropies)

@@ -1,0 +1,290 @@
+"""The one place where megatron-core (0.16) meets a machine without CUDA.  Inert where CUDA is.
+
+megatron-core names ``"cuda"`` throughout.  On a CPU three means answer it, all limited to megatron's own modules:
+
+* each ``megatron.core`` module sees a facade of ``torch`` whose ``device="cuda"`` means the CPU;
+* :func:`cuda_is_cpu`, a function mode for tensor *methods* (``Tensor.cuda()``, ``Tensor.type()``).  It costs time per
+  operation, so it is entered where model, optimizer and checkpoints are built, never in a training step of one
+  pipeline stage;
+* replacements of a few functions: gradient clipping, the random-number tracker, the checkpoint writer.
+
+Import megatron inside ``with importing():``, then call :func:`install`.
+"""
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
+# (megatron-core ships no types, and this file exists to replace its private parts)
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sys
+import types
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+CPU = torch.device("cpu")
+ACTIVE = not torch.cuda.is_available()
+_FACTORIES = ("empty", "zeros", "ones", "full", "tensor", "arange", "rand", "randn", "empty_like", "zeros_like",
+              "ones_like", "full_like")
+
+
+def device() -> torch.device:
+    """Where this rank's tensors live."""
+    return CPU if ACTIVE else torch.device("cuda", torch.cuda.current_device())
+
+
+@contextlib.contextmanager
+def quiet() -> Generator[None]:
+    """Without megatron's warnings about CUDA libraries that are absent on purpose and options that it deprecates itself."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def importing() -> Generator[None]:
+    """Import megatron without its warnings about absent CUDA libraries and, on a CPU, without ``torch.compile``: making
+    one compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
+    compiler."""
+    real = torch.compile
+
+    def identity(model: Callable[..., Any] | None = None, **_: object) -> Callable[..., Any]:
+        return model if model is not None else lambda function: function
+
+    with quiet():
+        if not ACTIVE:
+            yield
+            return
+        torch.compile = identity
+        try:
+            yield
+        finally:
+            torch.compile = real
+
+
+def _is_cuda(place: object) -> bool:
+    if isinstance(place, torch.device):
+        return place.type == "cuda"
+    if isinstance(place, str):
+        return place.startswith("cuda")
+    return isinstance(place, int) and not isinstance(place, bool)
+
+
+class _Facade(types.ModuleType):
+    """A module with some names replaced; all others are the real module's."""
+
+    def __init__(self, real: types.ModuleType, replaced: dict[str, Any]) -> None:
+        super().__init__(real.__name__)
+        self.__dict__.update(replaced)
+        self.__dict__["_real"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_real"], name)
+
+
+class _NoStream:
+    """A CUDA stream or event on a machine that has none: every method does nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return _nothing
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _no_stream(*_: object, **__: object) -> _NoStream:
+    return _NoStream()
+
+
+def _no_context(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def _on_cpu(factory: Callable[..., Any]) -> Callable[..., Any]:
+    def made(*args: Any, **kwargs: Any) -> Any:
+        if _is_cuda(kwargs.get("device")):
+            kwargs["device"] = CPU
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        return factory(*args, **kwargs)
+
+    return made
+
+
+def _get_rng_state(*_: object, **__: object) -> torch.Tensor:
+    return torch.get_rng_state()
+
+
+def _set_rng_state(state: torch.Tensor, *_: object, **__: object) -> None:
+    torch.set_rng_state(state)
+
+
+def _make_facade() -> _Facade:
+    def current_device() -> torch.device:
+        return CPU
+
+    cuda = _Facade(torch.cuda, {
+        "current_device": current_device, "synchronize": _nothing, "empty_cache": _nothing, "set_device": _nothing,
+        "manual_seed": torch.manual_seed, "get_rng_state": _get_rng_state, "set_rng_state": _set_rng_state,
+        "stream": _no_context, "device": _no_context, "Stream": _no_stream, "Event": _no_stream,
+        "current_stream": _no_stream, "default_stream": _no_stream,
+    })
+    return _Facade(torch, {name: _on_cpu(getattr(torch, name)) for name in _FACTORIES} | {"cuda": cuda})
+
+
+_facade: list[_Facade] = []
+
+
+def install() -> None:
+    """Show the facade to each megatron module imported so far.  Call again after importing more of them."""
+    if not ACTIVE:
+        return
+    if not _facade:
+        _facade.append(_make_facade())
+    for name, module in list(sys.modules.items()):
+        if name.startswith("megatron.core") and getattr(module, "__dict__", {}).get("torch") is torch:
+            module.__dict__["torch"] = _facade[0]
+    import megatron.core.optimizer.optimizer as optimizer
+    import megatron.core.tensor_parallel.random as random
+
+    random._get_cuda_rng_state = _get_rng_state
+    random._set_cuda_rng_state = _set_rng_state
+    random.CudaRNGStatesTracker.fork = _fork
+    optimizer.clip_grad_by_total_norm_fp32 = _clip_gradients
+
+
+@contextlib.contextmanager
+def _fork(self: Any, name: str = "model-parallel-rng") -> Generator[None]:
+    """Upstream's warns when the CPU's random state moves inside the fork; here that state is the tracked one."""
+    saved = torch.get_rng_state()
+    torch.set_rng_state(self.states_[name])
+    try:
+        yield
+    finally:
+        self.states_[name] = torch.get_rng_state()
+        torch.set_rng_state(saved)
+
+
+def _clip_gradients(
+    parameters: Sequence[torch.Tensor], max_norm: float, total_norm: float, _decoupled: bool = False
+) -> None:
+    """Upstream's asserts that each gradient's type is ``torch.cuda.FloatTensor`` and scales one by one."""
+    scale = max_norm / (total_norm + 1e-6)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if scale < 1.0 and gradients:
+        torch._foreach_mul_(gradients, scale)
+
+
+class _CudaIsCpu(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.Tensor.cuda or func is torch.Tensor.pin_memory:
+            return args[0]
+        if func is torch.Tensor.type and len(args) == 1 and not kwargs:
+            name: str = func(*args)
+            return name if name.startswith("torch.cuda.") else name.replace("torch.", "torch.cuda.")
+        if _is_cuda(kwargs.get("device")):
+            kwargs = {**kwargs, "device": CPU}
+        return func(*args, **kwargs)
+
+
+def cuda_is_cpu() -> contextlib.AbstractContextManager[object]:
+    """While it is entered, tensor methods that move to CUDA or ask for a CUDA type answer for the CPU."""
+    return _CudaIsCpu() if ACTIVE else contextlib.nullcontext()
+
+
+def prepare_checkpointing() -> None:
+    """Call before each save or load.
+
+    megatron imports its checkpoint strategies inside the first save, so they must be imported and shown the facade
+    first.  On a CPU the writer runs in this process: upstream's forks writers from a process with live threads and
+    keeps a Manager process that outlives a killed rank."""
+    if not ACTIVE:
+        return
+    with importing():
+        import megatron.core.dist_checkpointing.exchange_utils
+        import megatron.core.dist_checkpointing.strategies.filesystem_async as writer
+        import megatron.core.dist_checkpointing.strategies.fully_parallel
+        import megatron.core.dist_checkpointing.strategies.torch  # noqa: F401
+    install()
+    results: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def results_queue() -> queue.SimpleQueue[object]:
+        return results
+
+    writer._get_write_results_queue = results_queue
+    writer.FileSystemWriterAsync.write_preloaded_data_multiproc = staticmethod(_write_here)
+
+
+class _Counted(queue.SimpleQueue[Any]):
+    """Upstream's JoinableQueue, where nobody waits."""
+
+    def task_done(self) -> None:
+        pass
+
+
+def _write_here(
+    transforms: list[Any], use_msc: bool, rank: int, buckets: list[Any], results: queue.SimpleQueue[object]
+) -> None:
+    """Write each bucket, synced to disk, and hand over what upstream's writer processes would."""
+    import megatron.core.dist_checkpointing.strategies.filesystem_async as writer
+
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    written: dict[int, object] = {}
+    for index, bucket in enumerate(buckets):
+        counted = _Counted()
+        counted.put(index)
+        writer.FileSystemWriterAsync.write_preloaded_data(transforms, index, bucket, done, counted, use_fsync=True)
+        at, outcome = done.get()
+        if isinstance(outcome, Exception):
+            results.put(outcome)
+            return
+        written[at] = outcome
+    results.put(written)
+
+
+def own_adam_steps(adam: torch.optim.Optimizer) -> None:
+    """Call after loading optimizer state.  Without Transformer Engine or Apex, megatron puts ONE shared ``step`` tensor
+    into every parameter's state; torch's Adam would then count it up once per parameter."""
+    for state in adam.state.values():
+        step = state.get("step")
+        if isinstance(step, torch.Tensor):
+            state["step"] = step.clone()
+
+
+def give_adam_steps(optimizer: Any) -> None:
+    """Call before loading into a fresh DistributedOptimizer: without Transformer Engine or Apex it asserts that each
+    parameter has a ``step``, which torch's Adam makes in its first step; and while loading, it drops ``step`` from the
+    source but copies every key of the destination.  Inert with those libraries."""
+    import megatron.core.optimizer.distrib_optimizer as module
+
+    cls = module.DistributedOptimizer
+    if module.HAVE_APEX_OR_TE or not isinstance(optimizer, cls):
+        return
+    adam: torch.optim.Optimizer = optimizer.optimizer
+    if not adam.state:
+        # A step with zero gradients makes the state; with rate and decay 0 it leaves the weights alone.
+        kept = [(group["lr"], group["weight_decay"]) for group in adam.param_groups]
+        for group in adam.param_groups:
+            group["lr"] = group["weight_decay"] = 0.0
+        optimizer._init_optimizer_states_with_dummy_values()
+        for group, (lr, decay) in zip(adam.param_groups, kept, strict=True):
+            group["lr"], group["weight_decay"] = lr, decay
+    upstream = cls._set_main_param_and_optimizer_states
+    if upstream.__module__ == __name__:
+        return
+
+    def with_step(self: Any, parameter: torch.Tensor, tensors: dict[str, torch.Tensor]) -> None:
+        group, order = self.model_param_group_index_map[parameter]
+        state = self.optimizer.state[self.optimizer.param_groups[group]["params"][order]]
+        upstream(self, parameter, ({"step": state["step"]} if "step" in state else {}) | tensors)
+
+    cls._set_main_param_and_optimizer_states = with_step

@@ -1,0 +1,88 @@
+"""What a learner is told: one frozen object, chosen by ``launch``, the same on each rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol.errors import UserError
+from protocol.staleness import StalePolicy
+
+
+class Dtype(StrEnum):
+    AUTO = "auto"
+    """bfloat16 where there is CUDA, float32 elsewhere."""
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    """Weights and activations; main weights, gradients and Adam's moments stay float32."""
+
+
+class Advantage(StrEnum):
+    """How a reward becomes an advantage; formulas in :mod:`learner.advantages`."""
+
+    GROUP = "group"
+    """(r − mean) ÷ std of the group: GRPO."""
+    LEAVE_ONE_OUT = "loo"
+    """r − mean of the others: RLOO."""
+    NO_STD = "no_std"
+    """r − mean of the group: Dr. GRPO."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSettings:
+    """Raises UserError where two values cannot go together."""
+
+    model_path: str
+    """Hugging Face folder of a dense Qwen3: config.json, safetensors, tokenizer files."""
+    dtype: Dtype = Dtype.AUTO
+    tp: int = 1
+    """Ranks that share each layer."""
+    pp: int = 1
+    """Pipeline stages."""
+    cp: int = 1
+    """Ranks that share each sequence; only 1 is supported."""
+    sequence_parallel: bool = False
+    """Share norms and residuals over the tp ranks too."""
+    distributed_optimizer: bool = False
+    """Each data-parallel rank keeps its share of the Adam state."""
+    lr: float = 5e-4
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    """Decoupled; never on norms."""
+    clip_grad: float = 1.0
+    """Largest gradient norm."""
+    eps_low: float = 0.2
+    """The ratio is clipped below at 1 − eps_low."""
+    eps_high: float = 0.28
+    """The ratio is clipped above at 1 + eps_high."""
+    dual_clip: float = 3.0
+    """Bound of the ratio where the advantage is negative."""
+    tis_cap: float | None = None
+    """With a value: truncated importance sampling in place of the clipped ratio; see :mod:`learner.corrections`."""
+    advantage: Advantage = Advantage.GROUP
+    temperature: float = 1.0
+    """Of the rollouts: log-probabilities are log softmax(logits ÷ temperature)."""
+    eta: int = 4
+    """Age bound in optimizer steps."""
+    stale_policy: StalePolicy = StalePolicy.MASK
+    micro_batch_tokens: int = 8192
+    """Tokens in one forward and backward pass; a longer sequence has a pass of its own."""
+    logprob_chunk_bytes: int = 256 << 20
+    """float32 logits held at once."""
+    seed: int = 0
+    threads: int = 0
+    """CPU threads of this rank; 0 leaves torch's choice."""
+    timeout_s: float = 600.0
+    """Of each collective: the longest that a rank waits for another."""
+
+    def __post_init__(self) -> None:
+        if self.cp != 1:
+            raise UserError(f"cp={self.cp}: context parallelism is not supported; set cp=1 and use tp or more memory")
+        if self.sequence_parallel and self.tp == 1:
+            raise UserError("sequence_parallel shares work over tp ranks: set tp > 1, or sequence_parallel = false")
+        if self.temperature <= 0:
+            raise UserError(f"temperature={self.temperature}: training needs sampled tokens, so it is above 0")
+        if not 0 < self.eps_low < 1 or self.eps_high <= 0 or self.dual_clip <= 1 + self.eps_high:
+            raise UserError(f"eps_low={self.eps_low}, eps_high={self.eps_high}, dual_clip={self.dual_clip}: "
+                            "they must keep 0 < eps_low < 1, 0 < eps_high and 1 + eps_high < dual_clip")
