@@ -1,0 +1,143 @@
+"""Events as sentences, for the log that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launch.monitor.tail import Event, integer, mapping, number, text
+from protocol.weights import version_label
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    t: float
+    kind: str
+    node: str
+    level: str
+    """``detail`` (hidden unless asked for), ``info``, ``good``, ``warn`` or ``bad``."""
+    text: str
+    trajectory: str = ""
+
+
+def describe(event: Event) -> LogLine | None:
+    """None for events that only feed gauges."""
+    kind = text(event, "kind")
+    if not kind or kind in _SILENT:
+        return None
+    sentence = _SENTENCES.get(kind)
+    said = sentence(event) if sentence else kind
+    return LogLine(
+        number(event, "t") or 0.0, kind, text(event, "node"), _level(kind, event), said[:300], text(event, "trajectory")
+    )
+
+
+def _level(kind: str, event: Event) -> str:
+    if kind == "run.finished":
+        return "good" if event.get("ok") is True else "bad"
+    if kind == "group.closed" and text(event, "outcome") == "infra_short":
+        return "warn"
+    return _LEVELS.get(kind, "info")
+
+
+def _ms(event: Event, key: str) -> str:
+    value = number(event, key)
+    return "?" if value is None else f"{value:,.0f} ms" if value < 10_000 else f"{value / 1000:,.1f} s"
+
+
+def _reward(event: Event, key: str = "reward") -> str:
+    value = number(event, key)
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _episode_finished(event: Event) -> str:
+    total = number(mapping(event, "ms"), "total")
+    took = "" if total is None else f" in {total / 1000:.1f} s"
+    status = text(event, "status").replace("_", " ")
+    return f"{text(event, 'trajectory')} {status}, reward {_reward(event)}, {integer(event, 'turns')} turns{took}"
+
+
+def _eval_finished(event: Event) -> str:
+    spread = number(event, "stderr")
+    error = "" if spread is None else f" ± {100 * spread:.1f}"
+    score = 100 * (number(event, "pass_at_1") or 0.0)
+    return f"evaluation {text(event, 'name')}: pass@1 {score:.1f} %{error} over {integer(event, 'n')} tasks"
+
+
+def _learner_step(event: Event) -> str:
+    loss = number(event, "loss")
+    tail = "" if loss is None else f", loss {loss:.4f}"
+    return f"step {integer(event, 'step')}: reward {_reward(event, 'reward_mean')}{tail}"
+
+
+def _run_started(event: Event) -> str:
+    return f"run {text(event, 'run')} started: {text(event, 'recipe')}, {text(event, 'mode')}"
+
+
+def _run_finished(event: Event) -> str:
+    why = text(event, "reason")
+    return ("run finished" if event.get("ok") is True else "run stopped") + (f": {why}" if why else "")
+
+
+def _run_phase(event: Event) -> str:
+    detail = text(event, "detail")
+    return text(event, "phase").replace("_", " ") + (f": {detail}" if detail else "")
+
+
+def _group_closed(event: Event) -> str:
+    outcome = text(event, "outcome").replace("_", " ")
+    return f"group {integer(event, 'group')} closed with {integer(event, 'size')}: {outcome}"
+
+
+def _turn(event: Event) -> str:
+    did = text(event, "command") or text(event, "tool") or f"{integer(event, 'sampled')} tokens"
+    return f"{text(event, 'trajectory')} turn {integer(event, 'turn')}: {did}"
+
+
+def _engine_load(event: Event) -> str:
+    version = version_label(integer(event, "version", -1))
+    return f"engine {text(event, 'engine')} serves version {version}: stood still {_ms(event, 'pause_ms')}"
+
+
+_SENTENCES: dict[str, Callable[[Event], str]] = {
+    "run.started": _run_started,
+    "run.phase": _run_phase,
+    "run.finished": _run_finished,
+    "eval.finished": _eval_finished,
+    "node.up": lambda e: f"node {text(e, 'node')} is up",
+    "worker.started": lambda e: f"worker {text(e, 'worker')} started",
+    "worker.died": lambda e: f"worker {text(e, 'worker')} died; its tickets are issued again",
+    "group.opened": lambda e: f"group {integer(e, 'group')} opened: {integer(e, 'size')} × {text(e, 'task')}",
+    "group.closed": _group_closed,
+    "episode.started": lambda e: f"{text(e, 'trajectory')} started: {text(e, 'task')}",
+    "episode.turn": _turn,
+    "episode.tool": lambda e: f"{text(e, 'trajectory')} ran {text(e, 'command') or text(e, 'tool')}",
+    "episode.finished": _episode_finished,
+    "episode.failed": lambda e: f"{text(e, 'trajectory')} failed: {text(e, 'reason')}, {text(e, 'detail')}",
+    "trajectory.acked": lambda e: f"{text(e, 'trajectory')} acknowledged: {text(e, 'outcome')}",
+    "learner.step": _learner_step,
+    "weights.published": lambda e: f"version {version_label(integer(e, 'version', -1))} published",
+    "engine.load": _engine_load,
+    "engine.started": lambda e: f"engine {text(e, 'engine')} started",
+    "engine.died": lambda e: f"engine {text(e, 'engine')} died",
+    "engine.restarted": lambda e: f"engine {text(e, 'engine')} restarted",
+    "admission.blocked": lambda e: f"no new group: {text(e, 'reason')}",
+    "message.refused": lambda e: f"message refused: {text(e, 'reason') or text(e, 'detail')}",
+    "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
+}
+_SILENT = frozenset({"sandbox.stats", "warm_start.progress", "eval.progress"})
+_LEVELS = {
+    "episode.turn": "detail",
+    "episode.tool": "detail",
+    "admission.blocked": "detail",
+    "episode.started": "detail",
+    "trajectory.acked": "detail",
+    "group.opened": "detail",
+    "learner.step": "good",
+    "eval.finished": "good",
+    "worker.died": "bad",
+    "engine.died": "bad",
+    "process.died": "bad",
+    "episode.failed": "warn",
+    "message.refused": "warn",
+}

@@ -1,0 +1,50 @@
+"""Starts the monitor as a process of its own, beside a run.  Should it fail to start or die, the run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+_START_S, _STOP_S = 20.0, 3.0
+
+
+@asynccontextmanager
+async def monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGenerator[str]:
+    """Yields the page's URL, or "" if it could not be started (``log`` says why); ends the process on the way out."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = (sys.executable, "-m", "launch.monitor", str(run_dir), "--port", str(port))
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=errors
+        )
+    try:
+        yield await _first_line(process)
+    finally:
+        await _end(process)
+
+
+async def _first_line(process: asyncio.subprocess.Process) -> str:
+    if process.stdout is None:
+        return ""
+    try:
+        async with asyncio.timeout(_START_S):
+            return (await process.stdout.readline()).decode().strip()
+    except TimeoutError:
+        return ""
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    try:
+        process.terminate()
+        async with asyncio.timeout(_STOP_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+    except ProcessLookupError:
+        return

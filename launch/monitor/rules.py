@@ -1,0 +1,277 @@
+"""How a run's state follows from its events and metrics: events in, state out, no clock and no I/O.
+
+Order across processes is only nearly right, so each rule tolerates an event that comes early, late or never.
+"""
+# ruff: noqa: ARG001 - one signature for every rule
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from launch.monitor.describe import describe
+from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts
+from launch.monitor.tail import Event, integer, mapping, number, numbers, text
+
+Rule = Callable[[RunState, Event, float], None]
+"""Takes in one event at its time."""
+
+
+def apply(state: RunState, event: Event) -> None:
+    """Take in one event; a kind that is not known only enters the log."""
+    t = number(event, "t") or 0.0
+    state.last_event_at = max(state.last_event_at or 0.0, t)
+    if (rule := _RULES.get(text(event, "kind"))) is not None:
+        rule(state, event, t)
+    if (line := describe(event)) is not None:
+        state.log.append(line)
+
+
+def apply_metrics(state: RunState, line: Event) -> None:
+    """Take in one line of metrics.jsonl.
+
+    ``dropped`` is either the step's drops by reason, or a count of those that the learner found all stale.
+    """
+    values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
+    if state.curve.add(integer(line, "step"), values):
+        state.totals.rewinds += 1
+    state.last_event_at = max(state.last_event_at or 0.0, values.get("t", 0.0))
+    state.totals.trained += integer(line, "trained_trajectories")
+    by_reason = mapping(line, "dropped") or {"all_stale": integer(line, "dropped")}
+    for reason, count in by_reason.items():
+        if reason not in _GROUP_DROPS and isinstance(count, int) and count:
+            state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + count
+    for age, tokens in enumerate(numbers(line, "age_histogram")):
+        state.curve.age_histogram.extend([0.0] * (age + 1 - len(state.curve.age_histogram)))
+        state.curve.age_histogram[age] += tokens
+    state.progress("training", integer(line, "step"), state.header.steps)
+
+
+_GROUP_DROPS = frozenset({"zero_variance", "infra_short"})
+"""Counted as groups close, so not again from the metrics."""
+
+
+def _run_started(state: RunState, event: Event, t: float) -> None:
+    header = state.header
+    header.id, header.recipe = text(event, "run", header.id), text(event, "recipe", header.recipe)
+    header.mode, header.url = text(event, "mode", header.mode), text(event, "url", header.url)
+    header.nodes, header.seed = integer(event, "nodes"), integer(event, "seed")
+    header.steps = integer(event, "steps")
+    bound = number(event, "age_bound")
+    header.age_bound = header.age_bound if bound is None else bound
+    header.started_at = t if header.started_at is None else header.started_at
+    header.finished_at, header.ok, header.reason = None, None, ""
+    header.attempts += 1
+    state.running.clear()
+    state.engines.clear()
+    state.sandboxes.clear()
+    state.phases.clear()
+
+
+def _run_phase(state: RunState, event: Event, t: float) -> None:
+    name, detail = text(event, "phase"), text(event, "detail")
+    last = state.phases[-1] if state.phases else None
+    if last is not None and last.name == name:
+        last.detail = detail
+        return
+    if last is not None:
+        last.until = t
+    state.phases.append(PhaseSpan(name, t, detail=detail))
+    del state.phases[:-32]
+
+
+def _run_finished(state: RunState, event: Event, t: float) -> None:
+    state.header.finished_at, state.header.ok = t, event.get("ok") is True
+    state.header.reason = text(event, "reason")
+    if state.phases:
+        state.phases[-1].until = t
+    for session in list(state.running.values()):
+        session.status, session.ended_at = "ended_with_run", t
+        state.recent.append(session)
+    state.running.clear()
+
+
+def _warm_start(state: RunState, event: Event, t: float) -> None:
+    state.progress("warm_start", integer(event, "step"), integer(event, "steps"))
+
+
+def _eval_progress(state: RunState, event: Event, t: float) -> None:
+    progress = state.evaluating.setdefault(text(event, "name"), EvaluationProgress())
+    progress.done, progress.total = integer(event, "done"), integer(event, "total")
+    progress.passed = integer(event, "passed")
+    if state.phases and state.phases[-1].name.startswith("eval"):
+        state.phases[-1].done, state.phases[-1].total = progress.done, progress.total
+
+
+def _eval_finished(state: RunState, event: Event, t: float) -> None:
+    found = evaluation(event)
+    state.evaluations[found.name] = found
+    state.evaluating.pop(found.name, None)
+
+
+def evaluation(event: Event) -> Evaluation:
+    """An ``eval.finished`` event, or an entry of the summary, as an Evaluation."""
+    families: dict[str, tuple[float, int]] = {}
+    for family, value in mapping(event, "families").items():
+        if isinstance(value, dict):
+            families[family] = (number(value, "pass_at_1") or 0.0, integer(value, "n"))
+    name, score = text(event, "name"), number(event, "pass_at_1") or 0.0
+    greedy = event.get("greedy") is True
+    return Evaluation(name, score, number(event, "stderr"), integer(event, "n"), greedy, families)
+
+
+def _node_up(state: RunState, event: Event, t: float) -> None:
+    state.nodes[text(event, "node")] = True
+
+
+def _worker_started(state: RunState, event: Event, t: float) -> None:
+    state.workers[text(event, "worker")] = True
+
+
+def _worker_died(state: RunState, event: Event, t: float) -> None:
+    worker = text(event, "worker")
+    state.workers[worker] = False
+    state.totals.deaths += 1
+    for session in [session for session in state.running.values() if session.worker == worker]:
+        state.end_session({"trajectory": session.trajectory}, t, "worker_died")
+
+
+def _group_opened(state: RunState, event: Event, t: float) -> None:
+    group = state.group(event)
+    group.task, group.size = text(event, "task"), integer(event, "size")
+
+
+def _group_closed(state: RunState, event: Event, t: float) -> None:
+    group = state.group(event)
+    group.task, group.outcome = text(event, "task", group.task), text(event, "outcome")
+    size = integer(event, "size", group.size)
+    group.size = max(group.size, size)
+    if group.outcome in _GROUP_DROPS:
+        state.totals.dropped[group.outcome] = state.totals.dropped.get(group.outcome, 0) + size
+    for sample, reward in enumerate(numbers(event, "rewards")):
+        group.members.setdefault(sample, Member(sample)).reward = reward
+
+
+def _episode_started(state: RunState, event: Event, t: float) -> None:
+    session = state.session(event, t)
+    session.group, session.sample = integer(event, "group", -1), integer(event, "sample", -1)
+    session.task, session.family = text(event, "task"), text(event, "family")
+    session.instruction, session.worker = text(event, "instruction")[:2_000], text(event, "worker")
+    session.started_at = t
+    if session.purpose == "train":
+        state.group(event).members.setdefault(session.sample, Member(session.sample)).trajectory = session.trajectory
+
+
+def _episode_tool(state: RunState, event: Event, t: float) -> None:
+    session = state.session(event, t)
+    session.tool, session.command = text(event, "tool"), text(event, "command")[:400]
+
+
+def _episode_turn(state: RunState, event: Event, t: float) -> None:
+    session = state.session(event, t)
+    session.turn = max(session.turn, integer(event, "turn"))
+    session.sampled = max(session.sampled, integer(event, "sampled"))
+    if "tool" in event:
+        session.tool, session.command = text(event, "tool"), text(event, "command")[:400]
+    if len(versions := numbers(event, "versions")) == 2:
+        session.versions = (int(versions[0]), int(versions[1]))
+
+
+def _episode_finished(state: RunState, event: Event, t: float) -> None:
+    session = state.end_session(event, t, text(event, "status"))
+    session.reward, session.sampled = number(event, "reward"), integer(event, "sampled", session.sampled)
+    session.turn = integer(event, "turns", session.turn)
+    timings = mapping(event, "ms")
+    session.ms = {key: float(value) for key, value in timings.items() if isinstance(value, int | float)}
+    state.totals.finished += 1
+
+
+def _episode_failed(state: RunState, event: Event, t: float) -> None:
+    reason, ticket = text(event, "reason", "unexpected"), text(event, "trajectory")
+    for name in [name for name in state.running if name == ticket or name.startswith(f"{ticket}-a")]:
+        state.end_session({"trajectory": name}, t, f"infra:{reason}").detail = text(event, "detail")[:400]
+    state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
+
+
+def _acked(state: RunState, event: Event, t: float) -> None:
+    if text(event, "outcome") == "superseded":
+        state.totals.superseded += 1
+    state.totals.acked += 1
+    sample = integer(event, "sample", -1)
+    member = state.group(event).members.setdefault(sample, Member(sample))
+    member.trajectory = member.trajectory or text(event, "trajectory")
+    member.status = text(event, "status")
+    member.reward = number(event, "reward")
+
+
+def _published(state: RunState, event: Event, t: float) -> None:
+    state.version_steps[integer(event, "version", -1)] = integer(event, "step")
+    while len(state.version_steps) > 1_000:
+        state.version_steps.pop(next(iter(state.version_steps)))
+
+
+def _engine_load(state: RunState, event: Event, t: float) -> None:
+    engine = state.engine(event)
+    engine.version, engine.loads, engine.state = integer(event, "version", -1), engine.loads + 1, "serving"
+    engine.pause_ms, engine.load_ms = number(event, "pause_ms"), number(event, "load_ms")
+    engine.pause_ms_max = max(engine.pause_ms_max, engine.pause_ms or 0.0)
+
+
+def _engine_state(name: str) -> Rule:
+    def rule(state: RunState, event: Event, t: float) -> None:
+        engine = state.engine(event)
+        engine.state = name
+        engine.version = integer(event, "version", engine.version)
+
+    return rule
+
+
+def _engine_restarted(state: RunState, event: Event, t: float) -> None:
+    engine = state.engine(event)
+    engine.state, engine.restarts = "serving", engine.restarts + 1
+
+
+def _engine_died(state: RunState, event: Event, t: float) -> None:
+    state.engine(event).state = "down"
+    state.totals.deaths += 1
+
+
+def _sandbox_stats(state: RunState, event: Event, t: float) -> None:
+    counts = SandboxCounts(integer(event, "live"), integer(event, "started"), integer(event, "waiting"))
+    state.sandboxes[text(event, "writer")] = counts
+
+
+def _message_refused(state: RunState, event: Event, t: float) -> None:
+    state.totals.refused_messages += 1
+
+
+def _process_died(state: RunState, event: Event, t: float) -> None:
+    state.totals.deaths += 1
+
+
+_RULES: dict[str, Rule] = {
+    "run.started": _run_started,
+    "run.phase": _run_phase,
+    "run.finished": _run_finished,
+    "warm_start.progress": _warm_start,
+    "eval.progress": _eval_progress,
+    "eval.finished": _eval_finished,
+    "node.up": _node_up,
+    "worker.started": _worker_started,
+    "worker.died": _worker_died,
+    "group.opened": _group_opened,
+    "group.closed": _group_closed,
+    "episode.started": _episode_started,
+    "episode.turn": _episode_turn,
+    "episode.tool": _episode_tool,
+    "episode.finished": _episode_finished,
+    "episode.failed": _episode_failed,
+    "trajectory.acked": _acked,
+    "weights.published": _published,
+    "engine.load": _engine_load,
+    "engine.started": _engine_state("serving"),
+    "engine.died": _engine_died,
+    "engine.restarted": _engine_restarted,
+    "sandbox.stats": _sandbox_stats,
+    "message.refused": _message_refused,
+    "process.died": _process_died,
+}

@@ -1,0 +1,242 @@
+"""What a run looks like.  Every field is bounded, whatever the run's length; :mod:`launch.monitor.rules` fills it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from launch.monitor.describe import LogLine
+from launch.monitor.tail import Event, integer, text
+
+PHASES = ("engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
+MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 300, 4_096
+
+
+@dataclass(slots=True)
+class RunHeader:
+    id: str = ""
+    recipe: str = ""
+    mode: str = ""
+    nodes: int = 0
+    seed: int | None = None
+    steps: int = 0
+    """Steps that the run is to take; 0 while unknown."""
+    url: str = ""
+    age_bound: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    ok: bool | None = None
+    reason: str = ""
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class PhaseSpan:
+    name: str
+    since: float
+    until: float | None = None
+    detail: str = ""
+    done: float = 0.0
+    total: float = 0.0
+    """``done`` of ``total`` in the phase's own unit; a total of 0 means that it has no measure."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One episode, as far as it got."""
+
+    trajectory: str
+    purpose: str
+    group: int = -1
+    sample: int = -1
+    task: str = ""
+    family: str = ""
+    instruction: str = ""
+    worker: str = ""
+    started_at: float = 0.0
+    turn: int = 0
+    sampled: int = 0
+    versions: tuple[int, int] = (-1, -1)
+    tool: str = ""
+    command: str = ""
+    status: str = "running"
+    reward: float | None = None
+    ended_at: float | None = None
+    ms: dict[str, float] = field(default_factory=dict[str, float])
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Member:
+    sample: int
+    trajectory: str = ""
+    reward: float | None = None
+    status: str = ""
+
+
+@dataclass(slots=True)
+class GroupState:
+    group: int
+    task: str = ""
+    size: int = 0
+    outcome: str = "open"
+    members: dict[int, Member] = field(default_factory=dict[int, Member])
+
+
+@dataclass(slots=True)
+class Engine:
+    name: str
+    node: str = ""
+    state: str = "serving"
+    version: int = -1
+    pause_ms: float | None = None
+    load_ms: float | None = None
+    pause_ms_max: float = 0.0
+    loads: int = 0
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class SandboxCounts:
+    live: int = 0
+    started: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class EvaluationProgress:
+    done: int = 0
+    total: int = 0
+    passed: int = 0
+
+
+@dataclass(slots=True)
+class Evaluation:
+    name: str
+    pass_at_1: float
+    stderr: float | None = None
+    n: int = 0
+    greedy: bool = False
+    families: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
+    """Family → pass@1 and number of tasks."""
+
+
+@dataclass(slots=True)
+class Totals:
+    finished: int = 0
+    acked: int = 0
+    superseded: int = 0
+    failed: dict[str, int] = field(default_factory=dict[str, int])
+    """Infrastructure failures by reason; their tickets were issued again."""
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    """Acknowledged trajectories that were dropped, by reason."""
+    trained: int = 0
+    """Trajectories; see ``trained_trajectories`` in a metrics line."""
+    refused_messages: int = 0
+    deaths: int = 0
+    rewinds: int = 0
+
+
+@dataclass(slots=True)
+class Point:
+    """One learner step, with running sums up to it."""
+
+    step: int
+    values: dict[str, float]
+    trained_tokens: int
+    masked_tokens: int
+    sampled_tokens: int
+
+
+@dataclass(slots=True)
+class Curve:
+    """The metrics of the current lineage; thinned evenly when long, the last point always kept."""
+
+    points: list[Point] = field(default_factory=list[Point])
+    age_histogram: list[float] = field(default_factory=list[float])
+    """Sampled tokens by age in steps, over the whole run, where the learner reports it."""
+    _every: int = 1
+
+    def add(self, step: int, values: dict[str, float]) -> int:
+        """Append a step; a step that was taken before replaces it and all after it.  Returns how many it replaced."""
+        kept = len(self.points)
+        while self.points and self.points[-1].step >= step:
+            self.points.pop()
+        replaced = kept - len(self.points)
+        last = self.points[-1] if self.points else None
+        if len(self.points) >= MAX_POINTS:
+            self._every *= 2
+            self.points = [point for index, point in enumerate(self.points[:-1]) if index % 2 == 0]
+        elif last is not None and len(self.points) > 1 and self._every > 1 and last.step % self._every:
+            self.points.pop()
+        self.points.append(
+            Point(
+                step,
+                values,
+                (last.trained_tokens if last else 0) + int(values.get("trained_tokens", 0)),
+                (last.masked_tokens if last else 0) + int(values.get("masked_tokens", 0)),
+                (last.sampled_tokens if last else 0) + int(values.get("sampled_tokens", 0)),
+            )
+        )
+        return replaced
+
+    @property
+    def last(self) -> Point | None:
+        return self.points[-1] if self.points else None
+
+
+@dataclass(slots=True)
+class RunState:
+    header: RunHeader = field(default_factory=RunHeader)
+    phases: list[PhaseSpan] = field(default_factory=list[PhaseSpan])
+    running: dict[str, Session] = field(default_factory=dict[str, Session])
+    recent: deque[Session] = field(default_factory=lambda: deque[Session](maxlen=MAX_RECENT))
+    groups: dict[int, GroupState] = field(default_factory=dict[int, GroupState])
+    curve: Curve = field(default_factory=Curve)
+    evaluations: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    evaluating: dict[str, EvaluationProgress] = field(default_factory=dict[str, EvaluationProgress])
+    engines: dict[str, Engine] = field(default_factory=dict[str, Engine])
+    nodes: dict[str, bool] = field(default_factory=dict[str, bool])
+    workers: dict[str, bool] = field(default_factory=dict[str, bool])
+    sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
+    """By the writer of ``sandbox.stats``."""
+    version_steps: dict[int, int] = field(default_factory=dict[int, int])
+    totals: Totals = field(default_factory=Totals)
+    log: deque[LogLine] = field(default_factory=lambda: deque[LogLine](maxlen=MAX_LOG))
+    last_event_at: float | None = None
+
+    def phase(self, name: str) -> PhaseSpan | None:
+        return next((span for span in reversed(self.phases) if span.name == name), None)
+
+    def progress(self, name: str, done: float, total: float) -> None:
+        if (span := self.phase(name)) is not None:
+            span.done, span.total = done, total
+
+    def session(self, event: Event, t: float) -> Session:
+        name = text(event, "trajectory")
+        if name not in self.running:
+            self.running[name] = Session(name, name.rpartition("-g")[0] or "train", started_at=t)
+            if len(self.running) > MAX_RUNNING:
+                self.running.pop(next(iter(self.running)))
+        return self.running[name]
+
+    def group(self, event: Event) -> GroupState:
+        number_ = integer(event, "group", -1)
+        if number_ not in self.groups:
+            self.groups[number_] = GroupState(number_)
+            if len(self.groups) > MAX_GROUPS:
+                self.groups.pop(min(self.groups))
+        return self.groups[number_]
+
+    def end_session(self, event: Event, t: float, status: str) -> Session:
+        session = self.session(event, t)
+        self.running.pop(session.trajectory, None)
+        session.status, session.ended_at = status, t
+        self.recent.append(session)
+        return session
+
+    def engine(self, event: Event) -> Engine:
+        name = text(event, "engine") or text(event, "writer")
+        engine = self.engines.setdefault(name, Engine(name))
+        engine.node = text(event, "node", engine.node)
+        return engine

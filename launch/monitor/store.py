@@ -1,0 +1,88 @@
+"""A run directory as a reader sees it: the files in, a view out.
+
+``RunStore`` only reads, and holds no state that the files do not give back: a new one at the same directory shows the
+same.  It is not thread-safe; one owner polls it and hands out immutable views.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from launch.monitor.rules import apply, apply_metrics
+from launch.monitor.state import RunState
+from launch.monitor.tail import Event, RunReader, format_cursor, mapping, number, parse_object
+from launch.monitor.view import RunView, view
+from protocol.errors import UserError
+
+EVENT_FILES = ("events/*.jsonl",)
+_METRICS = "metrics"
+
+
+class NoSuchRunError(UserError):
+    """The path is not a run directory."""
+
+
+class RunStore:
+    """Follows one run.  Raises NoSuchRunError if ``run_dir`` is not a folder; an empty or damaged one is fine."""
+
+    def __init__(self, run_dir: Path) -> None:
+        if not run_dir.is_dir():
+            raise NoSuchRunError(f"{run_dir} is not a run directory; `ls {run_dir.parent}` shows what there is")
+        self.run_dir = run_dir
+        self.state = RunState()
+        self.state.header.id = run_dir.resolve().name
+        self._reader = RunReader(run_dir, (*EVENT_FILES, f"{_METRICS}.jsonl"))
+        self._config_read = False
+
+    def poll(self, limit: int = 20_000) -> int:
+        """Take in what was appended since the last call, at most ``limit`` lines; 0 when nothing was."""
+        if not self._config_read:
+            self._read_config()
+        lines = self._reader.read(limit)
+        for line in lines:
+            if line.value is None:
+                continue
+            if line.source == _METRICS:
+                apply_metrics(self.state, line.value)
+            else:
+                apply(self.state, line.value)
+        return len(lines)
+
+    def catch_up(self) -> None:
+        """Poll until nothing is left."""
+        while self.poll():
+            pass
+
+    def view(self) -> RunView:
+        events = {source: at for source, at in self._reader.cursor.items() if source != _METRICS}
+        return view(self.state, self._reader.statistics(), format_cursor(events))
+
+    def view_json(self) -> bytes:
+        return orjson.dumps(self.view(), option=orjson.OPT_NON_STR_KEYS)
+
+    def read_object(self, name: str) -> Event | None:
+        """``config.json`` or ``summary.json``; None while it is absent or damaged."""
+        return read_object(self.run_dir / name)
+
+    def _read_config(self) -> None:
+        """The age bound and the number of steps, from before the run says that it started."""
+        if (config := self.read_object("config.json")) is None:
+            return
+        self._config_read = True
+        inner = mapping(config, "config") or config
+        header = self.state.header
+        bound = number(mapping(inner, "staleness"), "eta")
+        header.age_bound = bound if header.age_bound is None else header.age_bound
+        header.steps = header.steps or int(number(mapping(inner, "run"), "steps") or 0)
+        mode = mapping(inner, "run").get("mode")
+        header.mode = header.mode or (mode if isinstance(mode, str) else "")
+
+
+def read_object(path: Path) -> Event | None:
+    """The JSON object in a file; None if it is absent or damaged."""
+    try:
+        return parse_object(path.read_bytes())
+    except OSError:
+        return None

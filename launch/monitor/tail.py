@@ -1,0 +1,181 @@
+"""Follows JSON-lines files that other processes append to.
+
+A position is a byte offset per file, so it stays true when the reader restarts and when a run is resumed into the same
+files.  A line counts once its newline is there: a torn last line is left for the next look.  A line that is not a JSON
+object is stepped over and counted; a file that shrank or was replaced is read again from its start and counted.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeAlias, cast
+from urllib.parse import quote, unquote
+
+import orjson
+
+from protocol.events import Json
+
+Event: TypeAlias = dict[str, Json]
+Cursor: TypeAlias = dict[str, int]
+"""Source (path in the run directory, without ``.jsonl``) → byte offset of the first unread byte."""
+
+_CHUNK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 8 << 20
+
+
+class Line(NamedTuple):
+    t: float
+    """Unix seconds as the line says, or the time of the line before it."""
+    source: str
+    end: int
+    """Offset just after this line."""
+    value: Event | None
+    """None: the line is damaged."""
+
+
+class Statistics(NamedTuple):
+    files: int
+    lines: int
+    damaged: int
+    rotated: int
+
+
+class JsonlTail:
+    """One file."""
+
+    def __init__(self, path: Path, source: str, offset: int = 0) -> None:
+        self.path, self.source, self.offset = path, source, offset
+        self.rotated = 0
+        self._inode: int | None = None
+        self._t = 0.0
+
+    def pending(self) -> Iterator[Line]:
+        """Whole lines after ``offset``, oldest first.  Does not move ``offset``: the consumer does, line by line."""
+        try:
+            stat = self.path.stat()
+            if stat.st_size < self.offset or self._inode not in (None, stat.st_ino):
+                self.offset, self.rotated = 0, self.rotated + 1
+            self._inode = stat.st_ino
+            if stat.st_size == self.offset:
+                return
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                yield from self._split(iter(lambda: file.read(_CHUNK_BYTES), b""))
+        except OSError:
+            return
+
+    def _split(self, chunks: Iterable[bytes]) -> Iterator[Line]:
+        at, rest = self.offset, b""
+        for chunk in chunks:
+            *whole, rest = (rest + chunk).split(b"\n")
+            for raw in whole:
+                at += len(raw) + 1
+                yield self._line(raw, at)
+            if len(rest) > _MAX_LINE_BYTES:
+                at += len(rest)
+                rest = b""
+                yield Line(self._t, self.source, at, None)
+
+    def _line(self, raw: bytes, end: int) -> Line:
+        value = parse_object(raw)
+        if value is not None and isinstance(t := value.get("t"), int | float):
+            self._t = float(t)
+        return Line(self._t, self.source, end, value)
+
+
+class RunReader:
+    """All of a run's JSON-lines files that match ``patterns``, merged by time, from a cursor.
+
+    Files that appear later are found.  Order across files is exact within one ``read`` and close between two.
+    """
+
+    def __init__(self, run_dir: Path, patterns: tuple[str, ...], cursor: Cursor | None = None) -> None:
+        self._run_dir, self._patterns = run_dir, patterns
+        self._start = dict(cursor or {})
+        self._tails: dict[str, JsonlTail] = {}
+        self._lines = self._damaged = 0
+
+    def read(self, limit: int = 5_000) -> list[Line]:
+        """At most ``limit`` new lines; fewer means that the end was reached.  Damaged ones are only counted."""
+        self._discover()
+        found: list[Line] = []
+        taken = 0
+        merged = heapq.merge(*(tail.pending() for tail in self._tails.values()), key=lambda line: line.t)
+        for line in merged:
+            self._tails[line.source].offset = line.end
+            taken += 1
+            if line.value is None:
+                self._damaged += 1
+            else:
+                found.append(line)
+            if taken >= limit:
+                break
+        self._lines += taken
+        return found
+
+    @property
+    def cursor(self) -> Cursor:
+        return self._start | {source: tail.offset for source, tail in self._tails.items()}
+
+    def statistics(self) -> Statistics:
+        rotated = sum(tail.rotated for tail in self._tails.values())
+        return Statistics(len(self._tails), self._lines, self._damaged, rotated)
+
+    def _discover(self) -> None:
+        for pattern in self._patterns:
+            for path in sorted(self._run_dir.glob(pattern)):
+                source = path.relative_to(self._run_dir).with_suffix("").as_posix()
+                if source not in self._tails:
+                    self._tails[source] = JsonlTail(path, source, self._start.get(source, 0))
+
+
+def parse_object(raw: bytes) -> Event | None:
+    """The JSON object in ``raw``, or None."""
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return cast("Event", value) if isinstance(value, dict) else None
+
+
+def format_cursor(cursor: Cursor) -> str:
+    """One line for an event-stream id."""
+    return ",".join(f"{quote(source, safe='/')}:{offset}" for source, offset in sorted(cursor.items()))
+
+
+def parse_cursor(text: str) -> Cursor:
+    """Raises ValueError for anything that :func:`format_cursor` did not write."""
+    cursor: Cursor = {}
+    for part in filter(None, text.split(",")):
+        source, colon, offset = part.rpartition(":")
+        if not colon or not offset.isascii() or not offset.isdigit():
+            raise ValueError(f"{part!r} is not source:offset")
+        cursor[unquote(source)] = int(offset)
+    return cursor
+
+
+def text(event: Event, key: str, default: str = "") -> str:
+    value = event.get(key)
+    return value if isinstance(value, str) else default
+
+
+def number(event: Event, key: str) -> float | None:
+    value = event.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def integer(event: Event, key: str, default: int = 0) -> int:
+    value = number(event, key)
+    return default if value is None else int(value)
+
+
+def mapping(event: Event, key: str) -> Event:
+    value = event.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def numbers(event: Event, key: str) -> list[float]:
+    value = event.get(key)
+    return [float(item) for item in value if isinstance(item, int | float)] if isinstance(value, list) else []

@@ -1,0 +1,191 @@
+"""A :class:`RunState` as readers get it: what ``/api/state`` and ``--json`` answer, and what the panel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launch.monitor.describe import LogLine
+from launch.monitor.state import (
+    PHASES,
+    Engine,
+    Evaluation,
+    EvaluationProgress,
+    GroupState,
+    Member,
+    PhaseSpan,
+    Point,
+    RunHeader,
+    RunState,
+    SandboxCounts,
+    Session,
+    Totals,
+)
+from launch.monitor.tail import Statistics
+from protocol.weights import version_label
+
+SHOWN_RUNNING, SHOWN_RECENT, SHOWN_GROUPS, SHOWN_LOG, SHOWN_POINTS = 64, 40, 24, 120, 480
+CURVES = (
+    "reward_mean",
+    "pass_rate",
+    "loss",
+    "grad_norm",
+    "entropy",
+    "kl_k1",
+    "kl_k3",
+    "clip_high",
+    "clip_low",
+    "clip_dual",
+    "age_mean",
+    "age_max",
+    "trained_share",
+    "tokens_per_s_sampled",
+    "tokens_per_s_trained",
+    "step_s",
+    "wait_s",
+    "pause_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    group: int
+    task: str
+    size: int
+    outcome: str
+    members: list[Member]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    name: str
+    node: str
+    state: str
+    version: str
+    pause_ms: float | None
+    load_ms: float | None
+    pause_ms_max: float
+    loads: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTotals:
+    sampled: int
+    trained: int
+    masked: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    run: RunHeader
+    phase: str
+    phases: list[PhaseSpan]
+    order: Sequence[str]
+    """Every phase in order, so that a page can draw those to come."""
+    step: int
+    latest: dict[str, float]
+    """The last step's metrics."""
+    curves: dict[str, list[float | None]]
+    """Columns of equal length, ``step`` first; thinned evenly."""
+    age_histogram: list[float]
+    evaluations: list[Evaluation]
+    evaluating: dict[str, EvaluationProgress]
+    running: list[Session]
+    running_count: int
+    recent: list[Session]
+    """Newest first."""
+    groups: list[GroupView]
+    """Newest first."""
+    tokens: TokenTotals
+    totals: Totals
+    engines: list[EngineView]
+    nodes: int
+    workers: int
+    sandboxes: SandboxCounts
+    log: list[LogLine]
+    """Oldest first."""
+    last_event_at: float | None
+    reading: dict[str, int]
+    cursor: str
+    """Where ``/api/events?cursor=`` goes on from."""
+    empty: bool
+    """The run directory holds nothing to show yet."""
+
+
+def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
+    last = state.curve.last
+    return RunView(
+        run=state.header,
+        phase=_phase(state),
+        phases=list(state.phases),
+        order=PHASES,
+        step=last.step if last else 0,
+        latest=last.values if last else {},
+        curves=_curves(state.curve.points),
+        age_histogram=state.curve.age_histogram,
+        evaluations=list(state.evaluations.values()),
+        evaluating=dict(state.evaluating),
+        running=list(state.running.values())[-SHOWN_RUNNING:],
+        running_count=len(state.running),
+        recent=list(state.recent)[: -SHOWN_RECENT - 1 : -1],
+        groups=[_group(state.groups[key]) for key in sorted(state.groups, reverse=True)[:SHOWN_GROUPS]],
+        tokens=TokenTotals(
+            last.sampled_tokens if last else 0, last.trained_tokens if last else 0, last.masked_tokens if last else 0
+        ),
+        totals=state.totals,
+        engines=[_engine(engine) for _, engine in sorted(state.engines.items())],
+        nodes=sum(state.nodes.values()),
+        workers=sum(state.workers.values()),
+        sandboxes=_sandboxes(state),
+        log=list(state.log)[-SHOWN_LOG:],
+        last_event_at=state.last_event_at,
+        reading=statistics._asdict(),
+        cursor=cursor,
+        empty=statistics.lines == statistics.damaged,
+    )
+
+
+def _phase(state: RunState) -> str:
+    if state.header.ok is not None:
+        return "done" if state.header.ok else "stopped"
+    return state.phases[-1].name if state.phases else "waiting"
+
+
+def _curves(points: list[Point]) -> dict[str, list[float | None]]:
+    stride = max(1, -(-len(points) // SHOWN_POINTS))
+    shown = points[::-1][::stride][::-1]
+    columns: dict[str, list[float | None]] = {"step": [float(point.step) for point in shown]}
+    for name in CURVES:
+        columns[name] = [_short(point.values.get(name)) for point in shown]
+    return columns
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _group(group: GroupState) -> GroupView:
+    members = [group.members[sample] for sample in sorted(group.members)]
+    return GroupView(group.group, group.task, group.size, group.outcome, members)
+
+
+def _engine(engine: Engine) -> EngineView:
+    return EngineView(
+        engine.name,
+        engine.node,
+        engine.state,
+        version_label(engine.version),
+        engine.pause_ms,
+        engine.load_ms,
+        engine.pause_ms_max,
+        engine.loads,
+        engine.restarts,
+    )
+
+
+def _sandboxes(state: RunState) -> SandboxCounts:
+    counts = state.sandboxes.values()
+    return SandboxCounts(
+        sum(count.live for count in counts), sum(count.started for count in counts), sum(c.waiting for c in counts)
+    )
