@@ -1,0 +1,125 @@
+"""Admission and age: pure rules, no clock, no I/O.
+
+Admission bounds how far rollout may run ahead of training: group i (counted from 0, dropped groups left out) is trained
+by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + lead keeps the age of
+what is *begun* at or below the lead.  One formula, three leads: sync 0, one-step-off 1, async η.  What is begun in time
+may still end late: the age of each token is taken at the step that uses it, and the policy decides on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.trajectory import DropReason, Int32Array, Segment, Uint8Array
+from protocol.weights import Lineage
+
+
+class AdmissionMode(StrEnum):
+    SYNC = "sync"
+    """A step's groups are opened when the weights of the step before it are in use."""
+    ONE_STEP_OFF = "one_step_off"
+    """Rollout works one step ahead."""
+    ASYNC = "async"
+    """Rollout works up to η steps ahead."""
+
+
+class StalePolicy(StrEnum):
+    MASK = "mask"
+    """Tokens above η get no loss; the trajectory and its baseline stay."""
+    WAIT = "wait"
+    """The learner does not step past what a running trajectory can bear; see :func:`may_step`.  A token that is above
+    η all the same (after a resume, say) is masked: the bound is hard."""
+    DROP = "drop"
+    """A trajectory with any token above η is dropped whole.  Favours short episodes; kept for comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """How many groups may be out."""
+
+    mode: AdmissionMode
+    groups_per_step: int
+    eta: int
+    """Age bound in optimizer steps."""
+
+    def __post_init__(self) -> None:
+        if self.groups_per_step < 1 or self.eta < 0:
+            raise ValueError(f"groups_per_step {self.groups_per_step} must be ≥ 1 and eta {self.eta} ≥ 0")
+        if self.mode is AdmissionMode.ONE_STEP_OFF and self.eta < 1:
+            raise ValueError("one_step_off makes tokens of age 1: set eta to 1 or more, or mode to sync")
+
+    @property
+    def lead(self) -> int:
+        """Steps that rollout may run ahead of the weights in use."""
+        match self.mode:
+            case AdmissionMode.SYNC:
+                return 0
+            case AdmissionMode.ONE_STEP_OFF:
+                return 1
+            case AdmissionMode.ASYNC:
+                return self.eta
+
+    def allowed(self, opened_live: int, published_step: int) -> int:
+        """Groups that may be opened now.
+
+        ``opened_live`` is groups opened less groups dropped, over the lineage of the run; ``published_step`` the step
+        of the version that engines use.
+        """
+        return max(0, (published_step + 1 + self.lead) * self.groups_per_step - opened_live)
+
+
+def may_step(step: int, oldest_running_step: int | None, eta: int) -> bool:
+    """Whether ``wait`` lets the learner go from ``step`` to ``step + 1``: not while an episode that is still running
+    holds a token made at ``oldest_running_step`` that the weights of ``step + 1`` may no longer use."""
+    return oldest_running_step is None or step + 1 - oldest_running_step <= eta
+
+
+def token_ages(
+    versions: npt.NDArray[np.int64], loss_mask: Uint8Array, lineage: Lineage, using_version: int
+) -> Int32Array:
+    """Age [T] of each sampled token, in optimizer steps, when the weights ``using_version`` use it; −1 where
+    ``loss_mask`` is 0.  Raises KeyError for a version that is not in ``lineage``."""
+    ages = np.full(versions.shape, -1, dtype=np.int32)
+    sampled = loss_mask == 1
+    unique, inverse = np.unique(versions[sampled], return_inverse=True)
+    by_version = np.array([lineage.age(int(version), using_version) for version in unique], dtype=np.int32)
+    ages[sampled] = by_version[inverse]
+    return ages
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StaleVerdict:
+    """What a policy leaves of one trajectory."""
+
+    loss_masks: tuple[Uint8Array, ...]
+    """Per segment, uint8 [T]: 1 where the token was sampled and keeps its loss."""
+    drop: DropReason | None
+    """Set when nothing is left: the trajectory is dropped, and ``loss_masks`` is all 0."""
+    sampled: int
+    trained: int
+    """Tokens with loss; ``trained ÷ sampled`` is the trained share."""
+    max_age: int
+    """Of all sampled tokens; −1 where there is none."""
+
+
+def apply_policy(
+    policy: StalePolicy, segments: Sequence[Segment], lineage: Lineage, using_version: int, eta: int
+) -> StaleVerdict:
+    """Apply ``policy`` with age bound ``eta`` to one trajectory at the step that uses it.
+
+    A trajectory of which no token keeps its loss is dropped, reason ``all_stale``; under ``drop`` one token above
+    ``eta`` is enough for that.
+    """
+    ages = [token_ages(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
+    sampled = sum(int((age >= 0).sum()) for age in ages)
+    max_age = max((int(age.max(initial=-1)) for age in ages), default=-1)
+    masks = [((age >= 0) & (age <= eta)).astype(np.uint8) for age in ages]
+    if policy is StalePolicy.DROP and max_age > eta:
+        masks = [np.zeros_like(mask) for mask in masks]
+    trained = sum(int(mask.sum()) for mask in masks)
+    return StaleVerdict(tuple(masks), None if trained else DropReason.ALL_STALE, sampled, trained, max_age)
