@@ -1,0 +1,119 @@
+"""PID 1's attach stream, hijacked from Docker's HTTP API: one socket, one protocol object, no task.
+
+Opened between create and start, so that the first frame cannot be missed.  Messages are handed over synchronously as
+their bytes arrive; ``on_lost`` is called exactly once, when the stream has ended for whatever reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from sandbox.engine import EngineError
+from sandbox.wire import DockerDemux, FrameParser, Message, WireError
+
+_OPEN_S = 30.0
+_MAX_HEAD_BYTES = 64 << 10
+
+
+class Attachment(asyncio.Protocol):
+    """Use :func:`attach`."""
+
+    def __init__(
+        self,
+        host: str,
+        container: str,
+        on_message: Callable[[Message], None],
+        on_lost: Callable[[Exception | None], None],
+    ) -> None:
+        self._host, self._container = host, container
+        self._on_message, self._on_lost = on_message, on_lost
+        self._head: bytearray | None = bytearray()
+        self._demux, self._frames = DockerDemux(), FrameParser()
+        self._transport: asyncio.Transport | None = None
+        self._error: Exception | None = None
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def write(self, frames: bytes) -> None:
+        """Queue frames for PID 1.  After the end of the stream this does nothing: ``on_lost`` has told."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frames)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # a stream protocol gets a stream transport
+        self._transport = transport
+        query = "stream=1&stdin=1&stdout=1&stderr=1"
+        transport.write(
+            f"POST /containers/{self._container}/attach?{query} HTTP/1.1\r\nHost: {self._host}\r\n"
+            "Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n".encode()
+        )
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._head is not None:
+                data = self._read_head(data)
+            for chunk in self._demux.feed(data):
+                if not chunk.stderr:
+                    for message in self._frames.feed(chunk.data):
+                        self._on_message(message)
+        except WireError as error:
+            self._error = error
+            self.close()
+
+    def _read_head(self, data: bytes) -> bytes:
+        head = self._head
+        if head is None:
+            return data
+        head += data
+        end = head.find(b"\r\n\r\n")
+        if end < 0:
+            if len(head) > _MAX_HEAD_BYTES:
+                raise WireError("endless HTTP head")
+            return b""
+        self._head = None
+        status = bytes(head[: head.find(b"\r\n")]).decode(errors="replace")
+        if status.split(" ")[1:2] not in (["101"], ["200"]):
+            raise WireError(f"attach refused: {status}")
+        if not self.opened.done():
+            self.opened.set_result(None)
+        return bytes(head[end + 4 :])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        error = self._error or exc
+        if not self.opened.done():
+            self.opened.set_exception(EngineError(f"could not attach to {self._container[:12]}: {error or 'closed'}"))
+        self._on_lost(error)
+
+
+async def attach(
+    url: str, container: str, on_message: Callable[[Message], None], on_lost: Callable[[Exception | None], None]
+) -> Attachment:
+    """Attach to a created container.  Raises EngineError."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_OPEN_S):
+            if url.startswith("unix://"):
+                path = url.removeprefix("unix://")
+                _, attachment = await loop.create_unix_connection(
+                    lambda: Attachment("docker", container, on_message, on_lost), path
+                )
+            else:
+                address = urlsplit(url)
+                _, attachment = await loop.create_connection(
+                    lambda: Attachment(address.netloc, container, on_message, on_lost),
+                    address.hostname,
+                    address.port or 2375,
+                )
+            try:
+                await attachment.opened
+            except BaseException:
+                attachment.close()
+                raise
+    except (TimeoutError, OSError) as error:
+        raise EngineError(f"could not attach to {container[:12]}: {type(error).__name__} {error}") from error
+    return attachment

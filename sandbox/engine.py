@@ -1,0 +1,246 @@
+"""The Docker engine: the calls that sandboxes need, retried over the daemon's known traps, and nothing else.
+
+Every call has a deadline.  The connector is our own without a connection limit: the library's default of 100 hangs
+every call for ever once 100 streams are open.  A daemon that cannot be asked is an ``EngineError``; callers say what
+that means for their sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar, cast
+
+import aiodocker
+import aiohttp
+
+from protocol.errors import InfraError
+
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
+
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
+"""What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
+
+_CALL_S = 60.0
+_HEALTH_S = 5.0
+_ATTEMPTS = 5
+_RETRIED_STATUS = frozenset({409, 500, 502, 503})
+
+
+class EngineError(InfraError):
+    """The Docker daemon refused, failed or could not be asked.  ``status`` is its HTTP status, 0 for no answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    memory_bytes: int = 256 << 20
+    pids: int = 128
+    cpus: float = 1.0
+    file_bytes: int = 2 << 30
+    """Largest size of one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """One sandbox container: no network, few capabilities, removed by the daemon when PID 1 ends."""
+
+    image: str
+    kit: Path
+    """Folder on the daemon's host, mounted read-only at ``/.sbx``."""
+    labels: Mapping[str, str]
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    limits: ContainerLimits = ContainerLimits()
+    hostname: str = "sandbox"
+
+    def request(self) -> Json:
+        """The body of Docker's ``POST /containers/create``."""
+        limits = self.limits
+        return {
+            "Image": self.image,
+            "Entrypoint": [],
+            "Cmd": list(self.command),
+            "Env": [f"{key}={value}" for key, value in self.env.items()],
+            "WorkingDir": "/",
+            "User": "0:0",
+            "Hostname": self.hostname,
+            "Labels": dict(self.labels),
+            "NetworkDisabled": True,
+            "OpenStdin": True,
+            "StdinOnce": False,
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Tty": False,
+            "HostConfig": {
+                "AutoRemove": True,
+                "Init": False,
+                "NetworkMode": "none",
+                "LogConfig": {"Type": "none", "Config": {}},
+                "CapDrop": ["ALL"],
+                "CapAdd": list(CAPABILITIES),
+                "SecurityOpt": ["no-new-privileges"],
+                "PidsLimit": limits.pids,
+                "Memory": limits.memory_bytes,
+                "MemorySwap": limits.memory_bytes,
+                "NanoCpus": int(limits.cpus * 1e9),
+                "Ulimits": [
+                    {"Name": "fsize", "Soft": limits.file_bytes, "Hard": limits.file_bytes},
+                    {"Name": "core", "Soft": 0, "Hard": 0},
+                ],
+                "Mounts": [{"Type": "bind", "Source": str(self.kit), "Target": "/.sbx", "ReadOnly": True}],
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerInfo:
+    id: str
+    labels: Mapping[str, str]
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Everything that could leak.  Two of them, before and after, are the proof that nothing did."""
+
+    containers: frozenset[str]
+    networks: frozenset[str]
+    volumes: frozenset[str]
+
+
+class DockerEngine:
+    """One daemon.  ``async with DockerEngine(url) as engine``."""
+
+    def __init__(self, url: str, client_factory: Callable[[str], aiodocker.Docker] | None = None) -> None:
+        self.url = url
+        self._factory = client_factory or _client
+        self._client: aiodocker.Docker | None = None
+
+    async def __aenter__(self) -> Self:
+        self._client = self._factory(self.url)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
+            await client.connector.close()
+
+    @property
+    def _docker(self) -> aiodocker.Docker:
+        if self._client is None:
+            raise RuntimeError("use `async with DockerEngine(...)`")
+        return self._client
+
+    async def create(self, spec: ContainerSpec) -> str:
+        """Id of a new container that does not run yet."""
+        body = spec.request()
+
+        async def call() -> str:
+            return (await self._docker.containers.create(body)).id
+
+        return await _retry(f"create a container of {spec.image}", call, frozenset({500, 503}))
+
+    async def start(self, container: str) -> None:
+        async def call() -> None:
+            await self._docker.containers.container(container).start()
+
+        await _retry(f"start container {container[:12]}", call, frozenset({500, 503}))
+
+    async def remove(self, container: str) -> None:
+        """Kill and remove, until the daemon says that it is gone: under load one try is not enough."""
+
+        async def call() -> None:
+            await self._docker.containers.container(container).delete(force=True, v=True)
+            raise aiodocker.DockerError(409, "asked for, not yet confirmed")
+
+        try:
+            await _retry(f"remove container {container[:12]}", call, _RETRIED_STATUS)
+        except EngineError as error:
+            if error.status != 404:
+                raise
+
+    async def healthy(self) -> bool:
+        """Whether the daemon answers at this moment."""
+        try:
+            async with asyncio.timeout(_HEALTH_S):
+                await self._docker.version()
+        except (TimeoutError, OSError, aiohttp.ClientError, aiodocker.DockerError):
+            return False
+        return True
+
+    async def list(self, labels: Mapping[str, str] | None = None) -> tuple[ContainerInfo, ...]:
+        """Containers in any state that carry all these labels."""
+        filters = json.dumps({"label": [f"{key}={value}" for key, value in (labels or {}).items()]})
+
+        async def call() -> tuple[ContainerInfo, ...]:
+            found = await self._docker.containers.list(all="1", filters=filters)
+            return tuple(ContainerInfo(each.id, each["Labels"] or {}, each["State"]) for each in found)
+
+        return await _retry("list containers", call, _RETRIED_STATUS)
+
+    async def inventory(self) -> Inventory:
+        async def call() -> Inventory:
+            containers = await self._docker.containers.list(all="1")
+            networks = await self._docker.networks.list()
+            volumes = cast("Json", await self._docker.volumes.list())
+            return Inventory(
+                frozenset(each.id for each in containers),
+                frozenset(cast("str", each["Id"]) for each in networks),
+                frozenset(cast("str", each["Name"]) for each in volumes["Volumes"] or ()),
+            )
+
+        return await _retry("list what exists", call, _RETRIED_STATUS)
+
+    async def image_id(self, name: str) -> str | None:
+        """The image's content id, or None when the daemon does not have it."""
+
+        async def call() -> str:
+            return cast("str", (await self._docker.images.inspect(name))["Id"])
+
+        try:
+            return await _retry(f"look for image {name}", call, _RETRIED_STATUS)
+        except EngineError as error:
+            if error.status == 404:
+                return None
+            raise
+
+
+def _client(url: str) -> aiodocker.Docker:
+    timeout = aiohttp.ClientTimeout(total=_CALL_S)
+    if url.startswith("unix://"):
+        connector: aiohttp.BaseConnector = aiohttp.UnixConnector(url.removeprefix("unix://"), limit=0)
+        return aiodocker.Docker("unix://localhost", connector=connector, timeout=timeout)
+    if url.startswith(("tcp://", "http://")):
+        base = "http://" + url.split("://", 1)[1]
+        return aiodocker.Docker(base, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+    raise EngineError(f"cannot speak to a Docker engine at {url!r}: use unix:///path or tcp://address:port")
+
+
+async def _retry(what: str, call: Callable[[], Awaitable[T]], statuses: frozenset[int]) -> T:
+    for attempt in range(_ATTEMPTS):
+        try:
+            async with asyncio.timeout(_CALL_S):
+                return await call()
+        except aiodocker.DockerError as error:
+            if error.status not in statuses or attempt == _ATTEMPTS - 1:
+                raise EngineError(f"could not {what}: {error}", error.status) from error
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if attempt == _ATTEMPTS - 1:
+                raise EngineError(f"could not {what}: {error}") from error
+        except (TimeoutError, OSError, aiohttp.ClientError) as error:
+            raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
+        await asyncio.sleep(0.05 * 2**attempt)
+    raise AssertionError("unreachable")

@@ -1,0 +1,17 @@
+"""What can go wrong with a sandbox.  Cause decides: the daemon's fault is infrastructure, the agent's is an outcome."""
+
+from __future__ import annotations
+
+from protocol.errors import InfraError, LongshoreError
+
+
+class SandboxStartError(InfraError):
+    """A container could not be made ready for the agent.  Nothing of the agent's had run."""
+
+
+class SandboxLost(InfraError):
+    """A running container is gone, or does not answer, and nothing proves that the agent did it."""
+
+
+class SandboxDestroyed(LongshoreError):
+    """The agent ended its own container while daemon, host and pool were healthy: a policy outcome."""

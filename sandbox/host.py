@@ -1,0 +1,192 @@
+"""This machine, made ready for sandboxes: ``python -m sandbox.host up | status | down``.
+
+``ensure`` finds or starts a Docker engine, finds or builds the base image, and prepares the kit that is mounted into
+every sandbox.  It records what it found, so that pools and tests use the same.  Idempotent: a second run installs
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from protocol.errors import UserError
+from sandbox import owner, provision
+from sandbox.provision import Say
+
+_RECORD = "host.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a pool needs to know of its machine."""
+
+    docker_url: str
+    base_image: str
+    kit: Path
+    """Folder with PID 1 and the static tools, on the daemon's host."""
+    engine_owner: str = ""
+    """The dockerd that we started, as :mod:`sandbox.owner` writes it; empty for one that was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    home: Path
+    """Our cache and record on this machine."""
+    docker_url: str = ""
+    base_image: str = ""
+    busybox: Path | None = None
+    engine_root: Path = Path("/var/lib/longshore/docker")
+    engine_runtime: Path = Path("/run/longshore")
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str] | None = None) -> HostSettings:
+        """DOCKER_HOST, LONGSHORE_HOME, LONGSHORE_BASE_IMAGE, LONGSHORE_BUSYBOX."""
+        env = os.environ if env is None else env
+        busybox = env.get("LONGSHORE_BUSYBOX")
+        return cls(
+            home=Path(env.get("LONGSHORE_HOME") or _default_home()).absolute(),
+            docker_url=env.get("DOCKER_HOST", ""),
+            base_image=env.get("LONGSHORE_BASE_IMAGE", ""),
+            busybox=Path(busybox).absolute() if busybox else None,
+        )
+
+
+def _default_home() -> Path:
+    checkout = Path(__file__).resolve().parents[1]
+    return checkout / ".longshore" if (checkout / "pyproject.toml").exists() else Path.home() / ".cache" / "longshore"
+
+
+def docker_url(settings: HostSettings | None = None) -> str:
+    """The engine in use.  Raises UserError when none has been set up."""
+    return current_host(settings).docker_url
+
+
+def current_host(settings: HostSettings | None = None) -> Host:
+    """What ``ensure`` recorded.  Raises UserError when it has not run."""
+    settings = settings or HostSettings.from_environment()
+    try:
+        record = json.loads((settings.home / _RECORD).read_text())
+        return Host(record["docker_url"], record["base_image"], Path(record["kit"]), record["engine_owner"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError("this machine is not set up for sandboxes: run `python -m sandbox.host up`") from error
+
+
+def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host:
+    """Make this machine ready and return how to use it.  Blocking.  Raises UserError with what to do."""
+    settings = settings or HostSettings.from_environment()
+    say = say or _nothing
+    with _locked(settings.home):
+        before = _recorded(settings)
+        own_socket = f"unix://{settings.engine_runtime}/docker.sock"
+        if settings.docker_url:
+            if not provision.engine_answers(settings.docker_url):
+                raise UserError(f"no Docker engine answers at DOCKER_HOST={settings.docker_url}: start it, or unset it")
+            url, engine_owner = settings.docker_url, ""
+        else:
+            url, engine_owner = provision.find_engine((provision.SYSTEM_SOCKET, own_socket)) or "", ""
+            if not url:
+                url, pid = provision.start_engine(settings.engine_root, settings.engine_runtime, say)
+                engine_owner = owner.of_process(pid) if pid else ""
+            elif before is not None and url == before.docker_url:
+                engine_owner = before.engine_owner
+        image = _base_image(settings, url, say)
+        kit = provision.build_kit(settings.home, settings.busybox, say)
+        host = Host(url, image, kit, engine_owner)
+        if host != before:
+            temporary = settings.home / f".{_RECORD}.{os.getpid()}"
+            temporary.write_text(json.dumps({**asdict(host), "kit": str(kit)}, indent=1))
+            temporary.rename(settings.home / _RECORD)
+    say(f"docker engine: {host.docker_url}")
+    say(f"base image: {host.base_image}, kit: {host.kit}")
+    return host
+
+
+def _base_image(settings: HostSettings, url: str, say: Say) -> str:
+    wanted = settings.base_image or provision.recipe_tag()
+    if provision.has_image(url, wanted):
+        return wanted
+    if settings.base_image:
+        say(f"pulling {wanted} …")
+        provision.docker(url, "pull", "--quiet", wanted, what=f"pull LONGSHORE_BASE_IMAGE={wanted}")
+        return wanted
+    return provision.build_base_image(url, say)
+
+
+def _recorded(settings: HostSettings) -> Host | None:
+    try:
+        return current_host(settings)
+    except UserError:
+        return None
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "host.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _nothing(line: str) -> None:
+    del line
+
+
+def status(settings: HostSettings, say: Say) -> bool:
+    """Say what is set up.  Returns whether sandboxes can start."""
+    host = current_host(settings)
+    answers = provision.engine_answers(host.docker_url)
+    say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: python -m sandbox.host up'}")
+    image = answers and provision.has_image(host.docker_url, host.base_image)
+    say(f"base image: {host.base_image}{'' if image else ' MISSING: python -m sandbox.host up'}, kit: {host.kit}")
+    return image and host.kit.exists()
+
+
+def down(settings: HostSettings, say: Say) -> None:
+    """Stop the engine, if it is one that we started.  Images and kit stay."""
+    host = current_host(settings)
+    if not host.engine_owner or owner.proved_dead(host.engine_owner):
+        say(f"docker engine: {host.docker_url} was not started by us; nothing to stop")
+        return
+    pid = owner.pid_of(host.engine_owner)
+    os.kill(pid, signal.SIGTERM)
+    give_up = time.monotonic() + 30
+    while not owner.proved_dead(host.engine_owner) and time.monotonic() < give_up:
+        time.sleep(0.1)
+    say(f"docker engine: stopped (pid {pid})")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.host", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("command", choices=("up", "status", "down"))
+    chosen = parser.parse_args(arguments).command
+    settings = HostSettings.from_environment()
+
+    def say(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    try:
+        if chosen == "up":
+            ensure(settings, say)
+        elif chosen == "down":
+            down(settings, say)
+        elif not status(settings, say):
+            return 1
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

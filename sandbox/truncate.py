@@ -1,0 +1,62 @@
+"""Bounded text: the head and the tail of an output of any size."""
+
+from __future__ import annotations
+
+import re
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+
+
+class HeadTail:
+    """Keeps the first ``head`` and the last ``tail`` bytes of what it is fed, and counts the rest."""
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._head_limit, self._tail_limit = head, tail
+        self._head, self._tail = bytearray(), bytearray()
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self._head_limit - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > 2 * self._tail_limit:
+            del self._tail[: len(self._tail) - self._tail_limit]
+
+    @property
+    def dropped(self) -> int:
+        """Bytes between head and tail that were not kept."""
+        return max(0, self.total - len(self._head) - self._tail_limit)
+
+    def text(self) -> str:
+        """What was kept; the cut is marked and never splits a character."""
+        tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
+        if not self.dropped:
+            return (self._head + tail).decode(errors="replace")
+        head = bytes(self._head)
+        for back in range(1, min(4, len(head)) + 1):  # drop a character that the cut split
+            if head[-back] & 0xC0 != 0x80:
+                needs = 1 if head[-back] < 0x80 else 2 if head[-back] < 0xE0 else 3 if head[-back] < 0xF0 else 4
+                if needs > back:
+                    head = head[:-back]
+                break
+        start = 0
+        while start < min(3, len(tail)) and tail[start] & 0xC0 == 0x80:
+            start += 1
+        cut = f"\n... [{self.dropped} bytes left out] ...\n"
+        return head.decode(errors="replace") + cut + tail[start:].decode(errors="replace")
+
+
+def shorten(text: str, limit: int, note: str = "Output truncated") -> str:
+    """Half of ``limit`` characters from each end when the text has more than ``limit``."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... [{note}: {len(text) - 2 * half} characters left out] ...\n{text[-half:]}"
+
+
+def without_escapes(text: str) -> str:
+    """Text without ANSI escape sequences."""
+    return _ESCAPES.sub("", text)
