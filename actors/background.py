@@ -1,0 +1,31 @@
+"""Work that outlives the call which started it: the one helper that may make such a task.
+
+Everything else belongs to a ``TaskGroup`` whose ``async with`` ends it.  An actor that is started and stopped by two
+different calls has no such block of its own, so it hands one coroutine, usually a TaskGroup, to a :class:`Background`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Background:
+    """Runs ``body`` from its making to its end or to :meth:`stop`, which must be awaited."""
+
+    def __init__(self, body: Coroutine[Any, Any, None], name: str) -> None:
+        self._task = asyncio.get_running_loop().create_task(body, name=name)
+
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
+
+    async def stop(self) -> None:
+        """Cancel the body and wait until it has cleaned up.  Raises what the body raised."""
+        self._task.cancel()
+        try:
+            await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            if not self._task.done():
+                raise  # it is the caller who was cancelled

@@ -1,0 +1,100 @@
+"""What lets SGLang's CUDA build run on a machine without a GPU; inert where CUDA is available.
+
+Three obstacles, three answers, all of them in this file:
+
+- ``torchvision`` and ``sgl_kernel`` have no build that works here.  Their imports are answered with placeholder modules
+  whose attributes raise when called.  transformers decides first, on the truth, that torchvision is absent, and so
+  keeps to its text-only paths.
+- Pinned host memory needs an accelerator.  ``pin_memory`` is dropped from the tensor factories and from ``Tensor``.
+- SGLang asks for a CPU engine by environment variable, not by ``--device`` alone.
+
+``install`` must run in the server's main process and in each child that it spawns, before sglang is imported: the main
+module calls it at top level, because a spawned child imports the main module again.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+_FACTORIES = ("tensor", "empty", "zeros", "ones", "full", "arange", "empty_like", "zeros_like", "ones_like")
+
+
+class _Absent:
+    """An attribute of a module that is not there: it can be looked at, and raises when called."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_args: object, **_kwargs: object) -> object:
+        raise NotImplementedError(f"{self._name} does not exist on a machine without CUDA")
+
+    def __getattr__(self, name: str) -> _Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Absent(f"{self._name}.{name}")
+
+
+class _AbsentModule(ModuleType):
+    def __getattr__(self, name: str) -> _Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Absent(f"{self.__name__}.{name}")
+
+
+class _Placeholders(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Answers the imports of ``torchvision`` and ``sgl_kernel``; the kernels' scalar types are pure Python and real."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        root = fullname.partition(".")[0]
+        if root == "torchvision" or (root == "sgl_kernel" and fullname != "sgl_kernel.scalar_type"):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = _AbsentModule(spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def _without_pinning(factory: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(factory)
+    def unpinned(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
+        return factory(*args, **kwargs)
+
+    return unpinned
+
+
+def _itself(tensor: Any, *_args: object, **_kwargs: object) -> Any:
+    return tensor
+
+
+def install() -> bool:
+    """Put the seam in place for this process.  Returns False, and changes nothing, where CUDA is available."""
+    import torch
+
+    if torch.cuda.is_available():
+        return False
+    os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+    from transformers.utils import import_utils
+
+    if import_utils.is_torchvision_available():
+        raise RuntimeError("torchvision is installed but has no CPU build that works: pip uninstall torchvision")
+    sys.meta_path.insert(0, _Placeholders())
+    for name in _FACTORIES:
+        setattr(torch, name, _without_pinning(getattr(torch, name)))
+    torch.Tensor.pin_memory = _itself  # pyright: ignore[reportAttributeAccessIssue]
+    return True

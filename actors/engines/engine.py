@@ -1,0 +1,581 @@
+"""One serving engine: an SGLang server, its supervision, requests and weights.  A plain class; an actor elsewhere.
+
+Requests (``generate``) wait at a gate that is open while the server serves.  In one breath with passing it, a request
+gets its KV key ``v<version>``, so a key names the weights that the request was dispatched under.  A request whose
+server dies before it has answered waits at the gate and is sent again to the next one, until its deadline.
+
+Weights (``load``) are read and checked while the server decodes.  Then, under the update lock: gate shut → pause in
+place → exchange → version and checksum confirmed → continue → gate open.  The exchange runs in the engine's own task
+group, so a caller that is cancelled or dies leaves nothing paused; while it holds its lease (version, deadline), health
+is not judged.  The server never continues on weights that are not known: a load that never began continues as old, one
+that was refused is followed by a checksummed reload of the last confirmed weights, everything else by a restart.
+
+The supervisor waits for the server's trouble (its processes ended, a probe hung, an exchange went wrong), restarts with
+back-off on the last confirmed weights and opens the gate again.  It goes on until ``stop``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from actors.background import Background
+from actors.engines import weight_files
+from actors.engines.client import Sampled, SamplingOptions
+from actors.engines.messages import (
+    EngineBusy,
+    EnginePids,
+    EngineStartError,
+    EngineState,
+    EngineStatistics,
+    EngineStatus,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    LoadError,
+    LoadReport,
+    RequestRefused,
+    ServerLost,
+)
+from actors.engines.server import Server, ServerSettings, resolve_device
+from protocol.events import EventLog
+from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+
+_RESEND_PAUSE_S = 0.1
+_BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+_FAILED_PROBES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    name: str
+    run_dir: Path
+    model_path: str
+    """The run's model folder: every manifest must have its tensors' names and shapes."""
+    context_length: int
+    max_total_tokens: int | None = None
+    """KV slots; None lets the server fill its memory share."""
+    max_running: int
+    """Requests that the server works on at once; further ones wait in the engine."""
+    max_queued: int = 4096
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    tp: int = 1
+    seed: int = 0
+    attempt: int = 0
+    node: str = ""
+    start_timeout_s: float = 300.0
+    stop_grace_s: float = 5.0
+    stall_timeout_s: float = 60.0
+    """A server that is silent for so long, with a probe waiting, is restarted."""
+    probe_every_s: float = 15.0
+    load_grace_s: float = 60.0
+    """Seconds beyond its deadline that a load which has begun may take before the server is restarted."""
+    mem_fraction: float | None = None
+    """Share of memory for weights and KV; None: 0.2 on a CPU, 0.85 on CUDA."""
+    deterministic: bool = False
+    """Honour ``GenerateRequest.seed``; SGLang gives up its prefix cache for it with most attention backends."""
+
+    def server(self) -> ServerSettings:
+        device = resolve_device(self.device)
+        default = 0.2 if device == "cpu" else 0.85
+        return ServerSettings(
+            device=device,
+            tp=self.tp,
+            context_length=self.context_length,
+            max_total_tokens=self.max_total_tokens,
+            max_running=self.max_running + 1,  # the probe always finds a place
+            mem_fraction=default if self.mem_fraction is None else self.mem_fraction,
+            seed=self.seed,
+            deterministic=self.deterministic,
+            log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"engine-{self.name}.log",
+            start_timeout_s=self.start_timeout_s,
+            stop_grace_s=self.stop_grace_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Confirmed:
+    """Weights that the server was seen to hold."""
+
+    manifest: WeightManifest
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """The right to hold the server paused for ``version`` until ``deadline`` on the loop's clock."""
+
+    version: Version
+    deadline: float
+
+
+@dataclass(slots=True)
+class _Serving:
+    """The server in use, the weights it holds, and a future that says what is wrong with it."""
+
+    server: Server
+    confirmed: _Confirmed
+    trouble: asyncio.Future[str]
+
+
+@dataclass(slots=True)
+class _Counts:
+    running: int = 0
+    queued: int = 0
+    completed: int = 0
+    sampled_tokens: int = 0
+    cached_tokens: int = 0
+    resent: int = 0
+    mixed_prefix: int = 0
+    unavailable: int = 0
+    loads: int = 0
+    restarts: int = 0
+    requests: int = 0
+    last_reply_at: float = field(default_factory=time.monotonic)
+
+
+class Engine:
+    """See the module.  ``start`` once, ``stop`` at the end; everything else between them, from any number of tasks."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings, self._server_settings = settings, settings.server()
+        self._events = EventLog(settings.run_dir, f"engine-{settings.name}", settings.node)
+        self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
+        self._counts = _Counts()
+        self._open = asyncio.Event()
+        self._update_lock = asyncio.Lock()
+        self._places = asyncio.Semaphore(settings.max_running)
+        self._lease: _Lease | None = None
+        self._model: weight_files.ModelShape | None = None
+        self._serving: _Serving | None = None
+        self._group: asyncio.TaskGroup | None = None
+        self._background: Background | None = None
+        self._gone: asyncio.Queue[tuple[Server, str]] = asyncio.Queue(settings.max_running * 2)
+
+    # life
+
+    async def start(self, manifest: WeightManifest) -> EngineStatus:
+        """Start the server on a manifest's weights.  Raises :class:`EngineStartError` or :class:`BadWeights`."""
+        if self._state is not EngineState.NEW:
+            raise EngineStartError(f"engine {self._settings.name} is {self._state} and cannot be started")
+        self._state = EngineState.STARTING
+        try:
+            model = await asyncio.to_thread(weight_files.read_model, Path(self._settings.model_path))
+            await asyncio.to_thread(weight_files.check, manifest, model)
+            self._model = model
+            self._serving = await self._launch(manifest)
+        except BaseException as error:
+            self._state, self._error = EngineState.NEW, str(error)
+            raise
+        self._emit_started("engine.started")
+        self._serve()
+        running = asyncio.Event()
+        self._background = Background(self._run(running), f"engine-{self._settings.name}")
+        await running.wait()
+        return await self.status()
+
+    async def stop(self) -> None:
+        """End the server and every request.  Harmless on an engine that does not run."""
+        if self._state in (EngineState.NEW, EngineState.STOPPED):
+            return
+        self._state = EngineState.STOPPED
+        self._open.set()  # those who wait see the state and leave
+        try:
+            if self._background is not None:
+                await self._background.stop()
+        finally:
+            if self._serving is not None:
+                await self._serving.server.stop()
+            self._events.close()
+
+    async def status(self) -> EngineStatus:
+        serving = self._serving
+        return EngineStatus(
+            name=self._settings.name,
+            state=self._state,
+            version=serving.confirmed.manifest.version if serving else NO_VERSION,
+            pid=serving.server.pids.server if serving else 0,
+            port=serving.server.port if serving else 0,
+            node=self._settings.node,
+            restarts=self._counts.restarts,
+            start_s=self._start_s,
+            error=self._error,
+        )
+
+    async def statistics(self) -> EngineStatistics:
+        counts = self._counts
+        return EngineStatistics(
+            running=counts.running,
+            queued=counts.queued,
+            completed=counts.completed,
+            sampled_tokens=counts.sampled_tokens,
+            cached_tokens=counts.cached_tokens,
+            resent=counts.resent,
+            mixed_prefix=counts.mixed_prefix,
+            unavailable=counts.unavailable,
+            loads=counts.loads,
+            restarts=counts.restarts,
+        )
+
+    def pids(self) -> EnginePids:
+        """Of the server in use."""
+        if self._serving is None:
+            raise EngineUnavailable(f"engine {self._settings.name} has no server")
+        return self._serving.server.pids
+
+    # requests
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        """Sample one continuation.
+
+        Raises :class:`RequestRefused`, :class:`EngineBusy` at once; :class:`EngineUnavailable` after the deadline, or
+        after ``patience_s`` without a server.
+        """
+        self._check(request)
+        counts = self._counts
+        if counts.queued >= self._settings.max_queued:
+            counts.unavailable += 1
+            raise EngineBusy(f"engine {self._settings.name} has {counts.queued} requests waiting, its limit")
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(request.deadline_s):
+                return await self._answer(request, begun)
+        except TimeoutError:
+            counts.unavailable += 1
+            raise EngineUnavailable(
+                f"engine {self._settings.name} gave no reply within {request.deadline_s:g} s; it is {self._state}"
+            ) from None
+
+    def _check(self, request: GenerateRequest) -> None:
+        if self._model is None:
+            raise EngineUnavailable(f"engine {self._settings.name} was not started")
+        limit = self._settings.context_length
+        if not request.input_ids or request.max_new_tokens < 1:
+            raise RequestRefused("a request needs at least one input id and one new token")
+        if min(request.input_ids) < 0 or max(request.input_ids) >= self._model.vocabulary:
+            raise RequestRefused(f"an input id lies outside the vocabulary of {self._model.vocabulary}")
+        if len(request.input_ids) + request.max_new_tokens > limit:
+            raise RequestRefused(
+                f"{len(request.input_ids)} input ids and {request.max_new_tokens} new ones exceed the context, {limit}"
+            )
+        if not request.greedy and not request.temperature > 0:
+            raise RequestRefused(f"temperature {request.temperature} is not above 0: ask for greedy instead")
+
+    async def _answer(self, request: GenerateRequest, begun: float) -> GenerateReply:
+        counts = self._counts
+        counts.queued += 1
+        waiting = True
+        try:
+            await self._wait_for_server(request.patience_s)
+            async with self._places:
+                while True:
+                    serving = await self._wait_for_server(request.patience_s)
+                    version = serving.confirmed.manifest.version  # no await between the gate and this
+                    counts.queued, counts.running, waiting = counts.queued - 1, counts.running + 1, False
+                    try:
+                        sampled = await self._send(serving.server, request, version)
+                    except ServerLost:
+                        counts.resent += 1
+                    else:
+                        return self._reply(sampled, version, begun)
+                    finally:
+                        counts.queued, counts.running, waiting = counts.queued + 1, counts.running - 1, True
+                    await asyncio.sleep(_RESEND_PAUSE_S)
+        finally:
+            counts.queued -= waiting
+
+    async def _wait_for_server(self, patience_s: float | None) -> _Serving:
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._open.wait()
+        except TimeoutError:
+            self._counts.unavailable += 1
+            raise EngineUnavailable(
+                f"engine {self._settings.name} is {self._state} and the request may wait {patience_s} s only"
+            ) from None
+        if self._state is EngineState.STOPPED or self._serving is None:
+            raise EngineUnavailable(f"engine {self._settings.name} is stopped")
+        return self._serving
+
+    async def _send(self, server: Server, request: GenerateRequest, version: int) -> Sampled:
+        self._counts.requests += 1
+        rid = f"{self._settings.name}-{self._counts.requests}"
+        options = SamplingOptions(
+            max_new_tokens=request.max_new_tokens,
+            temperature=request.temperature,
+            stop_token_ids=request.stop_token_ids,
+            greedy=request.greedy,
+            seed=request.seed if self._settings.deterministic else None,
+        )
+        try:
+            return await server.client.generate(rid, request.input_ids, options, f"v{version}")
+        except asyncio.CancelledError:
+            if not self._gone.full():  # else the server notices by itself, seconds later
+                self._gone.put_nowait((server, rid))
+            raise
+
+    def _reply(self, sampled: Sampled, version: int, begun: float) -> GenerateReply:
+        counts, mixed = self._counts, sampled.versions[0] != version
+        counts.completed += 1
+        counts.sampled_tokens += len(sampled.token_ids)
+        counts.cached_tokens += sampled.cached_tokens
+        counts.mixed_prefix += mixed
+        counts.last_reply_at = time.monotonic()
+        return GenerateReply(
+            token_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            versions=sampled.versions,
+            finish=sampled.finish,
+            key_version=version,
+            mixed_prefix=mixed,
+            ms=(time.monotonic() - begun) * 1000,
+            cached_tokens=sampled.cached_tokens,
+            engine=self._settings.name,
+        )
+
+    # weights
+
+    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+        """Exchange the weights in place.  A version that is loaded already is a success at once.
+
+        Raises :class:`BadWeights` (the server was not told) or :class:`LoadError`: after it the engine serves, or will
+        serve, the last confirmed weights, or the new ones if their load ended after the deadline.
+        """
+        model, serving, group = self._model, self._serving, self._group
+        if model is None or serving is None or group is None:
+            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
+        if serving.confirmed.manifest.version == manifest.version:
+            return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=0.0)
+        begun, deadline = time.monotonic(), asyncio.get_running_loop().time() + deadline_s
+        try:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.to_thread(weight_files.check, manifest, model)
+                prefetch_ms = (time.monotonic() - begun) * 1000
+                swap = group.create_task(self._swap(manifest, _Lease(manifest.version, deadline), prefetch_ms))
+                outcome = await asyncio.shield(swap)
+        except TimeoutError:
+            raise LoadError(
+                f"engine {self._settings.name} did not take version {version_label(manifest.version)} within "
+                f"{deadline_s:g} s; it is {self._state}"
+            ) from None
+        if isinstance(outcome, LoadError):
+            raise outcome
+        return outcome
+
+    async def _swap(self, manifest: WeightManifest, lease: _Lease, prefetch_ms: float) -> LoadReport | LoadError:
+        """The exchange under the update lock; every error that it can have is its value."""
+        async with self._update_lock:
+            serving, label = self._serving, version_label(manifest.version)
+            if serving is None or serving.trouble.done() or asyncio.get_running_loop().time() >= lease.deadline:
+                return LoadError(
+                    f"version {label} did not begin to load: engine {self._settings.name} is {self._state}"
+                )
+            if serving.confirmed.manifest.version == manifest.version:
+                return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
+            self._open.clear()
+            self._state, self._lease = EngineState.UPDATING, lease
+            paused_at = time.monotonic()
+            try:
+                load_ms = await self._exchange(serving, manifest, lease)
+            except (ServerLost, LoadError, TimeoutError) as error:
+                why = f"version {label} was not taken: {error or 'no answer in time'}"
+                self._events.emit("engine.load_failed", engine=self._settings.name, version=manifest.version, why=why)
+                return LoadError(why)
+            finally:
+                self._lease = None
+                if self._state is EngineState.UPDATING and not serving.trouble.done():
+                    self._serve()
+            pause_ms = (time.monotonic() - paused_at) * 1000
+            self._counts.loads += 1
+            self._events.emit(
+                "engine.load",
+                engine=self._settings.name,
+                version=manifest.version,
+                pause_ms=round(pause_ms, 2),
+                load_ms=round(load_ms, 2),
+                prefetch_ms=round(prefetch_ms, 2),
+            )
+            return LoadReport(version=manifest.version, pause_ms=pause_ms, load_ms=load_ms, prefetch_ms=prefetch_ms)
+
+    async def _exchange(self, serving: _Serving, manifest: WeightManifest, lease: _Lease) -> float:
+        """Pause, exchange, confirm, continue; give the load's milliseconds.
+
+        On an error the server has continued on the last confirmed weights, or ``serving.trouble`` is set.
+        """
+        client = serving.server.client
+        try:
+            async with asyncio.timeout_at(lease.deadline):
+                await client.pause()
+        except (ServerLost, TimeoutError):
+            await self._continue_as_old(serving, reload=False)
+            raise
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout_at(lease.deadline + self._settings.load_grace_s):
+                await client.update_weights(manifest.path, manifest.version)
+                load_ms = (time.monotonic() - begun) * 1000
+                checksum = await self._confirm(serving, manifest)
+        except (ServerLost, LoadError):
+            await self._continue_as_old(serving, reload=True)
+            raise
+        except TimeoutError:
+            self._condemn(serving, "its weights are unknown: a load did not end")
+            raise
+        except BaseException:
+            self._condemn(serving, "its weights are unknown: a load was broken off")
+            raise
+        serving.confirmed = _Confirmed(manifest, checksum)
+        await self._resume(serving)
+        return load_ms
+
+    async def _confirm(self, serving: _Serving, manifest: WeightManifest) -> str:
+        """The checksum of the weights in use.  Raises :class:`LoadError` unless they are the manifest's."""
+        client, before = serving.server.client, serving.confirmed
+        version, checksum = await client.version(), await client.checksum()
+        if version != manifest.version:
+            raise LoadError(f"the server says that it serves version {version_label(version)}")
+        same_file = bool(manifest.sha256) and manifest.sha256 == before.manifest.sha256
+        if same_file and checksum != before.checksum:
+            raise LoadError("equal files gave the server unequal weights")
+        if not same_file and checksum == before.checksum and self._server_settings.device == "cpu":
+            old, new = Path(before.manifest.path), Path(manifest.path)
+            if not await asyncio.to_thread(weight_files.same_tensors, old, new):
+                raise LoadError("the server says that it loaded the new weights but holds the old ones")
+        return checksum
+
+    async def _continue_as_old(self, serving: _Serving, *, reload: bool) -> None:
+        """Go on with the last confirmed weights, loaded again and compared if ``reload``; or condemn the server."""
+        client, confirmed = serving.server.client, serving.confirmed
+        try:
+            async with asyncio.timeout(self._settings.load_grace_s):
+                if reload:
+                    await client.update_weights(confirmed.manifest.path, confirmed.manifest.version)
+                if reload and await client.checksum() != confirmed.checksum:
+                    self._condemn(serving, "the last confirmed weights did not come back after a failed load")
+                    return
+                await client.resume()
+        except (ServerLost, TimeoutError) as error:
+            self._condemn(serving, f"its weights are unknown after a failed load: {error or 'no answer in time'}")
+
+    async def _resume(self, serving: _Serving) -> None:
+        try:
+            async with asyncio.timeout(self._settings.load_grace_s):
+                await serving.server.client.resume()
+        except (ServerLost, TimeoutError) as error:
+            self._condemn(serving, f"it does not continue after a load: {error or 'no answer in time'}")
+            raise
+
+    # supervision
+
+    async def _run(self, running: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            running.set()
+            group.create_task(self._supervise())
+            group.create_task(self._probe())
+            group.create_task(self._abort_gone())
+
+    async def _supervise(self) -> None:
+        while (serving := self._serving) is not None:
+            why = await asyncio.shield(serving.trouble)
+            self._state, self._error = EngineState.RESTARTING, why
+            self._events.emit("engine.died", engine=self._settings.name, why=why, pid=serving.server.pids.server)
+            async with self._update_lock:
+                await serving.server.stop()
+                self._serving = await self._relaunch(serving.confirmed)
+                self._counts.restarts += 1
+                self._emit_started("engine.restarted")
+                self._serve()
+
+    async def _relaunch(self, confirmed: _Confirmed) -> _Serving:
+        """A new server on the last confirmed weights, tried until it starts."""
+        failures = 0
+        while True:
+            await asyncio.sleep(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
+            failures += 1
+            try:
+                serving = await self._launch(confirmed.manifest)
+            except (EngineStartError, ServerLost, OSError) as error:
+                self._error = str(error)
+                self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
+                continue
+            if serving.confirmed.checksum == confirmed.checksum:
+                return serving
+            await serving.server.stop()
+            self._error = f"the files of version {version_label(confirmed.manifest.version)} have changed"
+            self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
+
+    async def _launch(self, manifest: WeightManifest) -> _Serving:
+        begun = time.monotonic()
+        server = await Server.launch(self._server_settings, manifest)
+        try:
+            checksum = await server.client.checksum()
+        except BaseException:
+            await server.stop()
+            raise
+        self._start_s = time.monotonic() - begun
+        serving = _Serving(server, _Confirmed(manifest, checksum), asyncio.get_running_loop().create_future())
+        server.ended.add_done_callback(lambda ended: self._condemn(serving, ended.result()))
+        return serving
+
+    def _serve(self) -> None:
+        self._state = EngineState.SERVING
+        self._counts.last_reply_at = time.monotonic()
+        self._open.set()
+
+    def _condemn(self, serving: _Serving, why: str) -> None:
+        """Shut the gate and let the supervisor replace the server.  The first reason counts."""
+        if self._state is EngineState.STOPPED or serving.trouble.done():
+            return
+        serving.trouble.set_result(why)
+        if serving is self._serving:
+            self._open.clear()
+
+    async def _probe(self) -> None:
+        """Ask a silent server for a token; one that lets the probe hang, or fails it three times, is condemned."""
+        number = failures = 0
+        while True:
+            await asyncio.sleep(self._settings.probe_every_s)
+            serving, asked_at = self._serving, time.monotonic()
+            recent = asked_at - self._counts.last_reply_at < self._settings.probe_every_s
+            if serving is None or self._state is not EngineState.SERVING or recent:
+                continue
+            number += 1
+            try:
+                async with asyncio.timeout(self._settings.stall_timeout_s):
+                    await serving.server.probe(f"{self._settings.name}-probe-{number}")
+            except TimeoutError:
+                silent = self._counts.last_reply_at < asked_at
+                if silent and self._lease is None:
+                    self._condemn(serving, f"it was silent for {self._settings.stall_timeout_s:g} s")
+            except (ServerLost, RequestRefused) as error:
+                failures += 1
+                if failures >= _FAILED_PROBES:
+                    self._condemn(serving, f"{failures} probes failed: {error}")
+            else:
+                failures = 0
+
+    async def _abort_gone(self) -> None:
+        """Tell the server of requests whose caller has gone."""
+        while True:
+            server, rid = await self._gone.get()
+            try:
+                async with asyncio.timeout(5):
+                    await server.client.abort(rid)
+            except (ServerLost, TimeoutError):
+                continue
+
+    def _emit_started(self, kind: str) -> None:
+        serving = self._serving
+        if serving is not None:
+            self._events.emit(
+                kind,
+                engine=self._settings.name,
+                pid=serving.server.pids.server,
+                port=serving.server.port,
+                version=serving.confirmed.manifest.version,
+                seconds=round(self._start_s, 3),
+            )

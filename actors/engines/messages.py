@@ -1,0 +1,154 @@
+"""What is said to an engine and what it answers: requests, replies, states, errors.
+
+Only values, so that an episode, a worker and a router can speak of engines without loading one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from protocol.errors import InfraError, LongshoreError
+from protocol.weights import Version
+
+Finish = Literal["stop", "length"]
+
+
+class EngineStartError(InfraError):
+    """The server did not come to answer a request; the message ends with its log's last lines."""
+
+
+class EngineUnavailable(InfraError):  # noqa: N818  # reads as the state it reports
+    """The engine could not answer before the request's deadline or within its patience; another engine may."""
+
+
+class EngineBusy(EngineUnavailable):
+    """The engine's queue is full; another engine, or a later moment, may do."""
+
+
+class ServerLost(InfraError):  # noqa: N818  # reads as what happened
+    """The server's connection broke or its reply makes no sense; nothing of the reply was used."""
+
+
+class LoadError(InfraError):
+    """New weights were not taken; the engine serves, or will serve after a restart, the last confirmed ones."""
+
+
+class BadWeights(LoadError):  # noqa: N818  # reads as what was found
+    """A manifest's files are not the model's, or not what the manifest says; the server was not told of them."""
+
+
+class RequestRefused(LongshoreError):  # noqa: N818  # reads as what happened
+    """The request can never be served: ids outside the vocabulary, too long, or a temperature that means nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """One continuation of ``input_ids``.
+
+    There is no top-p, top-k, penalty or grammar on purpose: the log-probabilities that come back are of the full
+    distribution at ``temperature``, and those options would sample from another one.
+    """
+
+    input_ids: list[int]
+    max_new_tokens: int
+    temperature: float
+    stop_token_ids: tuple[int, ...]
+    """Sampling ends with the first of these, which is part of the reply; the model's own end tokens end it too."""
+    seed: int | None
+    """Used by an engine with ``deterministic`` set; SGLang cannot draw by request otherwise."""
+    greedy: bool
+    """Take the likeliest token each time: for evaluation, and never for training."""
+    session: str
+    """Requests of one session share a prefix: the router keeps them on one engine."""
+    deadline_s: float
+    """Seconds from the call until :class:`EngineUnavailable`, restarts and re-sending included."""
+    patience_s: float | None = None
+    """Seconds that a request may wait for an engine that serves nobody; None: until the deadline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateReply:
+    """``token_ids``, ``logprobs`` and ``versions`` have equal length: sampled token, its log-probability
+    log softmax(logits / temperature) over the full vocabulary, and the weights that sampled it."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    versions: list[int]
+    finish: Finish
+    """``stop``: a stop token came and is the last one; ``length``: ``max_new_tokens`` were sampled."""
+    key_version: int
+    """The version in the KV key under which the request was dispatched."""
+    mixed_prefix: bool
+    """The first token's version differs from ``key_version``: part of the prefix was computed by other weights."""
+    ms: float
+    """Wall milliseconds from the call to the reply, waiting included."""
+    cached_tokens: int
+    engine: str
+
+
+class EngineState(StrEnum):
+    NEW = "new"
+    """Not started."""
+    STARTING = "starting"
+    """The first server is on its way up."""
+    SERVING = "serving"
+    UPDATING = "updating"
+    """Paused in place while weights are exchanged; dispatch is held."""
+    RESTARTING = "restarting"
+    """The server was lost; requests wait for the next one."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatus:
+    name: str
+    state: EngineState
+    version: Version
+    """Last version confirmed by the server."""
+    pid: int
+    port: int
+    node: str
+    restarts: int
+    start_s: float
+    """Seconds that the last start took."""
+    error: str
+    """Why the last server was lost, or the last start failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatistics:
+    running: int
+    """Requests sent to the server."""
+    queued: int
+    """Requests that wait for a place or for the server."""
+    completed: int
+    sampled_tokens: int
+    cached_tokens: int
+    resent: int
+    """Requests sent again because the server was lost."""
+    mixed_prefix: int
+    unavailable: int
+    loads: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    version: Version
+    pause_ms: float
+    """How long the engine stood still."""
+    load_ms: float
+    """The part of the pause that the server took to read and exchange the weights."""
+    prefetch_ms: float
+    """Reading and checking the files, while the engine decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePids:
+    """Processes of one engine, for tests that kill."""
+
+    guardian: int
+    server: int
+    """Leader of the server's process group."""

@@ -1,0 +1,242 @@
+"""One SGLang server process: started under a guardian, ready when it has answered a request, ended with its group.
+
+The owner holds the write end of the guardian's pipe: whatever ends the owner ends the server, during start-up too.
+The guardian's pid is watched through a pidfd, so the event loop needs no child watcher and may run in any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.engines.client import EngineClient, SamplingOptions
+from actors.engines.messages import EnginePids, EngineStartError, RequestRefused, ServerLost
+from protocol.weights import WeightManifest
+
+_ROOT = Path(__file__).resolve().parents[2]
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_PROBE_EVERY_S = 0.2
+_PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
+_TAIL_LINES = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    device: str
+    """``cpu`` or ``cuda``."""
+    tp: int
+    context_length: int
+    max_total_tokens: int | None
+    max_running: int
+    mem_fraction: float
+    seed: int
+    deterministic: bool
+    log: Path
+    start_timeout_s: float
+    stop_grace_s: float
+
+
+def resolve_device(device: str) -> str:
+    """``cpu`` or ``cuda`` for ``auto``: CUDA where this process may use an NVIDIA device."""
+    if device != "auto":
+        return device
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
+    return "cuda" if Path("/dev/nvidiactl").exists() and not hidden else "cpu"
+
+
+def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: int, api_key: str) -> list[str]:
+    """SGLang's command line.  Overlap scheduling is off because with it the token in flight at a pause is labelled
+    with the new version though the old weights sampled it."""
+    arguments = [
+        "--model-path", manifest.path, "--weight-version", str(manifest.version), "--skip-tokenizer-init",
+        "--host", "127.0.0.1", "--port", str(port), "--api-key", api_key,
+        "--device", settings.device, "--tp", str(settings.tp), "--random-seed", str(settings.seed),
+        "--context-length", str(settings.context_length), "--max-running-requests", str(settings.max_running),
+        "--mem-fraction-static", str(settings.mem_fraction), "--grammar-backend", "none",
+        "--sampling-backend", "pytorch", "--skip-server-warmup", "--disable-overlap-schedule", "--sleep-on-idle",
+    ]  # fmt: skip
+    if settings.max_total_tokens is not None:
+        arguments += ["--max-total-tokens", str(settings.max_total_tokens)]
+    if settings.deterministic:
+        arguments += ["--enable-deterministic-inference"]
+    if settings.device == "cpu":
+        arguments += ["--attention-backend", "torch_native", "--dtype", "float32", "--disable-cuda-graph"]
+    else:
+        arguments += ["--dtype", "bfloat16"]
+    return arguments
+
+
+def server_environment(settings: ServerSettings) -> dict[str, str]:
+    environment = dict(os.environ)
+    paths = [str(_ROOT), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    environment |= {
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if settings.device == "cpu":
+        environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1"}
+        if settings.tp > 1:
+            cores = os.cpu_count() or 1
+            environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(settings.tp))
+    return environment
+
+
+class Server:
+    """A running server.  Made by :meth:`launch`; ``ended`` resolves with a sentence when its processes are gone."""
+
+    def __init__(
+        self, guardian: subprocess.Popen[bytes], stop_fd: int, pid: int, port: int, client: EngineClient
+    ) -> None:
+        self.client, self.port = client, port
+        self.pids = EnginePids(guardian.pid, pid)
+        self._guardian, self._stop_fd = guardian, stop_fd
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[str] = self._loop.create_future()
+        self._pidfd = os.pidfd_open(guardian.pid)
+        self._loop.add_reader(self._pidfd, self._on_guardian_ended)
+
+    @classmethod
+    async def launch(cls, settings: ServerSettings, manifest: WeightManifest) -> Server:
+        """Start a server on the manifest's weights and return once it has sampled a token with them.
+
+        Raises :class:`EngineStartError` when the process ends or the time runs out; nothing is left running then.
+        """
+        settings.log.parent.mkdir(parents=True, exist_ok=True)
+        port, api_key = _free_port(), secrets.token_hex(16)
+        command = [
+            sys.executable, "-I", "-S", str(_GUARDIAN), str(settings.stop_grace_s), "--",
+            sys.executable, "-m", "actors.engines.serve", *server_arguments(settings, manifest, port, api_key),
+        ]  # fmt: skip
+        offset = settings.log.stat().st_size if settings.log.exists() else 0
+        guardian, stop_fd = _spawn(command, settings)
+        server: Server | None = None
+        try:
+            pid = _first_line(guardian)
+            client = EngineClient(port, api_key)
+            server = cls(guardian, stop_fd, pid, port, client)
+            await client.open()
+            async with asyncio.timeout(settings.start_timeout_s):
+                await server._until_ready(manifest)
+        except (TimeoutError, ServerLost) as error:
+            if server is None:
+                os.close(stop_fd)
+            else:
+                await server.stop()
+            why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+            raise EngineStartError(
+                f"the SGLang server did not start within {settings.start_timeout_s:g} s: {why}.  "
+                f"Its log, {settings.log}, ends:\n{_tail(settings.log, offset)}"
+            ) from error
+        except BaseException:
+            if server is None:
+                os.close(stop_fd)
+            else:
+                await server.stop()
+            raise
+        return server
+
+    async def _until_ready(self, manifest: WeightManifest) -> None:
+        """Probe until a token comes.  Raises :class:`ServerLost` when the process ends first."""
+        number = 0
+        while True:
+            if self.ended.done():
+                raise ServerLost(self.ended.result())
+            number += 1
+            try:
+                await self.client.generate(f"ready-{number}", [0], _PROBE, "probe")
+                version = await self.client.version()
+            except (ServerLost, RequestRefused):
+                await asyncio.sleep(_PROBE_EVERY_S)
+                continue
+            if version != manifest.version:
+                raise ServerLost(f"it serves version {version}, not {manifest.version}")
+            return
+
+    async def probe(self, rid: str) -> None:
+        """Sample one token, of a prefix of its own."""
+        await self.client.generate(rid, [0], _PROBE, "probe")
+
+    async def stop(self) -> None:
+        """End every process of the server and wait until none is left."""
+        await self.client.close()
+        if not self.ended.done():
+            with contextlib.suppress(OSError):
+                os.write(self._stop_fd, b"x")
+            await asyncio.shield(self.ended)
+
+    def _on_guardian_ended(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        os.close(self._stop_fd)
+        status = self._guardian.wait()
+        if status < 0:  # the guardian itself was killed and may have left some of the group
+            with contextlib.suppress(OSError):
+                os.killpg(self.pids.server, signal.SIGKILL)
+        self.ended.set_result(_describe(status))
+
+
+def _spawn(command: list[str], settings: ServerSettings) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a guardian; give it and the write end of its pipe."""
+    read_fd, write_fd = os.pipe()
+    try:
+        with settings.log.open("ab") as log:
+            log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC\n".encode())
+            log.flush()
+            guardian = subprocess.Popen(
+                command,
+                stdin=read_fd,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=server_environment(settings),
+                cwd=settings.log.parent,
+                start_new_session=True,
+            )
+    except BaseException:
+        os.close(write_fd)
+        raise
+    finally:
+        os.close(read_fd)
+    return guardian, write_fd
+
+
+def _first_line(guardian: subprocess.Popen[bytes]) -> int:
+    """The server's pid, which the guardian writes within milliseconds."""
+    if guardian.stdout is None:
+        raise RuntimeError("the guardian was started without a pipe")
+    with guardian.stdout as stream:
+        line = stream.readline()
+    if not line.strip().isdigit():
+        guardian.wait()
+        raise ServerLost(f"its guardian did not start ({_describe(guardian.returncode)})")
+    return int(line)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _tail(log: Path, offset: int) -> str:
+    with log.open("rb") as stream:
+        stream.seek(offset)
+        lines = stream.read().decode(errors="replace").splitlines()
+    return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
+
+
+def _describe(status: int) -> str:
+    number = -status if status < 0 else status - 128
+    with contextlib.suppress(ValueError):
+        return f"the server was ended by {signal.Signals(number).name}"
+    return f"the server ended with status {status}"

@@ -1,0 +1,166 @@
+"""Whether a folder's safetensors files can be given to a running server.
+
+SGLang's scheduler dies of a truncated file or a wrong shape, and takes absent tensors in silence, so everything that
+can be known beforehand is checked beforehand: the headers, that names and shapes are the model's, and the digest that
+the manifest promises.  Reading for the digest also brings the files into the page cache, which makes the pause short.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from actors.engines.messages import BadWeights
+from protocol.weights import WeightManifest, version_label
+
+_ITEM_BYTES = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
+    "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+_MAX_HEADER_BYTES = 100 * 2**20
+_CHUNK_BYTES = 4 * 2**20
+_TIED_HEAD = "lm_head.weight"
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """What every set of weights of one model has in common."""
+
+    shapes: Shapes
+    """Tensor name → shape; without the output head where it is tied to the embedding."""
+    vocabulary: int
+    tied: bool
+
+    def differences(self, other: Shapes) -> str:
+        """What keeps ``other`` from being this model's tensors, as one line; empty if nothing does."""
+        other = {name: shape for name, shape in other.items() if not (self.tied and name == _TIED_HEAD)}
+        missing, foreign = sorted(self.shapes.keys() - other.keys()), sorted(other.keys() - self.shapes.keys())
+        wrong = sorted(name for name in self.shapes.keys() & other.keys() if self.shapes[name] != other[name])
+        parts = [f"{len(missing)} tensors missing, {missing[0]} first"] if missing else []
+        parts += [f"{len(foreign)} unknown tensors, {foreign[0]} first"] if foreign else []
+        parts += [f"{name} has shape {other[name]}, the model {self.shapes[name]}" for name in wrong[:1]]
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One tensor: bytes ``[start, end)`` of the file's data."""
+
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    data_start: int
+    tensors: dict[str, _Entry]
+
+
+def read_shapes(folder: Path) -> Shapes:
+    """Tensor names and shapes in a folder's safetensors files.  Raises :class:`BadWeights`."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise BadWeights(f"no safetensors file in {folder}")
+    shapes: Shapes = {}
+    for file in files:
+        shapes |= {name: entry.shape for name, entry in _read_header(file).tensors.items()}
+    return shapes
+
+
+def read_model(folder: Path) -> ModelShape:
+    """The model that a Hugging Face folder holds.  Raises :class:`BadWeights`."""
+    try:
+        config = cast("dict[str, object]", json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError) as error:
+        raise BadWeights(f"no model configuration in {folder}: {error}") from error
+    text = config.get("text_config", config)
+    fields = cast("dict[str, object]", text) if isinstance(text, dict) else config
+    vocabulary = fields.get("vocab_size")
+    if not isinstance(vocabulary, int) or vocabulary <= 0:
+        raise BadWeights(f"{folder}/config.json has no vocab_size")
+    tied = bool(fields.get("tie_word_embeddings", config.get("tie_word_embeddings", False)))
+    shapes = read_shapes(folder)
+    if tied:
+        shapes.pop(_TIED_HEAD, None)
+    return ModelShape(shapes, vocabulary, tied)
+
+
+def check(manifest: WeightManifest, model: ModelShape) -> None:
+    """Read every byte and raise :class:`BadWeights` unless the manifest's files are whole and fit ``model``.
+
+    The digest is SHA-256 over the files in the order of their names; for one file that is the file's own.
+    """
+    folder, label = Path(manifest.path), version_label(manifest.version)
+    if difference := model.differences(read_shapes(folder)):
+        raise BadWeights(f"version {label} in {folder} is not the model's: {difference}")
+    digest = hashlib.sha256()
+    try:
+        for file in sorted(folder.glob("*.safetensors")):
+            with file.open("rb") as stream:
+                while chunk := stream.read(_CHUNK_BYTES):
+                    digest.update(chunk)
+    except OSError as error:
+        raise BadWeights(f"version {label} in {folder} cannot be read: {error}") from error
+    if manifest.sha256 and digest.hexdigest() != manifest.sha256:
+        raise BadWeights(f"version {label} in {folder} has digest {digest.hexdigest()}, not {manifest.sha256}")
+
+
+def same_tensors(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same tensors, bit for bit, wherever in their files these stand."""
+    return _tensor_digests(one) == _tensor_digests(other)
+
+
+def _tensor_digests(folder: Path) -> dict[str, bytes]:
+    digests: dict[str, bytes] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        header = _read_header(file)
+        try:
+            with file.open("rb") as stream:
+                for name, entry in header.tensors.items():
+                    stream.seek(header.data_start + entry.start)
+                    digests[name] = hashlib.sha256(stream.read(entry.end - entry.start)).digest()
+        except OSError as error:
+            raise BadWeights(f"{file} cannot be read: {error}") from error
+    return digests
+
+
+def _read_header(file: Path) -> _Header:
+    try:
+        with file.open("rb") as stream:
+            size = file.stat().st_size
+            length = int.from_bytes(stream.read(8), "little")
+            if not 2 <= length <= min(_MAX_HEADER_BYTES, size - 8):
+                raise BadWeights(f"{file} is not a safetensors file: header of {length} bytes in a file of {size}")
+            header = cast("dict[str, dict[str, object]]", json.loads(stream.read(length)))
+            return _Header(8 + length, _checked_tensors(file, header, size - 8 - length))
+    except OSError as error:
+        raise BadWeights(f"{file} cannot be read: {error}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadWeights(f"{file} has a header that cannot be read: {error!r}") from error
+
+
+def _checked_tensors(file: Path, header: dict[str, dict[str, object]], data_bytes: int) -> dict[str, _Entry]:
+    tensors: dict[str, _Entry] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        shape = tuple(cast("list[int]", entry["shape"]))
+        start, end = cast("list[int]", entry["data_offsets"])
+        if end - start != math.prod(shape) * _ITEM_BYTES[cast("str", entry["dtype"])]:
+            raise BadWeights(f"{file}: {name} has {end - start} bytes, which is not {entry['dtype']} {shape}")
+        tensors[name] = _Entry(shape, start, end)
+    at = 0
+    for entry in sorted(tensors.values(), key=lambda entry: entry.start):
+        if entry.start != at:
+            raise BadWeights(f"{file}: its tensors leave a hole or overlap at byte {at}")
+        at = entry.end
+    if at != data_bytes:
+        raise BadWeights(f"{file} holds {data_bytes} bytes of tensors, its header says {at}: it is cut off or damaged")
+    return tensors
