@@ -1,7 +1,8 @@
 """What a task is, whatever format it was written in.
 
-A task knows nothing of Docker: it is text and bytes.  The harness puts ``files`` into the sandbox and runs ``setup``
-before the agent's first turn; ``tests`` enter the sandbox only for grading, ``solution`` never (only the oracle runs it).
+A task knows nothing of Docker: it is text and bytes.  The harness puts ``files`` into the sandbox and runs
+``setup`` before the agent's first turn; ``tests`` enter the sandbox only for grading, ``solution`` never (only an oracle
+runs it).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Task:
     """One problem for a terminal agent.  Immutable; equal by value."""
 
     id: str
-    """Unique in its data set; letters, digits, ``-``, ``_`` and ``.`` only, so that it can name files and containers."""
+    """Unique in its data set; letters, digits, ``-``, ``_``, ``.`` only: it names files and containers."""
     instruction: str
     """What the agent is told."""
     family: str = ""

@@ -1,0 +1,78 @@
+"""Generated tasks: as many as you like, by family, seed and split.
+
+An instance is a function of (family, seed, split).  Its instruction decides its split (sandbox.tasks.vocabulary), so
+held-out instances cannot leak into the warm start or into training; a whole family is held out besides.  Instances of one
+split may repeat an instruction with other file contents.
+"""
+
+from __future__ import annotations
+
+import random
+
+from sandbox.tasks.checks import script
+from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILIES, Sketch
+from sandbox.tasks.task import Task
+from sandbox.tasks.vocabulary import Draw, Split, draw, split_of
+
+ALL_FAMILIES = {**FAMILIES, **HELD_OUT_FAMILIES}
+WORKDIR = "/app"
+_TEST_FILE = "check.sh"
+_RUN_TESTS = f'#!/bin/sh\n. "${{TEST_DIR:-/tests}}/{_TEST_FILE}"\n'
+
+
+def draw_instance(family: str, rng: random.Random, split: Split) -> Draw:
+    """Random choices whose instruction lies in ``split``.  Raises KeyError for an unknown family."""
+    make = ALL_FAMILIES[family]
+    while True:
+        choices = draw(rng)
+        if split_of(make(choices).instruction) is split:
+            return choices
+
+
+def sketch(family: str, seed: int, split: Split) -> Sketch:
+    """The instance before it becomes a task."""
+    return ALL_FAMILIES[family](draw_instance(family, random.Random(f"{family}/{split}/{seed}"), split))
+
+
+def make_task(family: str, seed: int, split: Split) -> Task:
+    """The instance (family, seed, split): the same task in every process.  Raises KeyError for an unknown family."""
+    made = sketch(family, seed, split)
+    return Task(
+        id=f"{family}-{split}-{seed:08d}",
+        instruction=made.instruction,
+        family=family,
+        files={
+            f"{WORKDIR}/{path}": content if isinstance(content, bytes) else content.encode()
+            for path, content in made.files.items()
+        },
+        tests={_TEST_FILE: script(made.checks, WORKDIR).encode()},
+        run_tests=_RUN_TESTS,
+        expected_tests=tuple(check.name for check in made.checks),
+        solution=f"{made.command}\n",
+        workdir=WORKDIR,
+        agent_timeout_s=60.0,
+        test_timeout_s=20.0,
+    )
+
+
+def training_tasks(seed: int, count: int) -> list[Task]:
+    """``count`` training tasks, the families in turn, so that each batch holds nearly the same number of each."""
+    names = list(FAMILIES)
+    return [make_task(names[n % len(names)], seed * 100_000 + n // len(names), Split.TRAIN) for n in range(count)]
+
+
+def held_out_tasks(seed: int, count_per_family: int) -> list[Task]:
+    """Evaluation tasks of every family, the wholly held-out ones last."""
+    first = seed * 100_000
+    return [make_task(family, first + n, Split.HELD_OUT) for family in ALL_FAMILIES for n in range(count_per_family)]
+
+
+def solution_command(task: Task) -> str:
+    """The one command that solves a generated task."""
+    return task.solution.removesuffix("\n")
+
+
+def wrong_commands(task: Task) -> tuple[str, ...]:
+    """Plausible commands that leave a wrong final state.  Raises ValueError if the task is not a generated one."""
+    family, split, seed = task.id.rsplit("-", 2)
+    return sketch(family, int(seed), Split(split)).mistakes
