@@ -1,0 +1,48 @@
+# Every target but help and clean sets up first what is missing (tools/setup.sh).  Full logs: .longshore/logs/.
+#   make setup PYTHON=python3.12      another interpreter
+#   make demo ARGS="--steps 3"        more options for the command behind a target
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint format lock clean
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+SOURCES := protocol sandbox actors learner launch tests tools
+ARGS :=
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## virtual environment, pinned packages, Docker engine, base image: only what is missing
+	@$(if $(PYTHON),PYTHON="$(PYTHON)") tools/setup.sh
+
+demo: setup ## train the demo agent from nothing and report (ten to fifteen minutes on two quiet cores)
+	@$(BIN)/python -m launch.cluster --recipe demo --nodes 1 $(ARGS)
+
+test: setup ## the fast tests and one real run of each room (about ten quiet minutes)
+	@$(PYTEST) -m "not slow and not chaos and not gpu" $(ARGS)
+
+test-all: setup ## all of the tests that need no GPU: slow ones, and those that kill processes
+	@$(PYTEST) -m "not gpu" $(ARGS)
+
+lint: setup ## ruff, pyright, the walls between rooms, and every ignore with its reason
+	@failed=; \
+	check() { printf 'lint: %s\n' "$$*"; "$$@" || failed="$$failed $$1"; }; \
+	check $(BIN)/ruff check $(SOURCES); \
+	check $(BIN)/ruff format --check $(SOURCES); \
+	check $(BIN)/pyright; \
+	check $(BIN)/lint-imports; \
+	check $(BIN)/python tools/count_ignores.py; \
+	if [ -n "$$failed" ]; then printf 'lint: failed:%s\n' "$$failed"; exit 1; fi; printf 'lint: clean\n'
+
+format: setup ## let ruff put the code in order
+	@$(BIN)/ruff check --fix-only --quiet $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+lock: setup ## make constraints.txt anew from pyproject.toml (ARGS="NAME …" lets these packages move)
+	@$(BIN)/python tools/lock.py $(ARGS)
+
+clean: ## remove build products, caches and logs; say what stays
+	@rm -rf build dist ./*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .longshore/logs
+	@find . -path ./.venv -prune -o -path ./runs -prune -o -path ./.longshore -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
+	@printf 'clean: left alone: .venv (packages), runs (your results), .longshore (engine state), the Docker engine and its images\n'

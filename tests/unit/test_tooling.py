@@ -1,0 +1,182 @@
+"""A newcomer's first commands: the pins are whole, every target is explained, CI tells the truth."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return {canonicalize_name(line.partition("==")[0]): line.partition("==")[2] for line in lines if line[:1] != "#"}
+
+
+def wanted() -> tuple[list[Requirement], list[Requirement]]:
+    """What pyproject.toml asks for: with dependencies, and without."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    direct = [
+        *project["project"]["dependencies"],
+        *groups["dev"],
+        *groups["engine"],
+        *project["build-system"]["requires"],
+    ]
+    return [Requirement(text) for text in direct], [Requirement(text) for text in groups["engine-alone"]]
+
+
+def test_constraints_are_exact_and_name_no_host() -> None:
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9A-Za-z.]*", line), line
+
+
+def test_constraints_hold_all_that_is_asked_for_and_nothing_else() -> None:
+    """A package that is missing fails on a newcomer's machine only; one too many is downloaded for nothing."""
+    have, needed = pins(), set[str]()
+    direct, alone = wanted()
+    todo = [(requirement, frozenset(requirement.extras)) for requirement in direct]
+    while todo:
+        requirement, extras = todo.pop()
+        name = canonicalize_name(requirement.name)
+        assert name in have, f"{requirement} is not in constraints.txt: make lock"
+        assert requirement.specifier.contains(have[name], prereleases=True), f"{requirement} is pinned to {have[name]}"
+        needed.add(name)
+        for text in importlib.metadata.requires(name) or []:
+            inner = Requirement(text)
+            applies = [extra for extra in ("", *extras) if not inner.marker or inner.marker.evaluate({"extra": extra})]
+            if applies and canonicalize_name(inner.name) not in needed:
+                todo.append((inner, frozenset(inner.extras)))
+    needed |= {canonicalize_name(requirement.name) for requirement in alone}
+    assert set(have) == needed
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    wrong = {
+        name: (version, importlib.metadata.version(name))
+        for name, version in pins().items()
+        if importlib.metadata.version(name).partition("+")[0] != version
+    }
+    assert not wrong
+
+
+def test_every_target_is_in_the_readme_and_sets_up_first() -> None:
+    makefile, readme = (ROOT / "Makefile").read_text(), (ROOT / "README.md").read_text()
+    targets = TARGETS.findall(makefile)
+    assert {"setup", "demo", "test", "test-all", "lint", "format", "clean"} <= set(targets)
+    for target in targets:
+        assert f"make {target}" in readme, f"README.md does not mention make {target}"
+        if target not in {"help", "setup", "clean"}:
+            assert re.search(rf"^{target}: setup ", makefile, re.MULTILINE), f"{target} does not depend on setup"
+
+
+def _ignore(tmp_path: Path, line: str) -> subprocess.CompletedProcess[str]:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "count_ignores.py").write_text((ROOT / "tools" / "count_ignores.py").read_text())
+    (tmp_path / "some.py").write_text(f"import os  {line}\n")
+    tool = [sys.executable, str(tmp_path / "tools" / "count_ignores.py")]
+    return subprocess.run(tool, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("# no" + "qa: F401  re-exported for readers", 0),
+        ("# pyright: " + "ignore[reportUnknownMemberType]  Ray is untyped", 0),
+        ("# pyright: reportPrivateUsage=" + "false (it replaces private parts)", 0),
+        ("# no" + "qa", 1),
+        ("# no" + "qa: F401", 1),
+        ("# type: " + "ignore[x]  some long reason", 1),
+        ("# pyright: " + "ignore  some long reason", 1),
+        ("# pyright: reportPrivateUsage=" + "false", 1),
+    ],
+)
+def test_an_ignore_needs_a_rule_and_a_reason(tmp_path: Path, line: str, code: int) -> None:
+    assert _ignore(tmp_path, line).returncode == code
+
+
+MAKEFILE = """\
+setup:
+\t@true
+lint:
+\t@{lint}
+test:
+\t@echo "==== 5 passed in 1.00s ===="; {test}
+"""
+
+FAKE_PYTHON = """\
+#!/bin/sh
+case "$*" in
+*--collect-only*) for name in a b c d e; do echo "tests/chaos/test_$name.py::test_it"; done ;;
+*) {batch} ;;
+esac
+"""
+
+
+def _ci(
+    folder: Path, *, lint: str = "true", test: str = "true", batch: str = "echo '=== 2 passed in 0.1s ==='",
+    edit: Sequence[tuple[str, str]] = (),
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    """Run .ci/run in a checkout whose make and pytest are stand-ins."""
+    for name in (".ci", ".venv/bin"):
+        (folder / name).mkdir(parents=True)
+    script = (ROOT / ".ci" / "run").read_text()
+    for old, new in edit:
+        assert old in script
+        script = script.replace(old, new)
+    (folder / ".ci" / "run").write_text(script)
+    (folder / "Makefile").write_text(MAKEFILE.format(lint=lint, test=test))
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text(FAKE_PYTHON.format(batch=batch))
+    python.chmod(0o755)
+    command = ["bash", str(folder / ".ci" / "run")]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin", "CI": "true"}
+    )
+
+
+def test_ci_passes_and_says_what_it_left_out(tmp_path: Path) -> None:
+    done = _ci(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "test: ==== 5 passed in 1.00s ====" in done.stdout
+    assert "batch: === 2 passed in 0.1s ===" in done.stdout
+    assert done.stdout.count("(another commit's batch)") == 3
+    assert "left out: tests marked gpu" in done.stdout
+
+
+@pytest.mark.parametrize("stage", ["lint", "test", "batch"])
+def test_ci_fails_when_a_stage_does(tmp_path: Path, stage: str) -> None:
+    done = _ci(tmp_path, **{stage: "exit 1"})
+    assert done.returncode == 1
+    assert re.search(rf"^FAILED: {stage}$", done.stdout, re.MULTILINE)
+
+
+CUT = [("TOTAL_S=$((75 * 60))", "TOTAL_S=3"), ("CLOSE_S=120", "CLOSE_S=1"), ("CLOSE_S - 30", "1")]
+
+
+def test_ci_reports_a_batch_that_is_cut_off_as_left_out(tmp_path: Path) -> None:
+    done = _ci(tmp_path, batch="exec sleep 60", edit=CUT)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"left out: what remained of batch \d of 0\.\.3 \(cut off", done.stdout)
+
+
+def test_ci_does_not_forgive_what_failed_before_the_cut(tmp_path: Path) -> None:
+    done = _ci(tmp_path, batch="echo 'FAILED tests/chaos/test_a.py::test_it'; exec sleep 60", edit=CUT)
+    assert done.returncode == 1
+
+
+def test_ci_starts_no_batch_after_a_slow_start(tmp_path: Path) -> None:
+    done = _ci(tmp_path, edit=[("QUICK_S=$((30 * 60))", "QUICK_S=0")])
+    assert done.returncode == 0
+    assert done.stdout.count("(lint and make test took") == 5

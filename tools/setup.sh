@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Make this checkout ready to run: virtual environment, packages, PID 1, Docker engine, base image.
+# Does only what is missing; what is there is recognised by a digest, not by asking pip.  Full logs: .longshore/logs/.
+#   PYTHON=python3.12 tools/setup.sh        another interpreter (3.11 or newer)
+#   TORCH_INDEX=URL tools/setup.sh          where torch's CPU build comes from, if your index prefers CUDA builds
+#   SETUP_DOCKER=0 tools/setup.sh           packages only
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ASKED=${PYTHON:-}
+PYTHON=${PYTHON:-python3}
+VENV=.venv
+MARK=$VENV/longshore-setup
+LOGS=.longshore/logs
+mkdir -p "$LOGS"
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+unset PYTHONPATH VIRTUAL_ENV
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 2; }
+
+# step NAME TEXT COMMAND…: run a command with its output in a log; on failure show the log's end.
+step() {
+    local name=$1 text=$2 began=$SECONDS
+    shift 2
+    say "$text …"
+    if ! "$@" >"$LOGS/$name.log" 2>&1 </dev/null; then
+        tail -n 15 "$LOGS/$name.log" >&2
+        say "$text: failed; the whole log is $LOGS/$name.log"
+        exit 1
+    fi
+    say "$text: done in $((SECONDS - began)) s"
+}
+
+make_venv() {
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+        fail "Python 3.11 or newer is needed and '$PYTHON' is $("$PYTHON" -V 2>&1 || true): make setup PYTHON=python3.11"
+    if ! "$PYTHON" -c 'import ensurepip' 2>/dev/null; then
+        local package
+        package=$("$PYTHON" -c 'import sys; print(f"python3.{sys.version_info[1]}-venv")')
+        { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; } ||
+            fail "'$PYTHON' cannot make virtual environments: install $package (apt-get install $package)"
+        step apt-venv "Install $package" sh -c "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y $package"
+    fi
+    step venv "Make $VENV with $("$PYTHON" -V)" "$PYTHON" -m venv --clear "$VENV"
+}
+
+install_packages() {
+    local free_mb
+    free_mb=$(df -Pm . | awk 'NR == 2 {print $4}')
+    [ "$free_mb" -ge 6000 ] || fail "$free_mb MB are free here and the packages need 6000: free some space"
+    # torch alone first: the index's own choice of build must not be weighed against the others' wishes.
+    local torch
+    torch=$(grep '^torch==' constraints.txt)
+    step torch "Install $torch (about 200 MB)" \
+        "$VENV/bin/python" -m pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} --constraint constraints.txt "$torch"
+    step packages "Install the other $(grep -c '==' constraints.txt) packages of constraints.txt" \
+        "$VENV/bin/python" -m pip install --no-deps --requirement constraints.txt
+    step project "Install longshore itself, editable" \
+        "$VENV/bin/python" -m pip install --no-deps --no-build-isolation --editable .
+    step import "Import torch, ray and sglang's parts once" \
+        "$VENV/bin/python" -c 'import torch, ray, transformers, zmq, aiodocker, sglang'
+}
+
+python_stage() {
+    local wanted
+    # A moved checkout has scripts that point at the old place: the path is part of what was set up.
+    wanted="$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d ' ' -f 1) $PWD"
+    if [ -x "$VENV/bin/python" ] && { [ -z "$ASKED" ] || same_python; }; then
+        [ "$(cat "$MARK" 2>/dev/null)" != "$wanted" ] || return 0
+        say "$VENV is not what pyproject.toml and constraints.txt ask for: bringing it up to date"
+    else
+        make_venv
+    fi
+    rm -f "$MARK"
+    install_packages
+    printf '%s\n' "$wanted" >"$MARK"
+}
+
+same_python() { [ "$("$VENV/bin/python" -V 2>&1)" = "$("$PYTHON" -V 2>&1)" ]; }
+
+# One set-up at a time in a checkout; what it starts (dockerd) must not keep the lock.
+exec 9>.longshore/setup.lock
+flock -n 9 || { say "another make setup runs here: waiting for it"; flock 9; }
+python_stage 9>&-
+exec 9>&-
+if [ "${SETUP_DOCKER:-1}" != 0 ]; then
+    "$VENV/bin/python" -m sandbox.host up </dev/null
+fi
+say "ready: $VENV, $("$VENV/bin/python" -V)"
