@@ -10,7 +10,6 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -262,7 +261,10 @@ class FakeRun:
         trained = groups * GROUP_SIZE
         self.counts["trained"] += trained
         fresh = int(sampled * self.rng.uniform(0.3, 0.5))
-        wobble: Callable[[float], float] = lambda size: self.rng.uniform(-size, size)
+
+        def wobble(size: float) -> float:
+            return self.rng.uniform(-size, size)
+
         line = {
             "step": step,
             "t": self.now,
