@@ -1,0 +1,70 @@
+"""Which file system a folder is on, and how much room it has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePath
+
+from protocol.errors import UserError
+
+_NETWORK = frozenset({
+    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "davfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2",
+    "orangefs", "smb3", "smbfs",
+})  # fmt: skip
+_NETWORK_FUSE = frozenset({
+    "beegfs", "blobfuse", "blobfuse2", "cephfs", "cvmfs", "gcsfuse", "glusterfs", "goofys", "juicefs", "moosefs",
+    "rclone", "s3fs", "seaweedfs", "sshfs", "weed",
+})  # fmt: skip
+
+
+def filesystem_type(folder: PurePath, mountinfo: str) -> str:
+    """Type of the file system that ``folder`` (absolute, without links) is on, from ``/proc/self/mountinfo``'s text."""
+    found, depth = "", -1
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        mount = PurePath(_unescaped(before.split()[4]))
+        if folder.is_relative_to(mount) and len(mount.parts) >= depth:
+            found, depth = after.split()[0], len(mount.parts)
+    return found
+
+
+def is_network(kind: str) -> bool:
+    """Whether locks and fsync of a file system of this type depend on another machine."""
+    name, _, fuse = kind.partition(".")
+    return name in _NETWORK or (name == "fuse" and fuse in _NETWORK_FUSE)
+
+
+def require_local(folder: Path, mountinfo: str | None = None) -> None:
+    """Raises UserError if ``folder`` is on a network file system."""
+    if mountinfo is None:
+        source = Path("/proc/self/mountinfo")
+        if not source.exists():
+            return
+        mountinfo = source.read_text(errors="replace")
+    kind = filesystem_type(folder.resolve(), mountinfo)
+    if is_network(kind):
+        raise UserError(
+            f"{folder} is on a network file system ({kind}), where SQLite's locks and fsync cannot be trusted: "
+            'start again with the folder of runs on a local disk of the head node, such as run.dir = "/var/tmp/runs"'
+        )
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that an unprivileged process may still write under ``folder``."""
+    state = os.statvfs(folder)
+    return state.f_bavail * state.f_frsize
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the entries of ``folder`` survive power loss."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _unescaped(mount: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        mount = mount.replace(code, char)
+    return mount
