@@ -2,13 +2,13 @@
 
 Invariants:
 
-- A ticket leaves only after its group and all its tickets are durable in the buffer's journal.
+- A ticket leaves only after its group and all its tickets are durable in the journal.
 - Admission decides how many groups are open, never which: the cursor alone orders tasks.
 - A sample ends in exactly one of: acknowledged trajectory, or abandoned after its replacements failed.  A worker that
   dies has its tickets issued again.
 
-Workers wait for the conductor (``take``), the conductor waits for the buffer (``run`` follows its progress); the learner
-waits for neither.  The conductor ends with its actor; a restarted one rebuilds everything from the journal.
+Workers wait for the conductor (``take``), the conductor waits for the buffer (``run`` follows its progress); the
+learner waits for neither.  The conductor ends with its actor; a restarted one rebuilds everything from the journal.
 """
 
 from __future__ import annotations
@@ -199,9 +199,7 @@ class Conductor:
     async def _lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
         self._infra_failures += 1
         self._events.emit("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
-        if ticket.purpose != TRAIN:
-            self._tickets.reissue(ticket)
-        elif ticket.attempt < self._settings.replacement_limit:
+        if ticket.purpose != TRAIN or ticket.attempt < self._settings.replacement_limit:
             self._tickets.reissue(ticket)
         else:
             await self._buffer.call(Buffer.abandon, ticket.group, ticket.sample, failure)

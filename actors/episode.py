@@ -19,16 +19,17 @@ from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
 from actors.engines.messages import GenerateReply, GenerateRequest
 from actors.rewards.outcome import OutcomeReward
 from protocol.trajectory import Reward, Segment, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
-from sandbox.tasks import Task
+from sandbox.tasks.task import Task
 
 Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a tool answered.  ``text`` goes to the agent; ``ms`` counts against its time."""
+    """What a tool answered.  ``text`` goes to the agent, ``raw`` to the recording; ``ms`` counts against its time."""
 
     text: str
+    raw: str
     exit_code: int | None
     ms: float
 
@@ -41,7 +42,7 @@ class Graded:
     ms: float
 
 
-class SandboxGone(Exception):  # noqa: N818  # a fact about the episode, not an error of ours
+class SandboxGone(Exception):
     """The agent destroyed its own sandbox while daemon, host and pool were healthy."""
 
 
@@ -74,6 +75,8 @@ class EpisodeSettings:
     generate_deadline_s: float
     nominal_tokens_per_s: float
     """A sampled token costs the agent 1 ÷ this many seconds of its time, however busy the engine was."""
+    time_limit_s: float
+    """The agent's own time, unless its task allows less."""
     reward: OutcomeReward = OutcomeReward.BINARY
     name_task: bool = False
 
@@ -88,7 +91,9 @@ class _Tape:
     versions: list[int] = field(default_factory=list[int])
     turns: list[Turn] = field(default_factory=list[Turn])
 
-    def given(self, kind: TurnKind, ids: list[int], *, tool: str = "", exit_code: int | None = None, ms: float = 0.0) -> None:
+    def given(
+        self, kind: TurnKind, ids: list[int], *, tool: str = "", exit_code: int | None = None, ms: float = 0.0
+    ) -> None:
         """Append tokens that the policy did not sample."""
         start = len(self.token_ids)
         self.token_ids += ids
@@ -184,16 +189,20 @@ class Episode:
             reply = await self._sample(turn, min(self.settings.max_new_tokens, room))
             text = self.chat.text(reply.token_ids)
             actions = parse(text)
+            if reply.finish == "length" and isinstance(actions, Final):
+                if room <= self.settings.max_new_tokens:
+                    self._tape.sampled(reply, malformed=True)
+                    return Status.CONTEXT_LIMIT
+                actions = [Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")]
             self._tape.sampled(reply, malformed=_has_malformed(actions))
             self.observer.on_turn(turn, text, len(reply.token_ids), (min(reply.versions), max(reply.versions)))
             if isinstance(actions, Final):
-                cut = reply.finish == "length" and room <= self.settings.max_new_tokens
-                return Status.CONTEXT_LIMIT if cut else Status.COMPLETED
+                return Status.COMPLETED
             answers = [await self._act(action) for action in actions]
             self._observe(answers, closed=reply.token_ids[-1] == self.chat.turn_end)
             if self._malformed >= self.settings.max_malformed:
                 return Status.MALFORMED_LIMIT
-            if self._used_s >= self.task.agent_timeout_s:
+            if self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s):
                 return Status.TIME_LIMIT
         return Status.TURN_LIMIT
 
@@ -218,12 +227,12 @@ class Episode:
     async def _act(self, action: Action) -> tuple[str, ToolOutcome]:
         if isinstance(action, Malformed):
             self._malformed += 1
-            return "", ToolOutcome(f"Error: {action.reason}", None, 0.0)
+            return "", ToolOutcome(f"Error: {action.reason}", "", None, 0.0)
         self._malformed = 0
         outcome = await self.terminal.call(action.name, action.arguments)
         self._tool_ms += outcome.ms
         self._used_s += outcome.ms / 1000
-        self.observer.on_tool(action.name, _command(action), outcome.text)
+        self.observer.on_tool(action.name, _command(action), outcome.raw or outcome.text)
         return action.name, outcome
 
     def _observe(self, answers: list[tuple[str, ToolOutcome]], *, closed: bool) -> None:

@@ -8,7 +8,7 @@ from actors.episode import Graded
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from protocol.trajectory import Reward, Ticket, Trajectory
-from sandbox.tasks import Task
+from sandbox.tasks.task import Task
 
 _WIDTH, _HEIGHT = 100, 30
 
@@ -31,9 +31,7 @@ class EpisodeRecorder:
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None:
         self._cast.note(text)
-        self._events.emit(
-            "episode.turn", trajectory=self._id, turn=turn, sampled=sampled, versions=list(versions)
-        )
+        self._events.emit("episode.turn", trajectory=self._id, turn=turn, sampled=sampled, versions=list(versions))
 
     def on_tool(self, name: str, command: str, output: str) -> None:
         self._cast.prompt_command(command)

@@ -30,9 +30,8 @@ from protocol.events import EventLog
 from protocol.stream import StreamError, TrajectorySender
 from protocol.trajectory import InfraFailure, Ticket, Trajectory
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.grader import GraderError
 from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.tasks import Task
+from sandbox.tasks.task import Task
 
 _TAKE_S = 10.0
 
@@ -95,7 +94,9 @@ class Worker:
         self._chat = ChatFormat(await asyncio.to_thread(load_tokenizer, settings.model_path))
         async with (
             SandboxPool(settings.pool) as self._pool,
-            TrajectorySender(settings.endpoint, settings.run_id, f"{settings.name}#{self._incarnation}") as self._sender,
+            TrajectorySender(
+                settings.endpoint, settings.run_id, f"{settings.name}#{self._incarnation}"
+            ) as self._sender,
             asyncio.TaskGroup() as episodes,
         ):
             await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
@@ -127,9 +128,7 @@ class Worker:
                 await place_free.wait()
                 continue
             try:
-                tickets = await self._conductor.call(
-                    Conductor.take, settings.name, self._incarnation, free, _TAKE_S
-                )
+                tickets = await self._conductor.call(Conductor.take, settings.name, self._incarnation, free, _TAKE_S)
             except RemoteError:
                 await asyncio.sleep(1.0)  # the conductor is being restarted
                 continue
@@ -155,8 +154,6 @@ class Worker:
             failure, detail = InfraFailure.SANDBOX_START, str(error)
         except SandboxLost as error:
             failure, detail = InfraFailure.SANDBOX_LOST, str(error)
-        except GraderError as error:
-            failure, detail = InfraFailure.GRADER, str(error)
         except EngineUnavailable as error:
             failure, detail = InfraFailure.ENGINE, str(error)
         except TimeoutError:
@@ -192,11 +189,10 @@ class Worker:
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
             async with self._pool.acquire(task, settings.episode_deadline_s) as session:
+                self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
                 acquire_ms = (time.monotonic() - begun) * 1000
                 terminal = SandboxTerminal(session, task, settings.command_timeout_s)
-                episode = Episode(
-                    ticket, task, self._chat, self._router.generate, terminal, settings.episode, recorder
-                )
+                episode = Episode(ticket, task, self._chat, self._router.generate, terminal, settings.episode, recorder)
                 trajectory = await episode.run()
         finally:
             recorder.close()

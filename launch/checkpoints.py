@@ -105,8 +105,11 @@ class CheckpointStore:
 
     def all(self) -> Sequence[Checkpoint]:
         """Complete checkpoints, oldest first."""
-        return [_read(path) for path in sorted(self._folder.glob("step-*")) if (path / _MANIFEST).exists()
-                and not path.name.endswith(_UNFINISHED)]
+        return [
+            _read(path)
+            for path in sorted(self._folder.glob("step-*"))
+            if (path / _MANIFEST).exists() and not path.name.endswith(_UNFINISHED)
+        ]
 
     def latest(self) -> Checkpoint | None:
         found = self.all()

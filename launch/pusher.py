@@ -1,7 +1,7 @@
 """Brings published weights to the engines while everything else goes on.
 
 Only the newest version counts: one that is overtaken before its push began is never pushed.  At most ``share`` of the
-fleet loads at once (a fleet of one stands still as a whole).  When every engine serves a version, the conductor is told.
+fleet loads at once (a fleet of one stands still as a whole).  When all serve a version, the conductor is told.
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ class Pusher:
         """Return when every engine serves ``manifest`` or something newer."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.served is not None and self.served.step >= manifest.step)
+
+    async def wait_served_newest(self) -> None:
+        """Return when every engine serves what was offered last."""
+        if self.newest is not None:
+            await self.wait_served(self.newest)
 
     async def run(self) -> None:
         """Push until cancelled."""

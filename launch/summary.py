@@ -67,9 +67,8 @@ def read_events(run_dir: Path) -> Sequence[dict[str, Json]]:
     """Every whole event of a run; a torn last line is left out."""
     events: list[dict[str, Json]] = []
     for path in sorted((run_dir / "events").glob("*.jsonl")):
-        for line in path.read_bytes().splitlines(keepends=True):
-            if line.endswith(b"\n"):
-                events.append(orjson.loads(line))
+        lines = path.read_bytes().splitlines(keepends=True)
+        events += [orjson.loads(line) for line in lines if line.endswith(b"\n")]
     return events
 
 

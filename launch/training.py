@@ -73,7 +73,7 @@ class Training:
 
     async def resume(self, checkpoint: Checkpoint) -> WeightManifest:
         """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step."""
-        await self.learners.call(LearnerRank.load, checkpoint.learner)
+        await self.learners.call(LearnerRank.load, str(checkpoint.learner))
         self.step, self.version = checkpoint.manifest.step, Version(checkpoint.manifest.version)
         known = self.lineage.entries
         self.lineage = checkpoint.lineage
@@ -154,7 +154,8 @@ class Training:
         version = make_version(self.settings.attempt, self._count)
         self._count += 1
         folder = self.settings.run_dir / "weights" / f"v{version}"
-        manifest = await self.learners.call(LearnerRank.publish, version, self.step, self.version, folder)
+        manifest = await self.learners.call(LearnerRank.publish, version, self.step, self.version, str(folder))
+        assert manifest is not None  # noqa: S101  # rank 0 writes
         self.lineage.add(version, self.step, self.version)
         self.version = version
         self.events.emit("weights.published", version=version, step=self.step)
@@ -172,7 +173,7 @@ class Training:
     async def checkpoint(self) -> Checkpoint:
         """Save everything, then the manifest; then tell the buffer what it may forget."""
         shards = await asyncio.to_thread(self.checkpoints.begin, self.step)
-        await self.learners.call(LearnerRank.save, shards)
+        await self.learners.call(LearnerRank.save, str(shards))
         cursor = await self.buffer.call(Buffer.cursor)
         accounting = await self.buffer.call(Buffer.accounting)
         manifest = CheckpointManifest(

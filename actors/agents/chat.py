@@ -29,7 +29,12 @@ class Tokenizer(Protocol):
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
     def apply_chat_template(
-        self, conversation: Sequence[Message], *, tokenize: bool, add_generation_prompt: bool, tools: Sequence[object] | None
+        self,
+        conversation: Sequence[Message],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        tools: Sequence[object] | None,
     ) -> str: ...
 
 
@@ -44,7 +49,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
         raise UserError(f"{model_path} has no usable tokenizer ({error}): {fix}") from error
     if not getattr(tokenizer, "chat_template", None):  # pyright: ignore[reportUnknownArgumentType]  # untyped library
         raise UserError(f"the tokenizer in {model_path} has no chat template: {fix}")
-    return cast(Tokenizer, tokenizer)
+    return cast("Tokenizer", tokenizer)
 
 
 class ChatFormat:

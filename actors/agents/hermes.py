@@ -45,13 +45,13 @@ def _parse_call(text: str) -> Action:
         return Malformed(f"the tool call is not valid JSON: {error}")
     if not isinstance(value, dict):
         return Malformed("the tool call is not a JSON object")
-    call = cast(dict[str, object], value)
+    call = cast("dict[str, object]", value)
     name, arguments = call.get("name"), call.get("arguments")
     if not isinstance(name, str):
         return Malformed('the tool call has no "name"')
     if not isinstance(arguments, dict):
         return Malformed('the tool call\'s "arguments" is not an object')
-    return ToolCall(name, cast(dict[str, object], arguments))
+    return ToolCall(name, cast("dict[str, object]", arguments))
 
 
 def parse(text: str) -> Final | list[Action]:

@@ -10,7 +10,7 @@ from protocol.trajectory import Reward
 class OutcomeReward(StrEnum):
     BINARY = "binary"
     """1 when every hidden test passed, else 0."""
-    PASS_RATIO = "pass_ratio"
+    PASS_RATIO = "pass_ratio"  # noqa: S105  # no password
     """Passed tests ÷ expected tests."""
 
     def of(self, *, pass_ratio: float, all_passed: bool) -> Reward:

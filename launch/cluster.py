@@ -1,0 +1,104 @@
+"""``python -m launch.cluster``: run a recipe from model to report.
+
+The command reads its arguments, opens the run directory, sets the guardian that leaves nothing behind, and hands over
+to :mod:`launch.driver`.  Ctrl-C stops cleanly; a second one at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+
+from launch.args import ClusterArguments, parse
+from launch.config import RunConfig
+from launch.driver import Driver
+from launch.errors import EXIT_INTERRUPTED, EXIT_OK, main_guard
+from launch.guardian import Guardian
+from launch.output import JsonOutput, error_console
+from launch.proof import prove
+from launch.record import write_record
+from launch.rundir import RunDirectory, config_values
+from protocol.events import Json
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return main_guard(lambda: _main(parse(argv)))
+
+
+def _main(arguments: ClusterArguments) -> int:
+    with JsonOutput(arguments.json or arguments.dry_run) as out:
+        if arguments.dry_run:
+            out.set(config_values(arguments.config()))
+            return EXIT_OK
+        if arguments.proof:
+            result = prove(arguments, run_once)
+        else:
+            result = run_once(arguments)
+        out.set(result)
+        return EXIT_OK if result["ok"] else 1
+
+
+def run_once(arguments: ClusterArguments) -> dict[str, Json]:
+    """One run from its arguments to its summary."""
+    directory, config = _open(arguments)
+    with directory:
+        directory.check_disk(config.run.disk_reserve_mb << 20)
+        write_record(directory, config)
+        console = error_console()
+        console.print(f"run directory: {directory.path}")
+        temporary = Path(tempfile.mkdtemp(prefix="ls-"))
+        with Guardian(secrets.token_hex(16), temporary):
+            driver = Driver(config, directory, temporary, console)
+            summary = asyncio.run(interruptible(driver.run(resume=arguments.resume is not None), directory.run_id))
+        return driver.conclude(summary)
+
+
+def _open(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:
+    if arguments.resume is None:
+        config = arguments.config()
+        return RunDirectory.create(config.run.dir, config.run.name, arguments.run_id), config
+    parent = Path("runs")
+    name = arguments.config().run.name if arguments.recipe else ""
+    directory = RunDirectory.resume(parent, arguments.resume, name)
+    return directory, directory.resumed_config(arguments.overrides)
+
+
+async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id: str) -> dict[str, Json]:
+    """Run ``work``; SIGINT or SIGTERM cancels it once, and ends the process at once when it comes again.
+
+    Raises KeyboardInterrupt after an orderly stop.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101  # we are in it
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        if asked:
+            os._exit(EXIT_INTERRUPTED)
+        asked = True
+        sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: --resume {run_id}\n")
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if asked:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

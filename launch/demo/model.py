@@ -1,0 +1,36 @@
+"""The demo model: an ordinary Hugging Face folder that AutoModelForCausalLM, AutoTokenizer and SGLang load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launch.config import ModelSection
+from launch.demo.tokenizer import save_tokenizer
+
+CONTEXT_TOKENS = 1024
+
+
+def build_demo_model(folder: Path, model: ModelSection, seed: int) -> int:
+    """Write tokenizer and randomly initialised Qwen3 model to ``folder``; returns its parameter count.
+
+    The vocabulary has as many ids as the tokenizer knows, so whatever the model samples can be decoded.
+    """
+    from launch.demo.hf import GenerationConfig, Qwen3Config, save_model
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = save_tokenizer(folder, model.vocab_tokens)
+    ends = {"bos_token_id": 0, "pad_token_id": 0, "eos_token_id": 2}
+    config = Qwen3Config(
+        vocab_size=tokens,
+        hidden_size=model.hidden,
+        intermediate_size=model.intermediate,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        num_key_value_heads=model.heads,
+        head_dim=model.head_dim,
+        max_position_embeddings=CONTEXT_TOKENS,
+        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
+        tie_word_embeddings=True,
+        **ends,
+    )
+    return save_model(folder, config, GenerationConfig(do_sample=True, temperature=1.0, **ends), seed)

@@ -1,0 +1,242 @@
+"""One run, phase by phase: nodes, model, warm start, evaluation, training, evaluation, report.
+
+The driver wires; it decides nothing that a room decides.  Everything it starts is owned by a context manager here, so
+that leaving, however it comes, takes it all down in order: workers first (their containers), then engines, learner and
+buffer, then Ray.  What a crash of the driver itself leaves is the guardian's to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+
+from actors.buffer import Buffer
+from actors.conductor import Conductor
+from actors.evaluation import Attempt, EvaluationPlan
+from launch.checkpoints import CheckpointStore
+from launch.config import RunConfig
+from launch.evaluation_files import read_attempts, write_attempts
+from launch.fleet import Fleet
+from launch.leaks import take_inventory, wait_for_leaks
+from launch.metrics import MetricsLog
+from launch.monitor.process import monitor_process
+from launch.monitor.progress import run_progress
+from launch.monitor.report import write_report
+from launch.nodes import Node, joined_nodes, local_nodes
+from launch.prepare import Prepared, prepare
+from launch.pusher import Pusher
+from launch.rundir import RunDirectory
+from launch.structured import beside
+from launch.summary import SummaryFacts, summarise
+from launch.training import Training, TrainingSettings
+from launch.warm_start import warm_start
+from protocol.events import EventLog, Json
+from protocol.journal import Accounting
+from protocol.staleness import StalePolicy
+from sandbox.engine import Inventory
+
+BEFORE, AFTER = "before", "after"
+
+
+class Driver:
+    def __init__(self, config: RunConfig, directory: RunDirectory, temporary: Path, console: Console) -> None:
+        self._config, self._directory, self._temporary, self._console = config, directory, temporary, console
+        self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
+        self._finished = False
+        self._books = Accounting.empty()
+
+    async def run(self, *, resume: bool) -> dict[str, Json]:
+        """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
+        config, path = self._config, self._directory.path
+        begun, stock = time.monotonic(), await take_inventory()
+        reason = "interrupted"
+        try:
+            async with AsyncExitStack() as stack:
+                url = await stack.enter_async_context(monitor_process(path, config.monitor))
+                self._announce(url)
+                await stack.enter_async_context(beside(run_progress(path, self._console)))
+                nodes = await stack.enter_async_context(self._nodes())
+                await self._phases(nodes, resume=resume)
+            reason = "done"
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._events.emit("run.finished", ok=reason == "done", reason=reason)
+        return await self._summary(time.monotonic() - begun, stock)
+
+    def conclude(self, summary: dict[str, Json]) -> dict[str, Json]:
+        """Write the report, say where things are, and whether the run's own checks held."""
+        self._directory.write_json("summary.json", summary)
+        report = write_report(self._directory.path)
+        self._console.print(f"summary: {self._directory.path / 'summary.json'}\nreport:  {report}")
+        return summary
+
+    # -- phases --------------------------------------------------------------------------------------------------
+
+    async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> None:
+        config, run_dir = self._config, self._directory.path
+        checkpoints = CheckpointStore(run_dir, config.checkpoint.keep)
+        checkpoint = checkpoints.latest() if resume else None
+        self._phase("model", "building the model and the tasks")
+        prepared = await asyncio.to_thread(prepare, config, run_dir)
+        fleet = Fleet(config, self._directory, prepared, nodes, self._events)
+        async with fleet.running():
+            pusher = Pusher(fleet.engines, fleet.conductor, self._events, config.engine.update_timeout_s)
+            training = Training(
+                self._training_settings(),
+                await fleet.start_learners(),
+                fleet.buffer,
+                fleet.conductor,
+                pusher,
+                checkpoints,
+                MetricsLog(run_dir),
+                self._events,
+                fleet.start_learners,
+            )
+            if checkpoint is not None:
+                manifest = await training.resume(checkpoint)
+                self._phase("engine", "starting SGLang")
+                await fleet.start_engines(manifest)
+            else:
+                await self._begin(fleet, training, prepared)
+            async with beside(fleet.look_after_workers(), pusher.run(), fleet.conductor.call(Conductor.run)):
+                await self._evaluate(BEFORE, fleet, prepared)
+                await self._train(fleet, training)
+                await self._evaluate(AFTER, fleet, prepared)
+                self._finished = training.step >= config.run.steps
+                self._books = await fleet.buffer.call(Buffer.accounting)
+        self._phase("done", "")
+
+    async def _begin(self, fleet: Fleet, training: Training, prepared: Prepared) -> None:
+        """Start the engines on the first weights, warm the model up beside that, and keep step 0."""
+        first = await training.publish()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fleet.start_engines(first))
+            if self._config.warm_start.enabled and not prepared.warm:
+                self._phase("warm_start", "supervised training on scripted demonstrations")
+                group.create_task(warm_start(self._config, training.learners, prepared, self._events))
+            else:
+                self._phase("engine", "starting SGLang")
+        manifest = await training.begin()
+        await fleet.load_engines(manifest)
+        training.pusher.served = training.pusher.newest = manifest
+
+    async def _train(self, fleet: Fleet, training: Training) -> None:
+        self._phase("training", "")
+        served = training.pusher.served
+        await fleet.conductor.call(Conductor.train, training.step, served.step if served else training.step)
+        await training.run()
+        await fleet.conductor.call(Conductor.stop_training)
+        await fleet.cancel_training()
+        await training.pusher.wait_served_newest()
+        await fleet.buffer.call(Buffer.end_run)
+
+    async def _evaluate(self, name: str, fleet: Fleet, prepared: Prepared) -> None:
+        """Run an evaluation, unless an earlier attempt of this run has finished it."""
+        if not prepared.held_out or read_attempts(self._directory.path, name) is not None:
+            return
+        settings = self._config.evaluation
+        self._phase(f"eval_{name}", "")
+        plan = EvaluationPlan(
+            name, prepared.held_out, settings.attempts, settings.greedy_attempts, self._config.run.seed
+        )
+        attempts = await fleet.conductor.call(Conductor.evaluate, plan)
+        write_attempts(self._directory, name, attempts)
+        self._events.emit("eval.finished", name=name, **self._headline(attempts))
+
+    def _headline(self, attempts: Sequence[Attempt]) -> dict[str, Json]:
+        from launch.evaluations import score, trained
+
+        sampled = score(trained(attempts, self._held_out_families))
+        greedy = score(trained(attempts, self._held_out_families), greedy=True)
+        return {
+            "pass_at_1": round(sampled.pass_at_1, 4),
+            "stderr": round(sampled.stderr, 4),
+            "n": sampled.n,
+            "greedy": round(greedy.pass_at_1, 4),
+        }
+
+    # -- pieces --------------------------------------------------------------------------------------------------
+
+    @property
+    def _held_out_families(self) -> tuple[str, ...]:
+        family = self._config.data.held_out_family
+        return (family,) if family else ()
+
+    def _phase(self, name: str, detail: str) -> None:
+        self._events.emit("run.phase", phase=name, detail=detail)
+
+    def _announce(self, url: str) -> None:
+        config = self._config
+        self._events.emit(
+            "run.started",
+            run=self._directory.run_id,
+            recipe=config.run.name,
+            mode=config.run.mode.value,
+            nodes=config.cluster.nodes,
+            seed=config.run.seed,
+            steps=config.run.steps,
+            eta=config.staleness.eta,
+            url=url,
+        )
+        if url:
+            self._console.print(f"live monitor: {url}")
+
+    @asynccontextmanager
+    async def _nodes(self) -> AsyncIterator[list[Node]]:
+        cluster = self._config.cluster
+        if cluster.address:
+            source = joined_nodes(cluster.address, cluster.nodes, cluster.node_wait_s, self._say_alive)
+        else:
+            if cluster.nodes > 1:
+                self._console.print(f"no --address: {cluster.nodes} Ray nodes are simulated on this machine")
+            source = local_nodes(cluster.nodes, self._temporary)
+        async with source as nodes:
+            for node in nodes:
+                self._events.emit("node.up", name=node.name, address=node.address)
+            yield nodes
+
+    def _say_alive(self, alive: int) -> None:
+        self._console.print(f"{alive} of {self._config.cluster.nodes} Ray nodes alive")
+
+    def _training_settings(self) -> TrainingSettings:
+        config = self._config
+        return TrainingSettings(
+            self._directory.path,
+            self._directory.attempt,
+            config.run.steps,
+            config.rollout.groups_per_step,
+            config.staleness.eta,
+            StalePolicy(config.staleness.policy.value),
+            config.checkpoint.every_steps,
+            config.stop.after_trajectories,
+            config.stop.after_s,
+        )
+
+    async def _summary(self, seconds: float, stock: Inventory) -> dict[str, Json]:
+        config, path = self._config, self._directory.path
+        evaluations = {name: read_attempts(path, name) for name in (BEFORE, AFTER)}
+        facts = SummaryFacts(
+            recipe=config.run.name,
+            mode=config.run.mode.value,
+            control=config.run.control.value,
+            nodes=config.cluster.nodes,
+            seed=config.run.seed,
+            eta=config.staleness.eta,
+            seconds=seconds,
+            evaluations={name: attempts for name, attempts in evaluations.items() if attempts is not None},
+            held_out=self._held_out_families,
+            accounting=self._books,
+            leaked=len(await wait_for_leaks(stock)),
+            finished=self._finished,
+        )
+        summary = summarise(path, facts)
+        summary["ok"] = facts.finished and facts.leaked == 0 and self._books.balanced
+        return orjson.loads(orjson.dumps(summary))

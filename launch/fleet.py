@@ -1,0 +1,293 @@
+"""The actors of a run and where they live: learner, buffer and conductor on the head, a worker with its sandbox pool on
+each node, as many engines as the recipe says, spread.
+
+Buffer, conductor and workers are restarted by Ray when their process dies: their state is in the journal.  Engines restart
+their server themselves.  The learner is started again by the training loop, from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import ParamSpec, TypeVar
+
+from actors.buffer import Buffer, BufferSettings
+from actors.conductor import Conductor, ConductorSettings
+from actors.engines.engine import Engine, EngineSettings
+from actors.episode import EpisodeSettings
+from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
+from actors.worker import Worker, WorkerSettings
+from launch.config import Control, RunConfig
+from launch.learners import Learners
+from launch.nodes import Node
+from launch.ports import free_port
+from launch.prepare import Prepared
+from launch.rundir import RunDirectory
+from learner.rank import LearnerRank
+from learner.settings import Advantage, Dtype, LearnerSettings
+from protocol.events import EventLog
+from protocol.staleness import Admission, AdmissionMode, StalePolicy
+from protocol.weights import WeightManifest
+from sandbox.pool import PoolSettings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_STOP_S = 15.0
+_RETRY_S = 1.0
+
+
+class Fleet:
+    """``async with fleet.running():`` buffer, conductor and workers are there; learners and engines when started."""
+
+    def __init__(
+        self, config: RunConfig, directory: RunDirectory, prepared: Prepared, nodes: Sequence[Node], events: EventLog
+    ) -> None:
+        self._config, self._directory, self._prepared, self._nodes = config, directory, prepared, nodes
+        self._events = events
+        self._learners: tuple[Remote[LearnerRank], ...] = ()
+        self._generation = 0
+        self.workers: tuple[Remote[Worker], ...] = ()
+        self.engines: tuple[Remote[Engine], ...] = ()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.buffer = self._on(self._nodes[0], "buffer", Buffer, self._buffer_settings())
+        endpoint = await self.buffer.call(Buffer.start)
+        self.conductor = self._on(self._nodes[0], "conductor", Conductor, self._conductor_settings(), self.buffer)
+        count = self._config.engine.count
+        homes = [self._nodes[index % len(self._nodes)] for index in range(count)]
+        self.engines = tuple(
+            self._on(home, f"engine-{index}", Engine, self._engine_settings(index, home))
+            for index, home in enumerate(homes)
+        )
+        self.workers = tuple(
+            self._on(
+                node,
+                f"worker-{node.name.removeprefix('node-')}-{index}",
+                Worker,
+                self._worker_settings(node, index, endpoint),
+                self._prepared.tasks,
+                self.conductor,
+                self.engines,
+            )
+            for node in self._nodes
+            for index in range(self._config.rollout.workers_per_node)
+        )
+        try:
+            yield
+        finally:
+            await asyncio.shield(self._stop())
+
+    def _on(self, node: Node, name: str, cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
+        """An actor on ``node`` whose calls Ray repeats when its process had to be restarted."""
+        options = ActorOptions(
+            name=f"{self._directory.run_id}/{self._directory.attempt}/{name}",
+            node_id=node.ray_id,
+            max_restarts=-1,
+            max_task_retries=-1,
+        )
+        return spawn(cls, options, *args, **kwargs)
+
+    # -- learner -------------------------------------------------------------------------------------------------
+
+    async def start_learners(self) -> Learners:
+        """A new generation of learner ranks on the head; the former one, if any, is ended."""
+        for rank in self._learners:
+            kill(rank)
+        self._generation += 1
+        settings, port = self._learner_settings(), free_port()
+        ranks = self._config.learner.ranks
+        self._learners = tuple(
+            spawn(
+                LearnerRank,
+                ActorOptions(
+                    name=f"learner-{rank}/{self._directory.run_id}/{self._directory.attempt}.{self._generation}",
+                    node_id=self._nodes[0].ray_id,
+                    num_gpus=1 if self._config.learner.device == "cuda" else 0,
+                    env={"OMP_NUM_THREADS": str(self._config.learner.threads)},
+                ),
+                settings,
+                rank,
+                ranks,
+                "127.0.0.1",
+                port,
+            )
+            for rank in range(ranks)
+        )
+        learners = Learners(self._learners)
+        await learners.call(LearnerRank.setup)
+        return learners
+
+    # -- engines -------------------------------------------------------------------------------------------------
+
+    async def start_engines(self, manifest: WeightManifest) -> None:
+        """Start every server on ``manifest``, all at once."""
+        async with asyncio.TaskGroup() as group:
+            for engine in self.engines:
+                group.create_task(engine.call(Engine.start, manifest))
+
+    async def load_engines(self, manifest: WeightManifest) -> None:
+        async with asyncio.TaskGroup() as group:
+            for engine in self.engines:
+                group.create_task(engine.call(Engine.load, manifest, self._config.engine.update_timeout_s))
+
+    # -- workers -------------------------------------------------------------------------------------------------
+
+    async def look_after_workers(self) -> None:
+        """Keep every worker working until cancelled; Ray restarts a dead one's process."""
+        async with asyncio.TaskGroup() as group:
+            for worker in self.workers:
+                group.create_task(self._keep_working(worker))
+
+    async def _keep_working(self, worker: Remote[Worker]) -> None:
+        while True:
+            try:
+                await worker.call(Worker.run)
+                return
+            except RemoteError as error:
+                self._events.emit("process.died", what=worker.name, why=error.why)
+                await asyncio.sleep(_RETRY_S)
+
+    async def cancel_training(self) -> None:
+        """Drop the training episodes that still run."""
+        async with asyncio.TaskGroup() as group:
+            for worker in self.workers:
+                group.create_task(worker.call(Worker.cancel_training))
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        """Workers first (their containers), then engines, then the buffer.  What does not answer is left to Ray."""
+        await self._each_stop([worker.call(Worker.stop) for worker in self.workers])
+        await self._each_stop([engine.call(Engine.stop) for engine in self.engines])
+        await self._each_stop([self.buffer.call(Buffer.stop)])
+
+    async def _each_stop(self, stops: Sequence[Coroutine[object, object, None]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for stop in stops:
+                group.create_task(self._stop_one(stop))
+
+    async def _stop_one(self, stop: Coroutine[object, object, None]) -> None:
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await stop
+        except (RemoteError, TimeoutError) as error:
+            self._events.emit("stop.failed", why=str(error))
+
+    # -- settings ------------------------------------------------------------------------------------------------
+
+    def _learner_settings(self) -> LearnerSettings:
+        config, learner = self._config, self._config.learner
+        return LearnerSettings(
+            model_path=str(self._prepared.model_path),
+            dtype=Dtype(learner.dtype.value),
+            tp=learner.tp,
+            pp=learner.pp,
+            cp=learner.cp,
+            lr=config.learning_rate,
+            betas=learner.betas,
+            eps=learner.adam_eps,
+            weight_decay=learner.weight_decay,
+            clip_grad=learner.clip_grad,
+            eps_low=learner.eps_low,
+            eps_high=learner.eps_high,
+            dual_clip=learner.dual_clip,
+            advantage=Advantage(learner.advantage.value),
+            shuffle_rewards=config.run.control is Control.SHUFFLED,
+            temperature=config.agent.temperature,
+            eta=config.staleness.eta,
+            stale_policy=StalePolicy(config.staleness.policy.value),
+            micro_batch_tokens=learner.micro_batch_tokens,
+            seed=config.run.seed,
+            threads=learner.threads,
+        )
+
+    def _buffer_settings(self) -> BufferSettings:
+        config = self._config
+        return BufferSettings(
+            run_dir=self._directory.path,
+            run_id=self._directory.run_id,
+            port=config.buffer.port or free_port(),
+            budget_bytes=config.buffer.budget_bytes,
+            max_trajectory_bytes=config.buffer.max_trajectory_bytes,
+            disk_floor_bytes=config.run.disk_reserve_mb << 20,
+            node=self._nodes[0].name,
+        )
+
+    def _conductor_settings(self) -> ConductorSettings:
+        config = self._config
+        return ConductorSettings(
+            run_id=self._directory.run_id,
+            run_dir=self._directory.path,
+            node=self._nodes[0].name,
+            tasks=self._prepared.training,
+            group_size=config.rollout.group_size,
+            admission=Admission(
+                AdmissionMode(config.run.mode.value), config.rollout.groups_per_step, config.staleness.eta
+            ),
+            total_steps=config.run.steps,
+            replacement_limit=config.rollout.replacement_limit,
+            ticket_deadline_s=config.rollout.episode_deadline_s * 1.5,
+            seed=config.run.seed,
+        )
+
+    def _engine_settings(self, index: int, node: Node) -> EngineSettings:
+        config = self._config
+        return EngineSettings(
+            name=f"engine-{index}",
+            run_dir=self._directory.path,
+            model_path=str(self._prepared.model_path),
+            context_length=config.agent.context_tokens,
+            max_total_tokens=config.engine.max_total_tokens,
+            max_running=config.engine.max_running,
+            device=config.engine.device,
+            seed=config.run.seed,
+            attempt=self._directory.attempt,
+            node=node.name,
+            start_timeout_s=config.engine.start_timeout_s,
+        )
+
+    def _worker_settings(self, node: Node, index: int, endpoint: str) -> WorkerSettings:
+        config, agent = self._config, self._config.agent
+        name = f"worker-{node.name.removeprefix('node-')}-{index}"
+        share = max(1, config.rollout.episodes_per_worker // self._sharing)
+        return WorkerSettings(
+            name=name,
+            node=node.name,
+            run_id=self._directory.run_id,
+            run_dir=self._directory.path,
+            model_path=str(self._prepared.model_path),
+            endpoint=endpoint,
+            episodes=share,
+            episode=EpisodeSettings(
+                system_prompt=agent.system_prompt,
+                max_turns=agent.max_turns,
+                max_malformed=agent.max_malformed,
+                max_new_tokens=agent.max_new_tokens,
+                context_tokens=agent.context_tokens,
+                temperature=agent.temperature,
+                generate_deadline_s=config.engine.request_timeout_s,
+                nominal_tokens_per_s=agent.nominal_tokens_per_s,
+                time_limit_s=agent.time_limit_s,
+            ),
+            episode_deadline_s=config.rollout.episode_deadline_s,
+            command_timeout_s=config.sandbox.command_timeout_s,
+            send_deadline_s=config.rollout.episode_deadline_s,
+            pool=PoolSettings(
+                pool=f"{self._directory.run_id}/{name}",
+                run_id=self._directory.run_id,
+                capacity=share,
+                start_concurrency=max(1, config.sandbox.start_concurrency // self._sharing),
+                unattended_s=config.sandbox.deadline_s,
+                session_max_s=config.sandbox.max_s,
+                drain_s=_STOP_S / 2,
+            ),
+        )
+
+    @property
+    def _sharing(self) -> int:
+        """Workers that share one Docker daemon's capacity: simulated nodes are all on this machine."""
+        addresses = [node.address for node in self._nodes]
+        return max(addresses.count(address) for address in addresses)

@@ -1,0 +1,205 @@
+// A small terminal: enough of ECMA-48 to show what shells and test runners print.  Input is untrusted: sequences that are
+// not drawn here (titles, links, clipboard, queries) are dropped, and text becomes text nodes only.
+
+import { h, replace } from "./dom.js";
+
+const SCROLLBACK = 1200;
+const PLAIN = Object.freeze({ fg: "", bg: "", bold: false, dim: false, italic: false, under: false, inverse: false });
+const ESCAPE = /\x1b(?:\[([0-9;:<=>?]*)[ -\/]*([@-~])|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -\/]+[0-~]|[0-OQ-WYZ`-~\\])/y;
+const MAX_PENDING = 4096;
+
+export class Terminal {
+  constructor(element, width = 80, height = 24) {
+    this.element = element;
+    this.reset(width, height);
+  }
+
+  reset(width = this.width, height = this.height) {
+    Object.assign(this, { width, height, lines: [[]], row: 0, column: 0, style: PLAIN, pending: "", dirty: new Set([0]), nodes: [], queued: false, cut: 0 });
+    replace(this.element);
+  }
+
+  write(text) {
+    let at = 0;
+    const input = this.pending + text;
+    this.pending = "";
+    while (at < input.length) {
+      const code = input.codePointAt(at);
+      if (code === 0x1b) {
+        ESCAPE.lastIndex = at;
+        const match = ESCAPE.exec(input);
+        if (match) {
+          if (match[2]) this.control(match[1], match[2]);
+          at = ESCAPE.lastIndex;
+        } else if (input.length - at < MAX_PENDING && this.mayGrow(input, at)) {
+          this.pending = input.slice(at);
+          break;
+        } else at += 1;
+        continue;
+      }
+      const character = String.fromCodePoint(code);
+      at += character.length;
+      this.put(character, code);
+    }
+    this.schedule();
+  }
+
+  // An escape sequence that a later write may complete.
+  mayGrow(input, at) {
+    const next = input[at + 1];
+    if (next === undefined) return true;
+    return next === "[" ? /^[0-9;:<=>?]*[ -\/]*$/.test(input.slice(at + 2)) : "]PX^_".includes(next) && !/\x1b(?!\\?$)/.test(input.slice(at + 2));
+  }
+
+  put(character, code) {
+    if (code === 10) return this.down();
+    if (code === 13) { this.column = 0; return; }
+    if (code === 8) { this.column = Math.max(0, this.column - 1); return; }
+    if (code === 9) { this.column = Math.min(this.width - 1, (Math.floor(this.column / 8) + 1) * 8); return; }
+    if (code < 32 || (code >= 127 && code < 160) || (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069)) return;
+    if (this.column >= this.width) { this.column = 0; this.down(); }
+    const line = this.lines[this.row];
+    while (line.length < this.column) line.push({ character: " ", style: PLAIN });
+    line[this.column] = { character, style: this.style };
+    this.column += 1;
+    this.dirty.add(this.row);
+  }
+
+  down() {
+    this.row += 1;
+    if (this.row === this.lines.length) this.lines.push([]);
+    this.dirty.add(this.row);
+  }
+
+  control(parameters, final) {
+    if (parameters.startsWith("?") && final !== "m") return;
+    const numbers = parameters.split(/[;:]/).map((part) => Number.parseInt(part, 10));
+    const first = Number.isFinite(numbers[0]) ? Math.min(numbers[0], 1000) : 0;
+    const top = Math.max(0, this.lines.length - this.height);
+    if (final === "m") this.paint(numbers);
+    else if (final === "K") this.erase(first);
+    else if (final === "J" && first >= 2) { while (this.lines.length < this.row + 1 + this.height && this.lines.at(-1).length) this.lines.push([]); this.clearFrom(top); }
+    else if (final === "J" && first === 0) { this.erase(0); for (let row = this.row + 1; row < this.lines.length; row += 1) this.wipe(row); }
+    else if (final === "A") this.row = Math.max(top, this.row - (first || 1));
+    else if (final === "B") for (let n = 0; n < Math.min(first || 1, this.height); n += 1) this.down();
+    else if (final === "C") this.column = Math.min(this.width - 1, this.column + (first || 1));
+    else if (final === "D") this.column = Math.max(0, this.column - (first || 1));
+    else if (final === "G") this.column = Math.min(this.width, Math.max(1, first)) - 1;
+    else if (final === "H" || final === "f") {
+      this.row = top;
+      for (let n = 1; n < Math.min(first || 1, this.height); n += 1) this.down();
+      this.column = Math.min(this.width, Math.max(1, numbers[1] || 1)) - 1;
+    }
+  }
+
+  clearFrom(top) {
+    for (let row = top; row < this.lines.length; row += 1) this.wipe(row);
+    this.row = top;
+    this.column = 0;
+  }
+
+  erase(mode) {
+    const line = this.lines[this.row];
+    if (mode === 0) line.length = Math.min(line.length, this.column);
+    else if (mode === 2) line.length = 0;
+    else for (let column = 0; column <= Math.min(this.column, line.length - 1); column += 1) line[column] = { character: " ", style: PLAIN };
+    this.dirty.add(this.row);
+  }
+
+  wipe(row) {
+    this.lines[row] = [];
+    this.dirty.add(row);
+  }
+
+  paint(numbers) {
+    let style = { ...this.style };
+    for (let index = 0; index < numbers.length; index += 1) {
+      const code = numbers[index] || 0;
+      if (code === 0) style = { ...PLAIN };
+      else if (code === 1) style.bold = true;
+      else if (code === 2) style.dim = true;
+      else if (code === 3) style.italic = true;
+      else if (code === 4) style.under = true;
+      else if (code === 7) style.inverse = true;
+      else if (code === 22) style.bold = style.dim = false;
+      else if (code === 23) style.italic = false;
+      else if (code === 24) style.under = false;
+      else if (code === 27) style.inverse = false;
+      else if (code >= 30 && code <= 37) style.fg = `f${code - 30}`;
+      else if (code >= 90 && code <= 97) style.fg = `f${code - 82}`;
+      else if (code >= 40 && code <= 47) style.bg = `b${code - 40}`;
+      else if (code === 39) style.fg = "";
+      else if (code === 49) style.bg = "";
+      else if (code === 38 || code === 48) {
+        const [colour, used] = extendedColour(numbers, index + 1);
+        style[code === 38 ? "fg" : "bg"] = colour;
+        index += used;
+      }
+    }
+    this.style = Object.freeze(style);
+  }
+
+  schedule() {
+    if (this.queued) return;
+    this.queued = true;
+    requestAnimationFrame(() => { this.queued = false; this.flush(); });
+  }
+
+  flush() {
+    const excess = this.lines.length - SCROLLBACK;
+    if (excess > 0) {
+      this.lines.splice(0, excess);
+      this.nodes.splice(0, excess).forEach((node) => node?.remove());
+      this.row = Math.max(0, this.row - excess);
+      this.dirty = new Set([...this.dirty].map((row) => row - excess).filter((row) => row >= 0));
+      this.cut += excess;
+    }
+    const atEnd = this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight < 24;
+    for (let row = this.nodes.length; row < this.lines.length; row += 1) {
+      this.nodes.push(h("div"));
+      this.element.append(this.nodes[row]);
+      this.dirty.add(row);
+    }
+    for (const row of this.dirty) if (this.nodes[row]) replace(this.nodes[row], ...spans(this.lines[row] ?? []));
+    this.dirty.clear();
+    if (atEnd) this.element.scrollTop = this.element.scrollHeight;
+  }
+
+  get lineCount() {
+    return this.cut + this.lines.length;
+  }
+}
+
+function spans(line) {
+  const drawn = [];
+  let start = 0;
+  for (let at = 1; at <= line.length; at += 1) {
+    if (at < line.length && line[at].style === line[start].style) continue;
+    drawn.push(span(line.slice(start, at).map((cell) => cell.character).join(""), line[start].style));
+    start = at;
+  }
+  return drawn;
+}
+
+function span(text, style) {
+  if (style === PLAIN) return document.createTextNode(text);
+  const [fg, bg] = style.inverse ? [style.bg.replace("b", "f") || "f0", style.fg.replace("f", "b") || "b7"] : [style.fg, style.bg];
+  const names = [style.bold && "t-bold", style.dim && "t-dim", style.italic && "t-italic", style.under && "t-under"];
+  const node = h("span", { class: [...names, fg.startsWith("rgb") ? "" : fg, bg.startsWith("rgb") ? "" : bg].filter(Boolean).join(" ") }, text);
+  if (fg.startsWith("rgb")) node.style.color = fg;
+  if (bg.startsWith("rgb")) node.style.backgroundColor = bg;
+  return node;
+}
+
+function extendedColour(numbers, at) {
+  if (numbers[at] === 2) return [rgb(numbers.slice(at + 1, at + 4)), 4];
+  const code = numbers[at + 1] || 0;
+  if (code < 16) return [`f${code}`, 2];
+  if (code >= 232) return [rgb([8, 8, 8].map((base) => base + 10 * (code - 232))), 2];
+  const cube = [Math.floor((code - 16) / 36), Math.floor((code - 16) / 6) % 6, (code - 16) % 6];
+  return [rgb(cube.map((part) => (part ? 55 + 40 * part : 0))), 2];
+}
+
+function rgb(parts) {
+  return `rgb(${[0, 1, 2].map((index) => Math.min(255, Math.max(0, parts[index] || 0))).join(",")})`;
+}

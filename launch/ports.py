@@ -1,0 +1,28 @@
+"""Ports on loopback."""
+
+from __future__ import annotations
+
+import socket
+
+from protocol.errors import UserError
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port(port: int, key: str) -> None:
+    """Raise UserError when ``port`` (0: any) is taken; ``key`` is the configuration's name for it."""
+    if not port:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} is in use ({error.strerror}): use another, --set {key}=PORT, or 0 for a free one"
+            ) from error

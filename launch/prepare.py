@@ -1,0 +1,95 @@
+"""What a run needs before anything starts: a model folder, tasks to train on, tasks held out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.config import DataKind, RunConfig
+from launch.demo.model import build_demo_model
+from protocol.errors import UserError
+from sandbox.tasks import Task, load_dataset
+from sandbox.tasks.generated import held_out_tasks, training_tasks
+
+_HELD_OUT_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    model_path: Path
+    """Hugging Face folder with tokenizer; what the learner starts from."""
+    warm: bool
+    """The model is already warmed up."""
+    tasks: dict[str, Task]
+    training: tuple[str, ...]
+    """Task ids in cursor order: families in rotation."""
+    held_out: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+    """One line for each task folder that cannot be used."""
+
+
+def prepare(config: RunConfig, run_dir: Path) -> Prepared:
+    """Build or find the model and the tasks.  The same for the same configuration, so a resume finds the same.
+
+    Raises UserError when there is no usable model or no usable task.
+    """
+    model_path, warm = _model(config, run_dir)
+    if config.data.kind is DataKind.TERMINAL_BENCH:
+        return _from_folder(config, model_path)
+    seed, data = config.run.seed, config.data
+    train = training_tasks(seed, data.training_tasks, held_out_family=data.held_out_family)
+    held_out = held_out_tasks(seed, config.evaluation.tasks_per_family, held_out_family=data.held_out_family)
+    return Prepared(
+        model_path,
+        warm,
+        {task.id: task for task in (*train, *held_out)},
+        tuple(task.id for task in train),
+        tuple(task.id for task in held_out),
+    )
+
+
+def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
+    from launch.warm_start import cached
+
+    if config.model.path is not None:
+        return _check_model(config.model.path), True
+    if config.warm_start.enabled and (found := cached(config)) is not None:
+        return found, True
+    folder = run_dir / "model"
+    if not (folder / "config.json").exists():
+        build_demo_model(folder, config.model, config.run.seed)
+    return folder, False
+
+
+def _check_model(path: Path) -> Path:
+    for name, what in (("config.json", "model's configuration"), ("tokenizer_config.json", "tokenizer")):
+        if not (path / name).exists():
+            raise UserError(
+                f"{path} has no {name}, so it holds no {what}: point --model at a folder saved with "
+                "save_pretrained() by both the model and its tokenizer"
+            )
+    return path
+
+
+def _from_folder(config: RunConfig, model_path: Path) -> Prepared:
+    """Tasks in Terminal-Bench's format; a fifth of them, by a hash of seed and name, is held out."""
+    assert config.data.path is not None  # noqa: S101  # checked by the config
+    dataset = load_dataset(config.data.path)
+    if not dataset.tasks:
+        raise UserError(f"{config.data.path} has no usable task: python -m sandbox.tasks validate {config.data.path}")
+
+    def order(task: Task) -> str:
+        return hashlib.sha256(f"{config.run.seed}:{task.id}".encode()).hexdigest()
+
+    ordered = sorted(dataset.tasks, key=order)
+    wanted = min(round(len(ordered) * _HELD_OUT_SHARE), config.evaluation.tasks_per_family)
+    held_out, train = ordered[:wanted], ordered[wanted:]
+    return Prepared(
+        model_path,
+        warm=True,
+        tasks={task.id: task for task in ordered},
+        training=tuple(task.id for task in train),
+        held_out=tuple(task.id for task in held_out),
+        problems=tuple(str(problem) for problem in dataset.problems),
+    )

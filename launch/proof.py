@@ -1,0 +1,71 @@
+"""``--proof``: the run, and the two controls that must not learn.
+
+Learning rate 0 must change pass@1 by less than three standard errors of the difference; rewards shuffled within the
+batch must not raise it by more than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+from rich.table import Table
+
+from launch.args import ClusterArguments
+from launch.config import Control
+from launch.output import error_console
+from protocol.events import Json
+
+ERRORS = 3.0
+RunOnce = Callable[[ClusterArguments], dict[str, Json]]
+
+
+def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
+    """Run all three, print a table, and give every summary with its verdict."""
+    runs: dict[str, Json] = {}
+    verdicts: dict[str, bool] = {}
+    for control in Control:
+        name = f"{arguments.run_id}-{control.value}" if arguments.run_id else None
+        overrides = (*arguments.overrides, f'run.control="{control.value}"')
+        summary = run_once(replace(arguments, overrides=overrides, run_id=name))
+        runs[control.value] = summary
+        verdicts[control.value] = bool(summary["ok"]) and holds(control, summary)
+    _print(runs, verdicts)
+    return {"ok": all(verdicts.values()), "verdicts": cast("dict[str, Json]", verdicts), "runs": runs}
+
+
+def holds(control: Control, summary: dict[str, Json]) -> bool:
+    """Whether a run's difference is what its kind must show."""
+    evaluation = cast("dict[str, float]", summary["eval"])
+    if "difference" not in evaluation:
+        return False
+    difference, error = evaluation["difference"], evaluation["difference_stderr"]
+    match control:
+        case Control.NONE:
+            return difference > ERRORS * error
+        case Control.LR0:
+            return abs(difference) <= ERRORS * error
+        case Control.SHUFFLED:
+            return difference <= ERRORS * error
+
+
+def _print(runs: dict[str, Json], verdicts: dict[str, bool]) -> None:
+    table = Table(title="proof")
+    for column in ("run", "seed", "steps", "pass@1 before", "after", "difference", "holds"):
+        table.add_column(column)
+    for name, value in runs.items():
+        summary = cast("dict[str, Json]", value)
+        evaluation = cast("dict[str, dict[str, float]]", summary["eval"])
+        before, after = evaluation["before"], evaluation["after"]
+        difference, error = cast("float", evaluation["difference"]), cast("float", evaluation["difference_stderr"])
+        table.add_row(
+            name,
+            str(summary["seed"]),
+            str(summary["steps"]),
+            f"{before['pass_at_1']:.3f} ± {before['stderr']:.3f}",
+            f"{after['pass_at_1']:.3f} ± {after['stderr']:.3f}",
+            f"{difference:+.3f} ± {error:.3f}",
+            "yes" if verdicts[name] else "NO",
+        )
+    error_console().print(table)

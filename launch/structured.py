@@ -1,0 +1,29 @@
+"""Structured concurrency for the driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def beside(*services: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Run ``services`` while the body runs; they are cancelled when it ends.  A service that fails cancels the body,
+    and what it raised comes out, not a group around it."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(service) for service in services]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error that is no group."""
+    inner = errors.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -1,0 +1,69 @@
+"""The warm start: supervised training on scripted demonstrations, kept for the next run with the same inputs.
+
+The cache key covers everything that the result depends on, the code included, so a hit is bitwise what training again
+would give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import shutil
+from pathlib import Path
+
+import orjson
+
+from launch.config import RunConfig
+from launch.demo.demonstrations import warm_start_batches
+from launch.learners import Learners
+from launch.prepare import Prepared
+from launch.rundir import config_values
+from learner.rank import LearnerRank
+from protocol.events import EventLog
+from protocol.weights import NO_VERSION, Version
+
+_CHUNK = 20
+_ROOT = Path(__file__).resolve().parent.parent
+_SOURCES = ("launch/demo", "sandbox/tasks", "learner")
+
+
+def cache_key(config: RunConfig) -> str:
+    """Digest of configuration and code that a warm start depends on."""
+    values = config_values(config)
+    digest = hashlib.sha256(
+        orjson.dumps(
+            [values["model"], values["warm_start"], values["data"], values["agent"], config.run.seed],
+            option=orjson.OPT_SORT_KEYS,
+        )
+    )
+    for file in sorted(path for source in _SOURCES for path in (_ROOT / source).rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def cached(config: RunConfig) -> Path | None:
+    """The finished model of an earlier warm start with the same inputs."""
+    folder = _folder(config)
+    return folder if (folder / "model.safetensors").exists() else None
+
+
+def _folder(config: RunConfig) -> Path:
+    return config.run.dir / ".cache" / f"warm-start-{cache_key(config)}"
+
+
+async def warm_start(config: RunConfig, learners: Learners, prepared: Prepared, events: EventLog) -> None:
+    """Train the learner on demonstrations, keep the result, and start its optimizer afresh."""
+    steps, done = config.warm_start.steps, 0
+    batches = warm_start_batches(config, prepared.model_path)
+    while chunk := await asyncio.to_thread(lambda: list(itertools.islice(batches, _CHUNK))):
+        reports = await learners.call(LearnerRank.sft_run, chunk)
+        done += len(chunk)
+        events.emit("warm_start.progress", step=done, steps=steps, loss=round(reports[-1].loss, 5))
+    folder = _folder(config)
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    await learners.call(LearnerRank.publish, Version(0), 0, NO_VERSION, str(partial))
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    await learners.call(LearnerRank.reset_optimizer)

@@ -1,0 +1,67 @@
+"""If this fails, a killed run leaves processes behind that hold ports, memory and GPUs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launch.guardian import carriers
+
+OWNER = """
+import subprocess, sys, time
+from pathlib import Path
+from launch.guardian import Guardian
+token, folder, how = sys.argv[1:]
+with Guardian(token, Path(folder)):
+    for _ in range(3):
+        subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"],
+                         start_new_session=True, stdout=subprocess.DEVNULL)
+    print("ready", flush=True)
+    if how == "waits":
+        time.sleep(600)
+"""
+
+
+def gone(token: str) -> bool:
+    """Wait, generously, until nothing carries the token."""
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        if not carriers(token):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("how", ["waits", "leaves"])
+def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_path: Path, how: str) -> None:
+    token, folder = f"test-{tmp_path.name}-{how}", tmp_path / "temporary"
+    folder.mkdir()
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, token, str(folder), how], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"ready\n"
+    if how == "waits":
+        assert len(carriers(token)) == 3
+        owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert gone(token)
+    give_up = time.monotonic() + 60
+    while folder.exists() and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not folder.exists()
+
+
+def test_a_foreign_process_is_never_touched() -> None:
+    foreign = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], env={"LONGSHORE_RUN_TOKEN": "x1"}
+    )
+    try:
+        assert foreign.pid not in carriers("x")
+        assert foreign.pid in carriers("x1")
+    finally:
+        foreign.kill()
+        foreign.wait()

@@ -1,0 +1,172 @@
+"""If these fail, tokens are trained that the policy did not sample, or an infrastructure failure becomes a reward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from actors.agents.chat import ChatFormat, Message
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
+from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
+from protocol.trajectory import GroupId, Reward, Status, TestResult, Ticket, TurnKind
+from sandbox.tasks.task import Task
+
+END = 1
+CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
+SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 50.0, 60.0)
+TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
+
+
+class FakeTokenizer:
+    """One id per character; id 1 is the turn's end."""
+
+    eos_token_id = END
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return [END if char == "\x01" else ord(char) for char in text]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        return "".join(map(chr, token_ids))
+
+    def apply_chat_template(
+        self, conversation: Sequence[Message], *, tokenize: bool, add_generation_prompt: bool, tools: object
+    ) -> str:
+        text = "".join(f"<{message['role']}>{message['content']}\x01\n" for message in conversation)
+        return text + ("<assistant>" if add_generation_prompt else "")
+
+
+@dataclass
+class FakeEngine:
+    """Answers with the given texts, one a turn, each sampled by the next version."""
+
+    texts: list[str]
+    asked: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        self.asked.append(request)
+        text = self.texts.pop(0)
+        ids = [END if char == "\x01" else ord(char) for char in text][: request.max_new_tokens]
+        turn = len(self.asked)
+        return GenerateReply(
+            token_ids=ids,
+            logprobs=[-0.5 * turn] * len(ids),
+            versions=[turn] * len(ids),
+            finish="stop" if ids[-1] == END else "length",
+            key_version=turn,
+            mixed_prefix=False,
+            ms=1.0,
+            cached_tokens=0,
+            engine="engine-0",
+        )
+
+
+@dataclass
+class FakeTerminal:
+    """Answers every command with its text; passes the first of two tests."""
+
+    text: str = "out"
+    destroyed_at: int = 99
+    calls: int = 0
+
+    async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome:
+        self.calls += 1
+        if self.calls >= self.destroyed_at:
+            raise SandboxGone("PID 1 is gone")
+        return ToolOutcome(self.text, self.text, 0, 5.0)
+
+    async def grade(self) -> Graded:
+        return Graded((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
+
+
+class SilentObserver:
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None: ...
+    def on_tool(self, name: str, command: str, output: str) -> None: ...
+    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
+
+
+def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> Episode:
+    ticket = Ticket("run", GroupId(1), 0, 8, "t", 11)
+    return Episode(ticket, TASK, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, SilentObserver())
+
+
+async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
+    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    trajectory = await episode(engine, FakeTerminal()).run()
+    (segment,) = trajectory.segments
+    text = "".join(map(chr, segment.token_ids))
+    assert text == (f"<system>sys\x01\n<user>list\x01\n<assistant>{CALL}\x01\n<tool>out\x01\n<assistant>done\x01"), (
+        "the native path must equal the full render"
+    )
+    sampled = "".join(char for char, loss in zip(text, segment.loss_mask, strict=True) if loss)
+    assert sampled == f"{CALL}\x01done\x01"
+    assert set(segment.logprobs[segment.loss_mask == 0]) == {0.0}
+    assert set(segment.versions[segment.loss_mask == 0]) == {-1}
+    assert [turn.kind for turn in segment.turns] == [
+        TurnKind.PROMPT,
+        TurnKind.MODEL,
+        TurnKind.OBSERVATION,
+        TurnKind.MODEL,
+    ]
+    last = segment.turns[-1]
+    assert set(segment.versions[last.start : last.end]) == {2}
+    assert trajectory.status is Status.COMPLETED
+    assert trajectory.reward.total == 0.0
+    assert trajectory.reward.parts["pass_ratio"] == 0.5
+
+
+async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() -> None:
+    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    await episode(engine, FakeTerminal()).run()
+    first, second = (request.input_ids for request in engine.asked)
+    assert second[: len(first)] == first
+
+
+async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
+    engine = FakeEngine([f"{CALL}{CALL[:5]}", "done\x01"])
+    settings = EpisodeSettings("sys", 3, 2, len(CALL), 400, 1.0, 5.0, 50.0, 60.0)
+    (segment,) = (await episode(engine, FakeTerminal(), settings).run()).segments
+    model = segment.turns[1]
+    assert segment.token_ids[model.end] == END
+    assert segment.loss_mask[model.end] == 0
+
+
+async def test_the_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
+    trajectory = await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(destroyed_at=1)).run()
+    assert trajectory.status is Status.SANDBOX_DESTROYED
+    assert trajectory.reward.total == 0.0
+    assert [test.passed for test in trajectory.tests] == [False, False]
+    assert trajectory.sampled_tokens == len(CALL) + 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "status"),
+    [
+        ([CALL + "\x01"] * 3, Status.TURN_LIMIT),
+        (["<tool_call>{\x01"] * 2, Status.MALFORMED_LIMIT),
+        ([CALL + "\x01", "x" * 100, "x" * 100], Status.MALFORMED_LIMIT),
+    ],
+)
+async def test_limits_are_policy_outcomes(texts: list[str], status: Status) -> None:
+    assert (await episode(FakeEngine(texts), FakeTerminal()).run()).status is status
+
+
+async def test_the_context_limit_is_a_policy_outcome() -> None:
+    settings = EpisodeSettings("sys", 3, 2, 100, 40, 1.0, 5.0, 50.0, 60.0)
+    assert (await episode(FakeEngine(["x" * 100]), FakeTerminal(), settings).run()).status is Status.CONTEXT_LIMIT
+
+
+async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
+    settings = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 1.0, 60.0)
+    assert (await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()).status is Status.TIME_LIMIT
+
+
+async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> None:
+    async def fail(request: GenerateRequest) -> GenerateReply:
+        raise EngineUnavailable("gone")
+
+    failing = episode(FakeEngine([]), FakeTerminal())
+    failing.generate = fail
+    with pytest.raises(EngineUnavailable):
+        await failing.run()
