@@ -132,7 +132,8 @@ export class Terminal {
       else if (code === 49) style.bg = "";
       else if (code === 38 || code === 48) {
         const [colour, used] = extendedColour(numbers, index + 1);
-        style[code === 38 ? "fg" : "bg"] = colour;
+        if (code === 38) style.fg = colour;
+        else style.bg = colour.replace(/^f(\d+)$/, (_, n) => `b${n % 8}`);
         index += used;
       }
     }
