@@ -106,7 +106,7 @@ async def attach(
                 address = urlsplit(url)
                 _, attachment = await loop.create_connection(
                     lambda: Attachment(address.netloc, container, on_message, on_lost),
-                    address.hostname,
+                    address.hostname or "localhost",
                     address.port or 2375,
                 )
             try:

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import aiodocker
 import aiohttp
+from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError
 
@@ -144,6 +145,14 @@ class DockerEngine:
             raise RuntimeError("use `async with DockerEngine(...)`")
         return self._client
 
+    def _container(self, container: str) -> DockerContainer:
+        return self._docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]
+
+    async def _containers(self, filters: str) -> list[DockerContainer]:
+        return await self._docker.containers.list(  # pyright: ignore[reportUnknownMemberType]
+            all="1", filters=filters
+        )
+
     async def create(self, spec: ContainerSpec) -> str:
         """Id of a new container that does not run yet."""
         body = spec.request()
@@ -155,7 +164,7 @@ class DockerEngine:
 
     async def start(self, container: str) -> None:
         async def call() -> None:
-            await self._docker.containers.container(container).start()
+            await self._container(container).start()  # pyright: ignore[reportUnknownMemberType]
 
         await _retry(f"start container {container[:12]}", call, frozenset({500, 503}))
 
@@ -163,7 +172,7 @@ class DockerEngine:
         """Kill and remove, until the daemon says that it is gone: under load one try is not enough."""
 
         async def call() -> None:
-            await self._docker.containers.container(container).delete(force=True, v=True)
+            await self._container(container).delete(force=True, v=True)
             raise aiodocker.DockerError(409, "asked for, not yet confirmed")
 
         try:
@@ -181,21 +190,21 @@ class DockerEngine:
             return False
         return True
 
-    async def list(self, labels: Mapping[str, str] | None = None) -> tuple[ContainerInfo, ...]:
+    async def containers(self, labels: Mapping[str, str] | None = None) -> tuple[ContainerInfo, ...]:
         """Containers in any state that carry all these labels."""
         filters = json.dumps({"label": [f"{key}={value}" for key, value in (labels or {}).items()]})
 
         async def call() -> tuple[ContainerInfo, ...]:
-            found = await self._docker.containers.list(all="1", filters=filters)
+            found = await self._containers(filters)
             return tuple(ContainerInfo(each.id, each["Labels"] or {}, each["State"]) for each in found)
 
         return await _retry("list containers", call, _RETRIED_STATUS)
 
     async def inventory(self) -> Inventory:
         async def call() -> Inventory:
-            containers = await self._docker.containers.list(all="1")
+            containers = await self._containers("{}")
             networks = await self._docker.networks.list()
-            volumes = cast("Json", await self._docker.volumes.list())
+            volumes = cast("Json", await self._docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]
             return Inventory(
                 frozenset(each.id for each in containers),
                 frozenset(cast("str", each["Id"]) for each in networks),

@@ -34,7 +34,7 @@ _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files\n"
 
 
 class Isolation(StrEnum):
-    """How well the tests are protected from what the agent left.  Always: alone, hidden until now, pinned, own stream."""
+    """How well the tests are protected from what the agent left.  Always: alone, hidden until now, own stream."""
 
     KIT = "kit"
     """Shell and tools are ours, static and read-only."""

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -130,7 +130,7 @@ def _recorded(settings: HostSettings) -> Host | None:
 
 
 @contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def _locked(home: Path) -> Generator[None]:
     home.mkdir(parents=True, exist_ok=True)
     with (home / "host.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

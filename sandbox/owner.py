@@ -1,7 +1,7 @@
 """Who owns a container, written so that its death can be proved and never guessed.
 
-``boot/pidns/pid/start``: a process of this very boot and PID namespace, by id and start time.  An owner elsewhere (another
-host, another namespace, an earlier boot) is never called dead; the container's own expiry speaks for it.
+``boot/pidns/pid/start``: a process of this very boot and PID namespace, by id and start time.  An owner elsewhere
+(another host, another namespace, an earlier boot) is never called dead; the container's own expiry speaks for it.
 """
 
 from __future__ import annotations

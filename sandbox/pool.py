@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -104,7 +104,7 @@ class SandboxPool:
             await asyncio.shield(self._drain())
 
     @asynccontextmanager
-    async def acquire(self, task: Task, deadline_s: float | None = None) -> AsyncIterator[SandboxSession]:
+    async def acquire(self, task: Task, deadline_s: float | None = None) -> AsyncGenerator[SandboxSession]:
         """A fresh sandbox, set up for ``task``; it lives for ``deadline_s`` at most (default: the pool's maximum).
 
         Raises SandboxStartError.
@@ -174,7 +174,7 @@ class SandboxPool:
     async def sweep(self) -> int:
         """Remove this pool's containers whose owner is proved dead or whose expiry is past.  Returns how many."""
         removed = 0
-        for each in await self.engine.list({f"{LABEL}.pool": self.settings.pool}):
+        for each in await self.engine.containers({f"{LABEL}.pool": self.settings.pool}):
             expires = each.labels.get(f"{LABEL}.expires", "")
             expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < self._now()
             if expired or owner.proved_dead(each.labels.get(f"{LABEL}.owner", "")):
@@ -190,7 +190,7 @@ class SandboxPool:
             for session in tuple(self._sessions):
                 await session.close()
             give_up = time.monotonic() + self.settings.drain_s
-            while left := [each for each in await self.engine.list(labels) if each.id in self._containers]:
+            while left := [each for each in await self.engine.containers(labels) if each.id in self._containers]:
                 if time.monotonic() > give_up:
                     for each in left:
                         await self.engine.remove(each.id)

@@ -1,7 +1,7 @@
 """The steps behind ``python -m sandbox.host up``: a Docker engine, the base image, the kit.  Blocking, idempotent.
 
-Nothing outside our own folders is configured: an engine that we start has its own data root, exec root, socket, pid file
-and log, and /etc/docker is never written.
+Nothing outside our own folders is configured: an engine that we start has its own data root, exec root, socket, pid
+file and log, and /etc/docker is never written.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def start_engine(root: Path, runtime: Path, say: Say) -> tuple[str, int]:
     """Start a dockerd of our own in a session of its own.  Returns its address and pid."""
     if os.geteuid() != 0:
         raise UserError(
-            "no Docker engine answers, and only root can start one: start Docker, or set DOCKER_HOST to a running engine"
+            "no Docker engine answers, and only root can start one: start Docker, or set DOCKER_HOST to a running one"
         )
     if shutil.which("dockerd") is None:
         apt_install(_ENGINE_PACKAGES, say)

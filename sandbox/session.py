@@ -189,7 +189,7 @@ class SandboxSession:
                 raise await self._why_gone()
             async with asyncio.timeout(timeout_s):
                 return await future
-        except _StreamEnded:
+        except _StreamEndedError:
             raise await self._why_gone() from None
         finally:
             self._acks.pop(request, None)
@@ -231,7 +231,7 @@ class SandboxSession:
             event.set()
         for future in self._acks.values():
             if not future.done():
-                future.set_exception(_StreamEnded())
+                future.set_exception(_StreamEndedError())
                 future.exception()  # seen: whoever waits gets it, and nobody has to
 
     async def _why_gone(self) -> Exception:
@@ -246,5 +246,5 @@ class SandboxSession:
         return SandboxDestroyed("PID 1 was killed while the daemon was healthy: out of memory")
 
 
-class _StreamEnded(Exception):
+class _StreamEndedError(Exception):
     """The attach stream ended under a waiter."""

@@ -1,0 +1,30 @@
+"""One pool on the real daemon for all of these tests, and proof at the end that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+
+import pytest_asyncio
+
+from sandbox.engine import DockerEngine
+from sandbox.host import Host
+from sandbox.pool import LABEL, PoolSettings, SandboxPool
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def engine(docker_engine: Host) -> AsyncGenerator[DockerEngine]:
+    async with DockerEngine(docker_engine.docker_url) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def pool(docker_engine: Host, engine: DockerEngine) -> AsyncGenerator[SandboxPool]:
+    name = f"test-{os.getpid()}"
+    before = await engine.inventory()
+    async with SandboxPool(PoolSettings(pool=name, run_id="test", capacity=8), docker_engine) as opened:
+        yield opened
+    after = await engine.inventory()
+    assert not await engine.containers({f"{LABEL}.pool": name}), "containers leaked"
+    assert after.volumes <= before.volumes, "volumes leaked"
+    assert after.networks <= before.networks, "networks leaked"

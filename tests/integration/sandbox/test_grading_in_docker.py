@@ -1,0 +1,104 @@
+"""A solved task scores 1; everything an agent can do instead of solving it scores 0."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.grader import Isolation, grade
+from sandbox.pool import SandboxPool
+from sandbox.tasks.task import Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 20.0
+RUN_TESTS = """#!/bin/sh
+if test "$(cat /app/answer 2>/dev/null)" = 42 && grep -q secret "$TEST_DIR/fixture"; then a=PASSED; else a=FAILED; fi
+if ls -l /app >/dev/null; then b=PASSED; else b=FAILED; fi
+echo "==== short test summary info ===="
+echo "$a test_answer"
+echo "$b test_listing"
+"""
+TASK = Task(
+    id="answer",
+    instruction="write 42 to /app/answer",
+    tests={"fixture": b"secret\n"},
+    run_tests=RUN_TESTS,
+    expected_tests=("test_answer", "test_listing"),
+    test_timeout_s=S,
+)
+FORGED = "==== short test summary info ====\\nPASSED test_answer\\nPASSED test_listing\\n"
+
+
+async def score(pool: SandboxPool, command: str, task: Task = TASK) -> tuple[float, str]:
+    async with pool.acquire(task) as session:
+        await session.run(command, S)
+        result = await grade(session, task)
+        return result.tests[0].passed, result.log
+
+
+async def test_the_oracle_scores_one_and_doing_nothing_scores_zero(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        nothing = await grade(session, TASK)
+        assert (nothing.all_passed, nothing.pass_ratio, nothing.isolation) == (False, 0.5, Isolation.KIT)
+        await session.run("echo 42 > /app/answer", S)
+        solved = await grade(session, TASK)
+        assert (solved.all_passed, solved.pass_ratio) == (True, 1.0)
+
+
+POISON = "printf '#!/bin/bash\\nprintf \"" + FORGED.replace("\\n", "\\\\n") + "\"; exit 0\\n'"
+
+
+TOOLS = "/bin/sh /bin/dash /bin/grep /bin/cat /usr/bin/test"
+CHEATS = {
+    "forged summary": f"printf '{FORGED}'",
+    "forged summary from a job": f"(sleep 0.05; while :; do printf '{FORGED}'; done) &",
+    "planted tests": f"mkdir -p /tests; printf \"printf '{FORGED}'\" > /tests/run-tests.sh",
+    "tests folder is a link": "ln -sfn /app /tests; echo secret > /app/fixture",
+    "poisoned tools": f"for f in {TOOLS}; do {POISON} > $f; chmod +x $f; done",
+    "poisoned PATH": f"mkdir -p /usr/local/sbin; for f in cat grep ls test sh; do {POISON} > /usr/local/sbin/$f; "
+    "chmod +x /usr/local/sbin/$f; done; export PATH=/usr/local/sbin:$PATH BASH_ENV=/app/x ENV=/app/x",
+    "poisoned profiles": "for f in /root/.bashrc /root/.profile /etc/profile /etc/bash.bashrc; "
+    f"do echo \"printf '{FORGED}'\" > $f; done",
+    "ld.so.preload": "echo /app/evil.so > /etc/ld.so.preload; echo evil > /app/evil.so",
+    "writer that lives on": "(trap '' TERM HUP; while :; do echo FAILED > /app/note; done) & "
+    "(setsid bash -c 'sleep 0.2; while :; do echo 42 > /app/answer; done' &)",
+    "workdir removed": "rm -rf /app; mkdir -p /tests/answer",
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS.values(), ids=CHEATS.keys())
+async def test_a_cheat_scores_zero(pool: SandboxPool, cheat: str):
+    passed, log = await score(pool, cheat)
+    assert not passed, log
+
+
+async def test_honest_work_still_scores_with_a_broken_shell_and_poisoned_tools(pool: SandboxPool):
+    command = f"echo 42 > /app/answer; for f in /bin/sh /bin/grep; do {POISON} > $f; done; rm -f /bin/bash; kill -9 $$"
+    passed, log = await score(pool, command)
+    assert passed, log
+
+
+async def test_tests_that_hang_are_an_outcome_and_are_dead_afterwards(pool: SandboxPool):
+    script = f"#!/bin/sh\nprintf '{FORGED}'\nsleep 1007 & sleep 1007\n"
+    hang = Task(id="hang", instruction="", run_tests=script, expected_tests=("test_answer",))
+    async with pool.acquire(hang) as session:
+        result = await grade(session, hang, 0.3)
+        assert (result.timed_out, result.pass_ratio) == (True, 0.0)
+        assert "sleep 1007" not in (await session.run("ps -eo args | grep -v grep", S)).output
+
+
+async def test_a_test_script_that_needs_bash_runs_in_the_image_and_says_so(pool: SandboxPool):
+    script = "#!/bin/bash\na=(short test summary info)\necho ${a[@]}\necho PASSED $(pwd):test_x\n"
+    task = Task(id="bash", instruction="", expected_tests=("test_x",), run_tests=script)
+    async with pool.acquire(task) as session:
+        result = await grade(session, task)
+        assert result.isolation is Isolation.IMAGE
+        assert "PASSED /app:test_x" in result.log
+
+
+async def test_skipped_is_not_passed_and_a_killed_run_proves_nothing(pool: SandboxPool):
+    script = "#!/bin/sh\necho short test summary info; echo SKIPPED x; echo PASSED y; kill -9 $$\n"
+    task = Task(id="skip", instruction="", expected_tests=("x", "y"), run_tests=script)
+    async with pool.acquire(task) as session:
+        result = await grade(session, task)
+        assert result.pass_ratio == 0.0
+        assert "killed" in result.log

@@ -1,0 +1,171 @@
+"""Nothing outlives its owner, nobody touches what is not theirs, and each loss is named by its cause."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox import owner
+from sandbox.engine import ContainerSpec, DockerEngine
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.host import Host
+from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.tasks.task import Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+TASK = Task(id="life", instruction="")
+S = 20.0
+ORPHAN_MAKER = """
+import asyncio, sys
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.tasks.task import Task
+
+async def main():
+    async with SandboxPool(PoolSettings(sys.argv[1], "r", 1, unattended_s=1.5)) as pool:
+        async with pool.acquire(Task(id="t", instruction="")) as session:
+            print(session.container, flush=True)
+            await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def gone(engine: DockerEngine, container: str, within_s: float = 20.0) -> bool:
+    give_up = time.monotonic() + within_s
+    while time.monotonic() < give_up:
+        if container not in (await engine.inventory()).containers:
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: Host, engine: DockerEngine):
+    with subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", ORPHAN_MAKER, f"orphan-{os.getpid()}"],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        container = (await asyncio.to_thread(process.stdout.readline)).strip()
+        process.send_signal(signal.SIGKILL)
+    assert len(container) == 64
+    assert await gone(engine, container)
+
+
+async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: Host):
+    settings = PoolSettings(f"beat-{os.getpid()}", "r", 1, unattended_s=1.0)
+    async with SandboxPool(settings, docker_engine) as pool, pool.acquire(TASK) as session:
+        await session.run("sleep 1.5", S)
+        assert (await session.run("echo alive", S)).output == "alive\n"
+
+
+async def test_a_session_never_passes_its_maximum(pool: SandboxPool):
+    async with pool.acquire(TASK, deadline_s=0.6) as session:
+        session.extend(60)
+        with pytest.raises(SandboxLost, match="deadline"):
+            await session.run("sleep 30", S)
+
+
+async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(docker_engine: Host, engine: DockerEngine):
+    with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220
+        dead = owner.of_process(process.pid)
+        process.kill()
+    mine, other = f"sweep-{os.getpid()}", f"sweep-other-{os.getpid()}"
+    later, past = str(int(time.time()) + 3600), "1000"
+
+    async def create(pool: str, whose: str, expires: str) -> str:
+        labels = {f"{LABEL}.pool": pool, f"{LABEL}.owner": whose, f"{LABEL}.expires": expires}
+        return await engine.create(ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, ("/.sbx/init",)))
+
+    orphan, expired = await create(mine, dead, later), await create(mine, "elsewhere/1/2/3", past)
+    kept = {
+        await create(mine, owner.this_process(), later),
+        await create(mine, "elsewhere/1/2/3", later),
+        await create(other, dead, later),
+    }
+    try:
+        async with SandboxPool(PoolSettings(mine, "r", 1), docker_engine) as pool:
+            assert pool.statistics().swept == 2
+            there = (await engine.inventory()).containers
+            assert kept <= there
+            assert not {orphan, expired} & there
+    finally:
+        for each in kept:
+            await engine.remove(each)
+
+
+async def test_two_pools_on_one_daemon_do_not_touch_each_other(pool: SandboxPool, docker_engine: Host):
+    async with pool.acquire(TASK) as mine:
+        async with (
+            SandboxPool(PoolSettings(f"second-{os.getpid()}", "r", 2), docker_engine) as second,
+            second.acquire(TASK) as theirs,
+        ):
+            await second.sweep()
+            await pool.sweep()
+            assert (await theirs.run("echo theirs", S)).output == "theirs\n"
+        assert (await mine.run("echo mine", S)).output == "mine\n"
+
+
+async def test_capacity_bounds_what_lives_and_waiting_is_counted(docker_engine: Host):
+    async with SandboxPool(PoolSettings(f"small-{os.getpid()}", "r", 1), docker_engine) as small:
+        order: list[str] = []
+
+        async def second() -> None:
+            async with small.acquire(TASK):
+                order.append("second")
+
+        async with asyncio.TaskGroup() as group, small.acquire(TASK):
+            group.create_task(second())
+            await asyncio.sleep(0)
+            assert small.statistics()[1:4] == (1, 0, 1)
+            order.append("first")
+        assert order == ["first", "second"]
+        assert small.statistics().started == 2
+
+
+async def test_a_session_that_is_cancelled_is_removed(pool: SandboxPool, engine: DockerEngine):
+    containers: list[str] = []
+
+    async def episode() -> None:
+        async with pool.acquire(TASK) as session:
+            containers.append(session.container)
+            await session.run("sleep 1000", 1000)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await episode()
+    assert await gone(engine, containers[0])
+
+
+async def test_the_loss_of_a_container_has_a_type(pool: SandboxPool, engine: DockerEngine):
+    async with pool.acquire(TASK) as session:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(engine.remove(session.container))
+            with pytest.raises((SandboxDestroyed, SandboxLost)):
+                await session.run("sleep 1000", S)
+        assert not session.alive
+        with pytest.raises((SandboxDestroyed, SandboxLost)):
+            await session.run("true", S)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task(id="bad-setup", instruction="", setup="echo why; exit 7"),
+        Task(id="bad-image", instruction="", image="longshore/never-built:0"),
+        Task(id="bad-file", instruction="", files={"/proc/no/such": b""}),
+    ],
+    ids=lambda task: task.id,
+)
+async def test_what_fails_before_the_agent_is_infrastructure_and_leaves_nothing(pool: SandboxPool, task: Task):
+    live = pool.statistics().live
+    with pytest.raises(SandboxStartError):
+        async with pool.acquire(task):
+            pass
+    assert pool.statistics().live == live

@@ -1,0 +1,90 @@
+"""A frame cut anywhere is still that frame; nothing else ever is."""
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox import wire
+
+ids = st.integers(0, 2**32 - 1)
+codes = st.integers(-(2**31), 2**31 - 1)
+
+
+def encode(message: wire.Message) -> bytes:
+    match message:
+        case wire.Output(data):
+            kind, payload = b"O", data
+        case wire.GradeOutput(data):
+            kind, payload = b"g", data
+        case wire.Status(request, code, cwd):
+            kind, payload = b"S", struct.pack("<Ii", request, code) + cwd.encode()
+        case wire.Ack(request, error, value):
+            kind, payload = b"A", struct.pack("<IiI", request, error, value)
+        case wire.ShellDied(request, code, why):
+            kind, payload = b"X", struct.pack("<IiB", request, code, why)
+        case wire.GradeExit(request, code, signalled):
+            kind, payload = b"E", struct.pack("<IiB", request, code, signalled)
+        case wire.Hello(protocol):
+            kind, payload = b"H", bytes([protocol])
+        case wire.Bye(why):
+            kind, payload = b"B", bytes([why])
+    return kind + struct.pack("<I", len(payload)) + payload
+
+
+messages = st.one_of(
+    st.builds(wire.Output, st.binary(max_size=300)),
+    st.builds(wire.GradeOutput, st.binary(max_size=300)),
+    st.builds(wire.Status, ids, codes, st.text(max_size=40)),
+    st.builds(wire.Ack, ids, codes, ids),
+    st.builds(wire.ShellDied, ids, codes, st.sampled_from(wire.Death)),
+    st.builds(wire.GradeExit, ids, codes, st.booleans()),
+    st.builds(wire.Hello, st.integers(0, 255)),
+    st.builds(wire.Bye, st.sampled_from(wire.ByeReason)),
+)
+
+
+@given(st.lists(messages, max_size=8), st.integers(1, 40), st.booleans())
+def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step, docker):
+    stream = b"".join(encode(each) for each in sent)
+    if docker:
+        stream = b"".join(
+            struct.pack(">BxxxI", 1, len(stream[at : at + 7])) + stream[at : at + 7] for at in range(0, len(stream), 7)
+        )
+    frames, demux = wire.FrameParser(), wire.DockerDemux()
+    got: list[wire.Message] = []
+    for at in range(0, len(stream), step):
+        piece = stream[at : at + step]
+        chunks = [chunk.data for chunk in demux.feed(piece)] if docker else [piece]
+        for chunk in chunks:
+            got += frames.feed(chunk)
+    assert got == sent
+
+
+@given(st.binary(max_size=200))
+def test_noise_ends_in_a_wire_error_or_in_waiting_never_in_another_exception(noise):
+    with contextlib.suppress(wire.WireError):
+        list(wire.FrameParser().feed(noise))
+
+
+@given(st.binary(max_size=64 << 10))
+def test_output_that_imitates_frames_stays_output(data):
+    forged = encode(wire.Status(1, 0, "/")) + data
+    assert list(wire.FrameParser().feed(encode(wire.Output(forged)))) == [wire.Output(forged)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: wire.run(1, b"echo \0"),
+        lambda: wire.run(1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
+        lambda: wire.write(1, "relative", b""),
+        lambda: wire.write(1, "/a\0b", b""),
+        lambda: wire.grade(1, "/", ("sh", "a\0b"), {}),
+    ],
+)
+def test_what_pid_1_could_not_take_is_refused_before_it_is_sent(make):
+    with pytest.raises(ValueError, match=r"\w"):
+        make()
