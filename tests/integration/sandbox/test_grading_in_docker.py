@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from sandbox.grader import Isolation, grade
@@ -47,14 +49,15 @@ async def test_the_oracle_scores_one_and_doing_nothing_scores_zero(pool: Sandbox
 POISON = "printf '#!/bin/bash\\nprintf \"" + FORGED.replace("\\n", "\\\\n") + "\"; exit 0\\n'"
 
 
-TOOLS = "/bin/sh /bin/dash /bin/grep /bin/cat /usr/bin/test"
+YES = "printf '#!/bin/bash\\necho 42\\n'"  # as cat it says the answer, as grep it finds everything
 CHEATS = {
     "forged summary": f"printf '{FORGED}'",
     "forged summary from a job": f"(sleep 0.05; while :; do printf '{FORGED}'; done) &",
     "planted tests": f"mkdir -p /tests; printf \"printf '{FORGED}'\" > /tests/run-tests.sh",
     "tests folder is a link": "ln -sfn /app /tests; echo secret > /app/fixture",
-    "poisoned tools": f"for f in {TOOLS}; do {POISON} > $f; chmod +x $f; done",
-    "poisoned PATH": f"mkdir -p /usr/local/sbin; for f in cat grep ls test sh; do {POISON} > /usr/local/sbin/$f; "
+    "poisoned tools": f"for f in /bin/cat /bin/grep; do {YES} > $f; done; "
+    f"for f in /bin/sh /bin/dash; do {POISON} > $f; done",
+    "poisoned PATH": f"mkdir -p /usr/local/sbin; for f in cat grep ls test sh; do {YES} > /usr/local/sbin/$f; "
     "chmod +x /usr/local/sbin/$f; done; export PATH=/usr/local/sbin:$PATH BASH_ENV=/app/x ENV=/app/x",
     "poisoned profiles": "for f in /root/.bashrc /root/.profile /etc/profile /etc/bash.bashrc; "
     f"do echo \"printf '{FORGED}'\" > $f; done",
@@ -69,6 +72,13 @@ CHEATS = {
 async def test_a_cheat_scores_zero(pool: SandboxPool, cheat: str):
     passed, log = await score(pool, cheat)
     assert not passed, log
+
+
+@pytest.mark.parametrize("cheat", ["poisoned tools", "poisoned PATH"])
+async def test_the_same_cheat_fools_a_grader_that_trusts_the_image(pool: SandboxPool, cheat: str):
+    trusting = dataclasses.replace(TASK, run_tests=TASK.run_tests.replace("#!/bin/sh", "#!/bin/bash"))
+    passed, _ = await score(pool, CHEATS[cheat], trusting)
+    assert passed, "the cheat has no teeth: the test above proves nothing"
 
 
 async def test_honest_work_still_scores_with_a_broken_shell_and_poisoned_tools(pool: SandboxPool):

@@ -17,6 +17,7 @@ from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host import Host
 from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.stress import stress
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -169,3 +170,9 @@ async def test_what_fails_before_the_agent_is_infrastructure_and_leaves_nothing(
         async with pool.acquire(task):
             pass
     assert pool.statistics().live == live
+
+
+async def test_the_stress_command_accounts_for_every_answer_and_container(docker_engine: Host):
+    report = await stress(sessions=4, commands=5, concurrency=2)
+    assert report.ok
+    assert report.commands == 20
