@@ -64,11 +64,11 @@ class JournalError(LongshoreError):
     """A call that would break an invariant of the journal, or a file that does.  Nothing was changed."""
 
 
-class BudgetFull(InfraError):  # noqa: N818  # reads as what happened
+class BudgetFull(InfraError):
     """The byte budget has no room for another group; it has once the learner steps and a checkpoint is written."""
 
 
-class DiskFull(InfraError):  # noqa: N818  # reads as what happened
+class DiskFull(InfraError):
     """The disk has no room for what the operation may write.  Nothing was written, nothing is acknowledged."""
 
 
