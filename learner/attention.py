@@ -7,9 +7,9 @@ mask no token sees the padding after it.
 
 Shapes: ``T`` tokens, ``N`` heads of this rank, ``D`` head size.
 """
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUntypedBaseClass=false (megatron-core ships no types)
-# ruff: noqa: N803, N806 - shape suffixes
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
+# ruff: noqa: N803 - shape suffixes
 
 from __future__ import annotations
 
@@ -21,13 +21,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
-from learner import seam
 from learner.kernels import pad_rows, rotate, take_rows
+from learner.megatron import MegatronModule, PackedSeqParams
 from learner.packing import Bucket, MicroBatch
-
-with seam.importing():
-    from megatron.core.packed_seq_params import PackedSeqParams
-    from megatron.core.transformer.module import MegatronModule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,10 +33,10 @@ class PaddedCall:
     tokens: slice
     shape: tuple[int, int]
     """Sequences, longest length."""
-    source_P: Tensor | None
-    """Row of each padded place, counted from the bucket's first; None where all lengths are equal."""
-    place_T: Tensor | None
-    """Padded place of each row."""
+    source: Tensor | None
+    """int64 [padded places] Row of each, counted from the bucket's first; None where all lengths are equal."""
+    place: Tensor | None
+    """int64 [T] Padded place of each row."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,12 +70,21 @@ def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> Pac
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
     bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place)
     return PackedBatch(
-        qkv_format="thd", cu_seqlens_q=bounds, cu_seqlens_kv=bounds, max_seqlen_q=max(lengths),
-        max_seqlen_kv=max(lengths), tokens=torch.from_numpy(batch.token_ids).to(place)[None], positions=positions[None],
-        cos=angles.cos()[:, None], sin=angles.sin()[:, None], rows=torch.from_numpy(batch.rows).to(place),
-        labels=torch.from_numpy(batch.labels).to(place), behaviour=torch.from_numpy(batch.behaviour).to(place),
+        qkv_format="thd",
+        cu_seqlens_q=bounds,
+        cu_seqlens_kv=bounds,
+        max_seqlen_q=max(lengths),
+        max_seqlen_kv=max(lengths),
+        tokens=torch.from_numpy(batch.token_ids).to(place)[None],
+        positions=positions[None],
+        cos=angles.cos()[:, None],
+        sin=angles.sin()[:, None],
+        rows=torch.from_numpy(batch.rows).to(place),
+        labels=torch.from_numpy(batch.labels).to(place),
+        behaviour=torch.from_numpy(batch.behaviour).to(place),
         advantages=torch.from_numpy(batch.advantages).to(place),
-        calls=tuple(_padded(bucket, place) for bucket in batch.buckets), entropy=entropy,
+        calls=tuple(_padded(bucket, place) for bucket in batch.buckets),
+        entropy=entropy,
     )
 
 
@@ -93,20 +98,24 @@ def _padded(bucket: Bucket, place: torch.device) -> PaddedCall:
     within = np.arange(longest)
     source = starts[:, None] + np.minimum(within, lengths[:, None] - 1)
     real = within < lengths[:, None]
-    return PaddedCall(tokens, (count, longest), torch.from_numpy(source.reshape(-1)).to(place),
-                      torch.from_numpy(np.flatnonzero(real)).to(place))
+    return PaddedCall(
+        tokens,
+        (count, longest),
+        torch.from_numpy(source.reshape(-1)).to(place),
+        torch.from_numpy(np.flatnonzero(real)).to(place),
+    )
 
 
 def padded_attention(query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, call: PaddedCall, scale: float) -> Tensor:
     """[T, N · D] for one bucket; ``K`` key heads, each shared by N ÷ K query heads."""
     count, longest = call.shape
     padded = [query_TND, key_TKD, value_TKD]
-    if call.source_P is not None and call.place_T is not None:
-        padded = [pad_rows(x, call.source_P, call.place_T) for x in padded]
+    if call.source is not None and call.place is not None:
+        padded = [pad_rows(x, call.source, call.place) for x in padded]
     q, k, v = (x.reshape(count, longest, *x.shape[1:]).transpose(1, 2) for x in padded)
     out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     flat = out.transpose(1, 2).reshape(count * longest, -1)
-    return flat if call.place_T is None else take_rows(flat, call.place_T)
+    return flat if call.place is None else take_rows(flat, call.place)
 
 
 class PackedAttention(MegatronModule):
@@ -117,8 +126,13 @@ class PackedAttention(MegatronModule):
         self.scale: float = softmax_scale if softmax_scale is not None else config.kv_channels**-0.5
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-        packed_seq_params: PackedBatch | None = None, **_: object,
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        packed_seq_params: PackedBatch | None = None,
+        **_: object,
     ) -> Tensor:
         """query [T, N, D], key and value [T, K, D] → [T, N · D]."""
         batch = packed_seq_params
@@ -127,16 +141,28 @@ class PackedAttention(MegatronModule):
         query, key = rotate(query, batch.cos, batch.sin), rotate(key, batch.cos, batch.sin)
         if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
             return self._variable_length(query, key, value, batch)
-        parts = [padded_attention(query[call.tokens], key[call.tokens], value[call.tokens], call, self.scale)
-                 for call in batch.calls]
+        parts = [
+            padded_attention(query[call.tokens], key[call.tokens], value[call.tokens], call, self.scale)
+            for call in batch.calls
+        ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
         bounds, longest = batch.cu_seqlens_q, batch.max_seqlen_q
-        out = varlen_attn(query, key, value, bounds, bounds, longest, longest, scale=self.scale, window_size=(-1, 0),
-                          enable_gqa=query.shape[1] != key.shape[1])
+        out = varlen_attn(
+            query,
+            key,
+            value,
+            bounds,
+            bounds,
+            longest,
+            longest,
+            scale=self.scale,
+            window_size=(-1, 0),
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
         if not isinstance(out, Tensor):
             raise TypeError("varlen_attn returned more than its output")
         return out.flatten(1)

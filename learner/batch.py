@@ -3,11 +3,15 @@
 Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and denominators are global
 without a collective.
 """
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -39,15 +43,22 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     """Raises CodecError for bytes that are not a trajectory, KeyError for a version that ``lineage`` lacks."""
     trajectories = [loads(blob) for blob in payload]
     verdicts = [apply_policy(settings.stale_policy, t.segments, lineage, using, settings.eta) for t in trajectories]
-    advantage_M = advantages(
-        torch.tensor([t.reward.total for t in trajectories], dtype=torch.float32),
-        torch.tensor([t.ticket.group for t in trajectories], dtype=torch.int64), settings.advantage).tolist()
+    rewards = [t.reward.total for t in trajectories]
+    if settings.shuffle_rewards:
+        random.Random(f"{settings.seed}/{using}").shuffle(rewards)
+    per_trajectory = advantages(
+        torch.tensor(rewards, dtype=torch.float32),
+        torch.tensor([t.ticket.group for t in trajectories], dtype=torch.int64),
+        settings.advantage,
+    )
     samples: list[Sample] = []
     trained: list[str] = []
     dropped: dict[str, DropReason] = {}
     ages: list[Int32Array] = []
     denominator = 0
-    for trajectory, verdict, advantage in zip(trajectories, verdicts, advantage_M, strict=True):
+    for trajectory, verdict, advantage in zip(
+        trajectories, verdicts, cast("list[float]", per_trajectory.tolist()), strict=True
+    ):
         if verdict.drop is None or settings.stale_policy is not StalePolicy.DROP:
             denominator += verdict.sampled
         if verdict.drop is not None:
@@ -55,8 +66,10 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
             continue
         trained.append(trajectory.ticket.trajectory_id)
         samples.extend(_samples(trajectory, verdict, advantage))
-        ages.extend(token_ages(segment.versions, mask, lineage, using)[mask == 1]
-                    for segment, mask in zip(trajectory.segments, verdict.loss_masks, strict=True))
+        ages.extend(
+            token_ages(segment.versions, mask, lineage, using)[mask == 1]
+            for segment, mask in zip(trajectory.segments, verdict.loss_masks, strict=True)
+        )
     return TrainBatch(samples, tuple(trained), dropped, denominator, _account(trajectories, verdicts, ages))
 
 
@@ -90,10 +103,14 @@ def _account(
     age = np.concatenate(ages) if ages else np.zeros(0, np.int32)
     rewards = np.array([t.reward.total for t in trajectories]) if trajectories else np.zeros(1)
     return {
-        "sampled_tokens": float(sampled), "trained_tokens": float(trained), "masked_tokens": float(sampled - trained),
+        "sampled_tokens": float(sampled),
+        "trained_tokens": float(trained),
+        "masked_tokens": float(sampled - trained),
         "trained_share": trained / max(sampled, 1),
-        "age_mean": float(age.mean()) if age.size else 0.0, "age_max": float(age.max(initial=0)),
-        "reward_mean": float(rewards.mean()), "pass_rate": float((rewards >= _SOLVED).mean()),
+        "age_mean": float(age.mean()) if age.size else 0.0,
+        "age_max": float(age.max(initial=0)),
+        "reward_mean": float(rewards.mean()),
+        "pass_rate": float((rewards >= _SOLVED).mean()),
         "trajectories": float(len(trajectories)),
     }
 

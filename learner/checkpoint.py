@@ -1,10 +1,10 @@
 """Sharded checkpoints: weights, Adam state and random state, by megatron's dist_checkpointing.
 
-A folder is complete when :func:`save` has returned on all ranks; the caller says so in a manifest, written last.  It may
-be loaded by other numbers of ranks than wrote it; the random state only by the same.
+A folder is complete when :func:`save` has returned on all ranks; the caller says so in a manifest, written last.  It
+may be loaded by other numbers of ranks than wrote it; the random state only by the same.
 """
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false (megatron-core ships no types)
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ import torch
 import torch.distributed as dist
 
 from learner import seam
+from learner.megatron import ShardedObject, dist_checkpointing, get_rng_tracker, parallel_state
 from learner.parallel import Layout
 from learner.step import Trainer
 from protocol.errors import UserError
 
-with seam.importing():
-    from megatron.core import dist_checkpointing, parallel_state
-    from megatron.core.dist_checkpointing.mapping import ShardedObject
-    from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
-
-_CONTENT = {"distrib_optim_sharding_type": "fully_reshardable", "singleton_local_shards": False,
-            "chained_optim_avoid_prefix": True}
+_CONTENT = {
+    "distrib_optim_sharding_type": "fully_reshardable",
+    "singleton_local_shards": False,
+    "chained_optim_avoid_prefix": True,
+}
 
 
 def _state(trainer: Trainer, layout: Layout, *, loading: bool, random: bool) -> dict[str, Any]:
     content = _CONTENT | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     model = trainer.model.sharded_state_dict(metadata=content)
-    state = {"model": model, "world": layout.world,
-             "optimizer": trainer.optimizer.megatron.sharded_state_dict(model, is_loading=loading, metadata=content)}
+    state = {
+        "model": model,
+        "world": layout.world,
+        "optimizer": trainer.optimizer.megatron.sharded_state_dict(model, is_loading=loading, metadata=content),
+    }
     if random:
         state["random"] = ShardedObject(
-            "random", None if loading else _random_state(), (layout.world,), (layout.rank,), replica_id=0)
+            "random", None if loading else _random_state(), (layout.world,), (layout.rank,), replica_id=0
+        )
     return state
 
 
 def _random_state() -> dict[str, Any]:
     cuda = None if seam.ACTIVE else torch.cuda.get_rng_state()
-    return {"cpu": torch.get_rng_state(), "cuda": cuda, "tracker": get_cuda_rng_tracker().get_states()}
+    return {"cpu": torch.get_rng_state(), "cuda": cuda, "tracker": get_rng_tracker().get_states()}
 
 
 def save(trainer: Trainer, layout: Layout, folder: Path) -> None:
@@ -54,7 +57,8 @@ def save(trainer: Trainer, layout: Layout, folder: Path) -> None:
     trainer.optimizer.make_state()
     with seam.quiet(), seam.cuda_is_cpu():
         dist_checkpointing.save(
-            _state(trainer, layout, loading=False, random=True), str(folder), content_metadata=dict(_CONTENT))
+            _state(trainer, layout, loading=False, random=True), str(folder), content_metadata=dict(_CONTENT)
+        )
     if layout.writes:
         for path in (*folder.iterdir(), folder):
             handle = os.open(path, os.O_RDONLY)
@@ -83,4 +87,4 @@ def load(trainer: Trainer, layout: Layout, folder: Path) -> None:
         torch.set_rng_state(state["random"]["cpu"])
         if state["random"]["cuda"] is not None:
             torch.cuda.set_rng_state(state["random"]["cuda"])
-        get_cuda_rng_tracker().set_states(state["random"]["tracker"])
+        get_rng_tracker().set_states(state["random"]["tracker"])

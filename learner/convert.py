@@ -3,19 +3,20 @@
 Megatron keeps q, k and v of each key-value head together in one matrix, gate and up projection of each tensor-parallel
 rank one above the other, and shares matrices over ranks by rows or columns.
 """
-# ruff: noqa: N803, N806 - shape suffixes
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, cast
 
+import safetensors
 import torch
 import torch.distributed as dist
-from safetensors import safe_open
 from torch import Tensor
 
 from learner.parallel import Layout
@@ -31,6 +32,18 @@ class NamedWeight(NamedTuple):
     tensor: Tensor
 
 
+class _TensorFile(Protocol):
+    """safetensors' reader, which ships no types."""
+
+    def keys(self) -> list[str]: ...
+    def get_tensor(self, name: str) -> Tensor: ...
+
+
+def _open(path: Path) -> AbstractContextManager[_TensorFile]:
+    opener: Callable[..., AbstractContextManager[_TensorFile]] = vars(safetensors)["safe_open"]
+    return opener(path, framework="pt")
+
+
 @contextmanager
 def open_folder(folder: Path) -> Generator[Callable[[str], Tensor]]:
     """A reader ``name → tensor`` of a folder with one safetensors file or an index of several; tensors are read when
@@ -38,12 +51,12 @@ def open_folder(folder: Path) -> Generator[Callable[[str], Tensor]]:
     if (folder / INDEX_FILE).exists():
         files: dict[str, str] = json.loads((folder / INDEX_FILE).read_text())["weight_map"]
     elif (folder / SINGLE_FILE).exists():
-        with safe_open(folder / SINGLE_FILE, framework="pt") as file:
+        with _open(folder / SINGLE_FILE) as file:
             files = dict.fromkeys(file.keys(), SINGLE_FILE)
     else:
         raise UserError(f"{folder}: neither {SINGLE_FILE} nor {INDEX_FILE}; model_path must be a Hugging Face folder")
     with ExitStack() as stack:
-        opened = {name: stack.enter_context(safe_open(folder / name, framework="pt")) for name in set(files.values())}
+        opened = {name: stack.enter_context(_open(folder / name)) for name in set(files.values())}
 
         def read(name: str) -> Tensor:
             if name not in files:
@@ -63,7 +76,8 @@ def split_qkv(fused: Tensor, config: QwenConfig) -> tuple[Tensor, Tensor, Tensor
     """The inverse of :func:`fuse_qkv`."""
     groups, size, hidden = config.num_key_value_heads, config.head_dim, fused.shape[-1]
     queries = config.num_attention_heads // groups * size
-    q, k, v = fused.view(groups, -1, hidden).split([queries, size, size], dim=1)
+    parts = fused.view(groups, -1, hidden).split([queries, size, size], dim=1)
+    q, k, v = cast("tuple[Tensor, Tensor, Tensor]", parts)
     return q.reshape(-1, hidden), k.reshape(-1, hidden), v.reshape(-1, hidden)
 
 
@@ -91,8 +105,9 @@ def to_megatron(
             yield NamedWeight(target + ours, read(source + theirs))
         qkv = fuse_qkv(*(read(f"{source}self_attn.{part}_proj.weight") for part in "qkv"), config=config)
         yield NamedWeight(target + "self_attention.linear_qkv.weight", share(qkv, 0))
-        yield NamedWeight(target + "self_attention.linear_proj.weight",
-                          share(read(source + "self_attn.o_proj.weight"), 1))
+        yield NamedWeight(
+            target + "self_attention.linear_proj.weight", share(read(source + "self_attn.o_proj.weight"), 1)
+        )
         halves = [share(read(f"{source}mlp.{part}_proj.weight"), 0) for part in ("gate", "up")]
         yield NamedWeight(target + "mlp.linear_fc1.weight", torch.cat(halves))
         yield NamedWeight(target + "mlp.linear_fc2.weight", share(read(source + "mlp.down_proj.weight"), 1))
@@ -119,8 +134,9 @@ def load_folder(model: torch.nn.Module, folder: Path, config: QwenConfig, layers
         for name, tensor in to_megatron(read, config, layers, layout):
             target = parameters.pop(name)
             if target.shape != tensor.shape:
-                raise UserError(f"{folder}: {name} has shape {tuple(tensor.shape)}, config.json says "
-                                f"{tuple(target.shape)}")
+                raise UserError(
+                    f"{folder}: {name} has shape {tuple(tensor.shape)}, config.json says {tuple(target.shape)}"
+                )
             target.copy_(tensor)
     if parameters:
         raise RuntimeError(f"no weights for {sorted(parameters)}")
@@ -157,8 +173,10 @@ def export(model: torch.nn.Module, config: QwenConfig, layout: Layout) -> Iterat
         return NamedWeight(name, tensor.to("cpu", copy=True))
 
     hidden, vocabulary = config.hidden_size, config.vocab_size
-    yield out(_EMBEDDING, from_stage(
-        0, (vocabulary, hidden), lambda: whole("embedding.word_embeddings.weight", 0)[:vocabulary]))
+    yield out(
+        _EMBEDDING,
+        from_stage(0, (vocabulary, hidden), lambda: whole("embedding.word_embeddings.weight", 0)[:vocabulary]),
+    )
     shapes = _layer_shapes(config)
     for layer in range(config.num_hidden_layers):
         stage, local = divmod(layer, per_stage)
@@ -176,12 +194,17 @@ def _layer_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
     hidden, inner, size = config.hidden_size, config.intermediate_size, config.head_dim
     q, kv = config.num_attention_heads * size, config.num_key_value_heads * size
     return {
-        "self_attn.q_proj.weight": (q, hidden), "self_attn.k_proj.weight": (kv, hidden),
-        "self_attn.v_proj.weight": (kv, hidden), "self_attn.o_proj.weight": (hidden, q),
-        "self_attn.q_norm.weight": (size,), "self_attn.k_norm.weight": (size,),
-        "mlp.gate_proj.weight": (inner, hidden), "mlp.up_proj.weight": (inner, hidden),
+        "self_attn.q_proj.weight": (q, hidden),
+        "self_attn.k_proj.weight": (kv, hidden),
+        "self_attn.v_proj.weight": (kv, hidden),
+        "self_attn.o_proj.weight": (hidden, q),
+        "self_attn.q_norm.weight": (size,),
+        "self_attn.k_norm.weight": (size,),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
         "mlp.down_proj.weight": (hidden, inner),
-        "input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,),
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
     }
 
 
@@ -189,9 +212,12 @@ def _layer_parts(whole: Callable[[str, int], Tensor], prefix: str, config: QwenC
     q, k, v = split_qkv(whole(prefix + "self_attention.linear_qkv.weight", 0), config)
     gate, up = whole(prefix + "mlp.linear_fc1.weight", 0).chunk(2)
     parts = {
-        "self_attn.q_proj.weight": q, "self_attn.k_proj.weight": k, "self_attn.v_proj.weight": v,
+        "self_attn.q_proj.weight": q,
+        "self_attn.k_proj.weight": k,
+        "self_attn.v_proj.weight": v,
         "self_attn.o_proj.weight": whole(prefix + "self_attention.linear_proj.weight", 1),
-        "mlp.gate_proj.weight": gate, "mlp.up_proj.weight": up,
+        "mlp.gate_proj.weight": gate,
+        "mlp.up_proj.weight": up,
         "mlp.down_proj.weight": whole(prefix + "mlp.linear_fc2.weight", 1),
     }
     return parts | {theirs: whole(prefix + ours, 0) for theirs, ours in _SAME}

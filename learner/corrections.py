@@ -2,7 +2,7 @@
 
 Shapes: ``N`` tokens with loss, float32.
 """
-# ruff: noqa: N803 - shape suffixes
+# ruff: noqa: N803, N806 - shape suffixes
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         wide = x.float()
-        scale = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        scale: Tensor = (
+            torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        )
         ctx.save_for_backward(x, weight, scale)
         return (wide * scale).to(x.dtype).mul_(weight)
 
@@ -66,30 +68,6 @@ class _RmsNorm(torch.autograd.Function):
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x ÷ √(mean(x²) + eps) · weight over the last dimension, inside in float32."""
     return cast("Tensor", _RmsNorm.apply(x, weight, eps))
-
-
-class _SwiGlu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        gate, up = x.chunk(2, dim=-1)
-        return torch.nn.functional.silu(gate).mul_(up)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        gate, up = x.chunk(2, dim=-1)
-        out = torch.empty_like(x)
-        out_gate, out_up = out.chunk(2, dim=-1)
-        torch.mul(torch.nn.functional.silu(gate), grad, out=out_up)
-        out_gate.copy_(torch.ops.aten.silu_backward(grad * up, gate))
-        return out
-
-
-def swiglu(x: Tensor) -> Tensor:
-    """silu(first half) · second half, over the last dimension."""
-    return cast("Tensor", _SwiGlu.apply(x))
 
 
 class _TakeRows(torch.autograd.Function):

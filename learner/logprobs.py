@@ -6,7 +6,7 @@ otherwise each chunk's logits are computed again there.
 """
 # pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false, reportUntypedFunctionDecorator=false
 # (torch types neither autograd.Function.apply nor ctx; forward and backward are meant to be overridden freely)
-# ruff: noqa: N803, N806 - shape suffixes
+# ruff: noqa: N803 - shape suffixes
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from torch.autograd.function import once_differentiable
 
 
 class TokenLogprobs(NamedTuple):
-    logprobs_N: Tensor
-    """float32, with gradient."""
-    entropy_N: Tensor
-    """float32, without gradient; zeros where it was not asked for."""
+    logprobs: Tensor
+    """float32 [N], with gradient."""
+    entropy: Tensor
+    """float32 [N], without gradient; zeros where it was not asked for."""
 
 
 class _Chunk(NamedTuple):
@@ -46,7 +46,7 @@ def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGrou
     target = logits.gather(1, local[:, None])[:, 0].masked_fill(~mine, 0.0)
     if entropy:
         powers = logits.exp()
-        sums = [powers.sum(-1), target, torch.linalg.vecdot(powers, logits)]
+        sums = [powers.sum(-1), target, (powers * logits).sum(-1)]
     else:
         powers = logits.exp_()
         sums = [powers.sum(-1), target]
@@ -54,8 +54,9 @@ def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGrou
     if group is not None:
         dist.all_reduce(total, group=group)
     log_z = total[0].log()
-    return _Chunk(total[1] - log_z, log_z - total[2] / total[0] if entropy else None,
-                  powers.div_(total[0][:, None]), local, mine)
+    return _Chunk(
+        total[1] - log_z, log_z - total[2] / total[0] if entropy else None, powers.div_(total[0][:, None]), local, mine
+    )
 
 
 def _logits(hidden: Tensor, weight: Tensor, inverse_temperature: float) -> Tensor:
@@ -72,9 +73,16 @@ def _grad_logits(chunk: _Chunk, grad: Tensor, inverse_temperature: float) -> Ten
 
 class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor, first: int, group: dist.ProcessGroup | None,
-        chunk_tokens: int, inverse_temperature: float, entropy: bool,
+    def forward(  # noqa: PLR0917 - autograd passes by position
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        first: int,
+        group: dist.ProcessGroup | None,
+        chunk_tokens: int,
+        inverse_temperature: float,
+        entropy: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(hidden, weight, labels)
         ctx.arguments = first, group, chunk_tokens, inverse_temperature
@@ -102,7 +110,8 @@ class _TokenLogprobs(torch.autograd.Function):
         for at in range(0, len(labels), chunk_tokens):
             part = slice(at, at + chunk_tokens)
             chunk = ctx.kept or _softmax(
-                _logits(hidden[part], weight, inverse_temperature), labels[part], first, group, entropy=False)
+                _logits(hidden[part], weight, inverse_temperature), labels[part], first, group, entropy=False
+            )
             grad_logits = _grad_logits(chunk, grad[part], inverse_temperature).to(weight.dtype)
             torch.mm(grad_logits, weight, out=grad_hidden[part])
             if weight.dtype == torch.float32:
@@ -113,14 +122,23 @@ class _TokenLogprobs(torch.autograd.Function):
 
 
 def token_logprobs(
-    hidden_NH: Tensor, weight_VH: Tensor, labels_N: Tensor, *, first: int = 0, group: dist.ProcessGroup | None = None,
-    chunk_bytes: int = 256 << 20, temperature: float = 1.0, entropy: bool = False,
+    hidden_NH: Tensor,
+    weight_VH: Tensor,
+    labels_N: Tensor,
+    *,
+    first: int = 0,
+    group: dist.ProcessGroup | None = None,
+    chunk_bytes: int = 256 << 20,
+    temperature: float = 1.0,
+    entropy: bool = False,
 ) -> TokenLogprobs:
     """log softmax(hidden · weightᵀ ÷ temperature)[label] and, if asked for, the entropy of that distribution.
 
     ``first`` is the vocabulary index of this rank's first row; ``group`` the ranks that share the vocabulary, None for
     one.  The gradient of ``hidden_NH`` is this rank's part: the caller sums it over ``group``."""
     chunk_tokens = max(1, chunk_bytes // (4 * max(1, weight_VH.shape[0])))
-    logprobs, entropies = cast("tuple[Tensor, Tensor]", _TokenLogprobs.apply(
-        hidden_NH, weight_VH, labels_N, first, group, chunk_tokens, 1.0 / temperature, entropy))
+    logprobs, entropies = cast(
+        "tuple[Tensor, Tensor]",
+        _TokenLogprobs.apply(hidden_NH, weight_VH, labels_N, first, group, chunk_tokens, 1.0 / temperature, entropy),
+    )
     return TokenLogprobs(logprobs, entropies)

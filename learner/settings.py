@@ -61,6 +61,8 @@ class LearnerSettings:
     tis_cap: float | None = None
     """With a value: truncated importance sampling in place of the clipped ratio; see :mod:`learner.corrections`."""
     advantage: Advantage = Advantage.GROUP
+    shuffle_rewards: bool = False
+    """Deal the rewards of a batch out anew before advantages: a control that must not learn."""
     temperature: float = 1.0
     """Of the rollouts: log-probabilities are log softmax(logits ÷ temperature)."""
     eta: int = 4
@@ -84,5 +86,7 @@ class LearnerSettings:
         if self.temperature <= 0:
             raise UserError(f"temperature={self.temperature}: training needs sampled tokens, so it is above 0")
         if not 0 < self.eps_low < 1 or self.eps_high <= 0 or self.dual_clip <= 1 + self.eps_high:
-            raise UserError(f"eps_low={self.eps_low}, eps_high={self.eps_high}, dual_clip={self.dual_clip}: "
-                            "they must keep 0 < eps_low < 1, 0 < eps_high and 1 + eps_high < dual_clip")
+            raise UserError(
+                f"eps_low={self.eps_low}, eps_high={self.eps_high}, dual_clip={self.dual_clip}: "
+                "they must keep 0 < eps_low < 1, 0 < eps_high and 1 + eps_high < dual_clip"
+            )

@@ -4,35 +4,17 @@ schedule."""
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from learner.batch import supervised
 from learner.losses import LossResult, likelihood_loss
-from protocol.trajectory import Int32Array, Uint8Array
+from learner.messages import SftBatch, SftReport
 
-if TYPE_CHECKING:  # loads megatron
+if TYPE_CHECKING:  # these load megatron
     from torch import Tensor
 
     from learner.attention import PackedBatch
     from learner.step import Trainer
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SftBatch:
-    sequences: list[tuple[Int32Array, Uint8Array]]
-    """(token ids [T], loss mask [T]) each; the loss is averaged over all tokens with mask 1 but a sequence's first."""
-    lr: float
-
-
-@dataclass(frozen=True, slots=True)
-class SftReport:
-    loss: float
-    grad_norm: float
-    tokens: int
-    """Of the sequences, prompts included."""
-    trained_tokens: int
-    seconds: float
 
 
 def sft_step(trainer: Trainer, batch: SftBatch) -> SftReport:

@@ -1,6 +1,6 @@
 """One optimizer step over a batch of samples: share, pack, forward and backward through megatron's schedule, update."""
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false (megatron-core ships no types)
+# pyright: reportUnknownMemberType=false
+# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ from torch import Tensor
 from learner import seam
 from learner.attention import PackedBatch, to_device
 from learner.losses import SUMS, LossResult
+from learner.megatron import finalize_model_grads, get_forward_backward_func
 from learner.model import PolicyModel, frequencies, wrap
 from learner.optimizer import Optimizer
 from learner.packing import Sample, balance, micro_batches
 from learner.parallel import Layout
 from learner.qwen import QwenConfig
 from learner.settings import LearnerSettings
-
-with seam.importing():
-    from megatron.core.distributed import finalize_model_grads
-    from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 
 LossFunction = Callable[[Tensor, Tensor, PackedBatch], LossResult]
 """(log-probabilities [N], entropy [N], batch) → loss of one micro-batch."""
@@ -59,15 +56,22 @@ class Trainer:
         """Raises FloatingPointError where the gradient is not finite; the weights are then as before."""
         share = balance(samples, self.layout.dp)[self.layout.dp_rank]
         multiple = self.layout.tp if self.settings.sequence_parallel else 1
-        batches = [to_device(batch, self._frequencies, entropy=entropy)
-                   for batch in micro_batches(share, self.settings.micro_batch_tokens, multiple)]
+        batches = [
+            to_device(batch, self._frequencies, entropy=entropy)
+            for batch in micro_batches(share, self.settings.micro_batch_tokens, multiple)
+        ]
         self.wrapped.zero_grad_buffer()
         self.optimizer.zero()
         with self._mode():
             results: list[LossResult] = self._schedule(
-                forward_step_func=partial(_forward, loss), data_iterator=iter(batches), model=[self.wrapped],
-                num_microbatches=len(batches), seq_length=batches[0].tokens.shape[1], micro_batch_size=1,
-                forward_only=False)
+                forward_step_func=partial(_forward, loss),
+                data_iterator=iter(batches),
+                model=[self.wrapped],
+                num_microbatches=len(batches),
+                seq_length=batches[0].tokens.shape[1],
+                micro_batch_size=1,
+                forward_only=False,
+            )
         sums, mismatch_max = self._total(results)
         return StepResult(sums, mismatch_max, self.optimizer.step(lr))
 
@@ -96,7 +100,10 @@ def _forward(loss: LossFunction, batches: Iterator[PackedBatch], model: Any) -> 
 
     def account(output_2N: Tensor) -> tuple[Tensor, Tensor, LossResult]:  # noqa: N803 - shape suffix
         result = loss(output_2N[0], output_2N[1], batch)
-        return result.loss, torch.ones((), dtype=torch.int, device=output_2N.device), result._replace(
-            loss=result.loss.detach())
+        return (
+            result.loss,
+            torch.ones((), dtype=torch.int, device=output_2N.device),
+            result._replace(loss=result.loss.detach()),
+        )
 
     return output, account

@@ -1,0 +1,37 @@
+"""What a learner rank is sent and answers.  Light: importing it loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.trajectory import DropReason, Int32Array, Uint8Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SftBatch:
+    sequences: list[tuple[Int32Array, Uint8Array]]
+    """(token ids [T], loss mask [T]) each; the loss is averaged over all tokens with mask 1 but a sequence's first."""
+    lr: float
+
+
+@dataclass(frozen=True, slots=True)
+class SftReport:
+    loss: float
+    grad_norm: float
+    """Before clipping."""
+    tokens: int
+    """Of the sequences, prompts included."""
+    trained_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    step: int
+    trained: tuple[str, ...]
+    """Trajectory ids, in payload order."""
+    dropped: dict[str, DropReason]
+    metrics: dict[str, float]
+    """Of the whole batch: those of :func:`learner.losses.summarise` and :func:`learner.batch.read_batch`, and
+    ``grad_norm`` (before clipping), ``lr``, ``seconds``.  ``updated`` is 0 where no token had loss, so that the weights
+    stayed; the loss metrics are then absent."""
