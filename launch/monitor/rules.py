@@ -22,7 +22,7 @@ def apply(state: RunState, event: Event) -> None:
     state.last_event_at = max(state.last_event_at or 0.0, t)
     if (rule := _RULES.get(text(event, "kind"))) is not None:
         rule(state, event, t)
-    if (line := describe(event)) is not None:
+    if (line := describe(event)) is not None and line.level != "detail":
         state.log.append(line)
 
 

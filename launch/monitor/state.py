@@ -9,7 +9,7 @@ from launch.monitor.describe import LogLine
 from launch.monitor.tail import Event, integer, text
 
 PHASES = ("engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
-MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 300, 4_096
+MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from launch.monitor.state import (
 from launch.monitor.tail import Statistics
 from protocol.weights import version_label
 
-SHOWN_RUNNING, SHOWN_RECENT, SHOWN_GROUPS, SHOWN_LOG, SHOWN_POINTS = 64, 40, 24, 120, 480
+SHOWN_RUNNING, SHOWN_RECENT, SHOWN_GROUPS, SHOWN_POINTS = 64, 40, 24, 480
 CURVES = (
     "reward_mean",
     "pass_rate",
@@ -138,7 +138,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         nodes=sum(state.nodes.values()),
         workers=sum(state.workers.values()),
         sandboxes=_sandboxes(state),
-        log=list(state.log)[-SHOWN_LOG:],
+        log=list(state.log),
         last_event_at=state.last_event_at,
         reading=statistics._asdict(),
         cursor=cursor,

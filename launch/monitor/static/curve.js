@@ -121,7 +121,7 @@ function marks(chart, scale) {
     const x = after ? scale.x(scale.to) : scale.x(scale.from), y = scale.y(mark.value);
     const spread = mark.stderr ? [s("line", { x1: x, x2: x, y1: scale.y(mark.value - mark.stderr), y2: scale.y(mark.value + mark.stderr), class: `whisker ${mark.at}` })] : [];
     const drawn = [...spread, s("circle", { cx: x, cy: y, r: 4, class: `mark ${after ? "after" : "before"}` }),
-      s("text", { x: x + (after ? -10 : 10), y: y - 8, "text-anchor": after ? "end" : "start", class: "mark-text" }, mark.label)];
+      s("text", { x: x + (after ? -10 : 10), y: after ? y - 8 : y + 15, "text-anchor": after ? "end" : "start", class: "mark-text" }, mark.label)];
     return after ? drawn : [s("line", { x1: LEFT, x2: scale.width - RIGHT, y1: y, y2: y, class: "mark-line" }), ...drawn];
   });
 }

@@ -4,7 +4,7 @@ import { drawCurve, drawSpark } from "./curve.js";
 import { h, replace } from "./dom.js";
 import { clock, count, duration, fixed, milliseconds, percent, plural, words } from "./format.js";
 
-const PHASE_NAMES = { engine: "engine", model: "model", warm_start: "warm start", eval_before: "before", training: "training", eval_after: "after", done: "done" };
+const PHASE_NAMES = { engine: "engine", model: "model", warm_start: "warm start", eval_before: "eval before", training: "training", eval_after: "eval after", done: "done" };
 const QUIET_S = 60;
 
 export function runStatus(state, connected) {
@@ -67,7 +67,8 @@ export function drawCards(box, state) {
     card("Token age", fixed(latest.age_mean, 1), "steps", [`oldest ${fixed(latest.age_max, 0)}`, bound === null ? "" : h("span", { class: over ? "bad" : "good" }, ` · bound ${fixed(bound, 0)}`)], curves.age_mean, 0),
     card("Engine pause", milliseconds(pause), "", worst ? `longest ${milliseconds(worst)}` : "no load yet", curves.pause_ms, 0),
     card("Sandboxes live", count(state.sandboxes.live), "", `${state.sandboxes.waiting} waiting · ${count(state.sandboxes.started)} started`, null),
-    meterCard("Tokens trained", count(tokens.trained), handled ? [tokens.trained / handled, tokens.masked / handled] : [], [`${count(tokens.masked)} masked · `, h("span", { title: reasons(totals.dropped) }, `${plural(dropped, "episode")} dropped`)]));
+    meterCard("Tokens trained", count(tokens.trained), handled ? [tokens.trained / handled, tokens.masked / handled] : [],
+      h("span", { title: "tokens above the age bound" }, `${count(tokens.masked)} masked`), h("span", { title: reasons(totals.dropped) }, `${plural(dropped, "episode")} dropped`)));
 }
 
 function card(label, value, unit, sub, values, low) {
@@ -76,9 +77,10 @@ function card(label, value, unit, sub, values, low) {
   return h("div", { class: "card" }, h("span", { class: "label" }, label), h("span", { class: "value" }, value, unit && h("small", {}, unit)), h("span", { class: "sub" }, ...[sub].flat()), spark);
 }
 
-function meterCard(label, value, shares, sub) {
-  return h("div", { class: "card" }, h("span", { class: "label" }, label), h("span", { class: "value" }, value), h("span", { class: "sub" }, ...sub),
-    h("div", { class: "meter" }, ...shares.map((share, index) => h("i", { class: index ? "masked" : "", width: `${100 * share}%` }))));
+function meterCard(label, value, shares, sub, below) {
+  const bars = shares.map((share, index) => h("i", { class: index ? "masked" : "", width: `${100 * share}%` }));
+  return h("div", { class: "card" }, h("span", { class: "label" }, label), h("span", { class: "value" }, value), h("span", { class: "sub" }, sub),
+    h("div", { class: "meter" }, ...bars), h("span", { class: "sub" }, below));
 }
 
 function reasons(dropped) {
@@ -92,7 +94,7 @@ function change(values, format) {
   const mean = (part) => part.reduce((sum, value) => sum + value, 0) / part.length;
   const size = Math.min(5, Math.floor(known.length / 2));
   const rise = mean(known.slice(-size)) - mean(known.slice(0, size));
-  return [h("span", { class: rise > 0 ? "good" : "" }, `${rise > 0 ? "+" : "−"}${format(Math.abs(rise))}`), " since the start"];
+  return [h("span", { class: rise > 0 ? "good" : "", title: "last five steps against the first five" }, `${rise > 0 ? "+" : "−"}${format(Math.abs(rise))}`)];
 }
 
 export function drawCurves(state) {

@@ -96,6 +96,7 @@ export class TerminalsPanel {
   // The session that is shown has ended: its verdict stays a moment, then the next one comes.
   endSoon() {
     if (this.timer) return;
+    replace(this.foot, h("span", {}, this.follow.checked && this.state.running.length ? "ended; the next one follows" : "ended"));
     this.timer = setTimeout(() => {
       this.timer = 0;
       this.source?.close();
@@ -105,7 +106,7 @@ export class TerminalsPanel {
   }
 
   drawFresh() {
-    if (!this.terminal) return;
+    if (!this.terminal || this.timer) return;
     const { scrollHeight, scrollTop, clientHeight } = this.screen;
     const atEnd = scrollHeight - scrollTop - clientHeight < 24;
     if (atEnd) this.seenLines = this.terminal.lineCount;
@@ -129,7 +130,7 @@ export class TerminalsPanel {
     this.ended.setAttribute("aria-selected", String(this.tab === "ended"));
     const sessions = this.tab === "running" ? [...running].reverse() : recent;
     const items = sessions.map((session) => h("li", {}, h("button", { type: "button", "aria-current": String(session.trajectory === this.shown), title: session.command, onclick: () => this.pick(session.trajectory) },
-      h("i", { class: dot(session) }), h("b", {}, session.task || session.trajectory), h("em", {}, session.reward === null ? "" : fixed(session.reward)), h("small", {}, line(session)))));
+      h("i", { class: dot(session) }), h("b", {}, session.task || session.trajectory), h("em", {}, session.reward === null ? `#${session.sample}` : fixed(session.reward)), h("small", {}, line(session)))));
     replace(this.list, ...(items.length ? items : [h("li", { class: "none" }, this.tab === "running" ? "No episode is running." : "No episode has ended yet.")]));
   }
 

@@ -1,0 +1,206 @@
+"""A run's progress in the terminal that started it: a live panel on a terminal, one line a step elsewhere.
+
+It reads the run directory like every other reader, in a thread, so it can neither slow nor stop the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from launch.monitor.store import RunStore
+from launch.monitor.view import RunView
+
+POLL_S = 0.5
+_TICKS = "▁▂▃▄▅▆▇█"
+_ACCENT = "cyan"
+_NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
+
+
+async def run_progress(store: RunStore, stream: TextIO) -> None:
+    """Show the run until it is finished or this is cancelled.  ``store`` must be this reader's own."""
+    if stream.isatty():
+        await _panel(store, stream)
+    else:
+        await _lines(store, stream)
+
+
+async def _panel(store: RunStore, stream: TextIO) -> None:
+    console = Console(file=stream)
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            view = await asyncio.to_thread(_poll, store)
+            live.update(render(view), refresh=True)
+            if view.run.ok is not None:
+                return
+            await asyncio.sleep(POLL_S)
+
+
+async def _lines(store: RunStore, stream: TextIO) -> None:
+    said = Said()
+    while True:
+        view = await asyncio.to_thread(_poll, store)
+        stream.writelines(line + "\n" for line in said.new_lines(view))
+        stream.flush()
+        if view.run.ok is not None:
+            return
+        await asyncio.sleep(POLL_S)
+
+
+def _poll(store: RunStore) -> RunView:
+    store.poll()
+    return store.view()
+
+
+class Said:
+    """What a plain log was told already."""
+
+    def __init__(self) -> None:
+        self._phases = 0.0
+        self._step = 0
+        self._evaluations: set[str] = set()
+        self._over = False
+
+    def new_lines(self, view: RunView) -> list[str]:
+        """Lines for what is new: the page's address, phases, steps, evaluations, the end."""
+        lines: list[str] = []
+        for span in view.phases:
+            if span.since > self._phases:
+                if self._phases == 0.0 and view.run.url:
+                    lines.append(f"watch: {view.run.url}")
+                self._phases = span.since
+                lines.append(f"{_NAMES.get(span.name, span.name)}" + (f": {span.detail}" if span.detail else ""))
+        if view.step != self._step and view.latest:
+            self._step = view.step
+            lines.append(step_line(view))
+        for found in view.evaluations:
+            if found.name not in self._evaluations:
+                self._evaluations.add(found.name)
+                spread = "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
+                lines.append(
+                    f"evaluation {found.name}: pass@1 {100 * found.pass_at_1:.1f} %{spread} ({found.n} episodes)"
+                )
+        if view.run.ok is not None and not self._over:
+            self._over = True
+            lines.append(
+                ("finished" if view.run.ok else "stopped") + (f": {view.run.reason}" if view.run.reason else "")
+            )
+        return lines
+
+
+def step_line(view: RunView) -> str:
+    """One step for a log file."""
+    of = f"/{view.run.steps}" if view.run.steps else ""
+    facts = [
+        f"step {view.step}{of}",
+        f"reward {_number(view.latest.get('reward_mean'), 3)}",
+        f"pass {_number(view.latest.get('pass_rate'), 2)}",
+        f"{_number(view.latest.get('tokens_per_s_sampled'), 0)} tokens/s",
+        f"age {_age(view)}",
+        f"pause {_pause(view)}",
+        f"sandboxes {view.sandboxes.live}",
+        f"trained {view.tokens.trained:,} masked {view.tokens.masked:,} dropped {_dropped(view)}",
+    ]
+    return " · ".join(facts)
+
+
+def render(view: RunView) -> RenderableType:
+    """The panel."""
+    facts = Table.grid(padding=(0, 3), expand=True)
+    for _ in range(4):
+        facts.add_column(ratio=1)
+    latest = view.latest
+    facts.add_row(
+        _fact("reward", _number(latest.get("reward_mean"), 2), _spark(view, "reward_mean")),
+        _fact("pass rate", _percent(latest.get("pass_rate")), _spark(view, "pass_rate")),
+        _fact("tokens/s", _number(latest.get("tokens_per_s_sampled"), 0), _spark(view, "tokens_per_s_sampled")),
+        _fact("token age", _age(view), ""),
+    )
+    facts.add_row(
+        _fact("engine pause", _pause(view), ""),
+        _fact("sandboxes live", str(view.sandboxes.live), f"{view.sandboxes.waiting} waiting"),
+        _fact("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
+        _fact("episodes dropped", str(_dropped(view)), f"{view.totals.acked:,} acknowledged"),
+    )
+    parts: list[RenderableType] = [_phase_row(view), Text(), facts]
+    for found in view.evaluations:
+        spread = "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
+        parts.append(
+            Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 [b]{100 * found.pass_at_1:.1f} %[/]{spread}")
+        )
+    if (last := next((line for line in reversed(view.log) if line.level in {"bad", "warn"}), None)) is not None:
+        parts.append(
+            Text(last.text, style="red" if last.level == "bad" else "yellow", no_wrap=True, overflow="ellipsis")
+        )
+    title = Text.assemble(("longshore ", f"bold {_ACCENT}"), (view.run.id, "bold"))
+    return Panel(
+        Group(*parts), title=title, title_align="left", subtitle=view.run.url or None, subtitle_align="left",
+        border_style="bright_black", padding=(1, 2), width=108,
+    )  # fmt: skip
+
+
+def _phase_row(view: RunView) -> RenderableType:
+    row = Table.grid(padding=(0, 2), expand=True)
+    row.add_column(no_wrap=True)
+    row.add_column(ratio=1)
+    row.add_column(no_wrap=True, justify="right")
+    span = view.phases[-1] if view.phases else None
+    if span is None:
+        row.add_row(Text("waiting for the first event", style="dim"), "", "")
+        return row
+    name = view.phase if view.run.ok is not None else _NAMES.get(span.name, span.name)
+    style = "red" if view.phase == "stopped" else _ACCENT
+    bar = (
+        ProgressBar(total=span.total, completed=span.done, complete_style=style)
+        if span.total
+        else Text(span.detail, "dim")
+    )
+    told = f"{span.done:.0f} / {span.total:.0f}" if span.total else ""
+    row.add_row(Text(name, style=f"bold {style}"), bar, told)
+    return row
+
+
+def _fact(label: str, value: str, extra: str) -> Text:
+    return Text.assemble(
+        (label + "\n", "dim"), (value, "bold"), ("  " + extra, "dim" if extra[:1] not in _TICKS else _ACCENT), "\n"
+    )
+
+
+def _spark(view: RunView, name: str, width: int = 12) -> str:
+    values = [value for value in view.curves.get(name, []) if value is not None][-width:]
+    if len(values) < 2:
+        return ""
+    low, high = min(values), max(values)
+    return "".join(_TICKS[int((value - low) / ((high - low) or 1) * (len(_TICKS) - 1))] for value in values)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _age(view: RunView) -> str:
+    if "age_max" not in view.latest:
+        return "–"
+    bound = "" if view.run.age_bound is None else f" of {view.run.age_bound:.0f}"
+    return f"{view.latest.get('age_mean', 0.0):.1f}, oldest {view.latest['age_max']:.0f}{bound}"
+
+
+def _pause(view: RunView) -> str:
+    pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
+    return f"{max(pauses):.0f} ms" if pauses else "–"
+
+
+def _dropped(view: RunView) -> int:
+    return sum(view.totals.dropped.values())
