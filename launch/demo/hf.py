@@ -1,4 +1,4 @@
-"""The seam to tokenizers and transformers, which are only partly typed: nothing else in this folder suppresses a check."""
+"""The seam to tokenizers and transformers, which are only partly typed."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeStubs=false
 
@@ -45,6 +45,12 @@ def fast_tokenizer(
     )
     tokenizer.chat_template = template
     return tokenizer
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> int:
+    """Write the tokenizer's files; returns how many ids it knows."""
+    tokenizer.save_pretrained(str(folder))
+    return len(tokenizer)
 
 
 def save_model(folder: Path, config: Qwen3Config, generation: GenerationConfig, seed: int) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.config import ModelSection
-from launch.demo.tokenizer import save_tokenizer
+from launch.config.policy import ModelSection
+from launch.demo.tokenizer import train_tokenizer
 
 CONTEXT_TOKENS = 1024
 
@@ -15,11 +15,10 @@ def build_demo_model(folder: Path, model: ModelSection, seed: int) -> int:
 
     The vocabulary has as many ids as the tokenizer knows, so whatever the model samples can be decoded.
     """
-    from launch.demo.hf import GenerationConfig, Qwen3Config, save_model
+    from launch.demo.hf import GenerationConfig, Qwen3Config, save_model, save_tokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
-    tokens = save_tokenizer(folder, model.vocab_tokens)
-    ends = {"bos_token_id": 0, "pad_token_id": 0, "eos_token_id": 2}
+    tokens = save_tokenizer(train_tokenizer(model.vocab_tokens), folder)
     config = Qwen3Config(
         vocab_size=tokens,
         hidden_size=model.hidden,
@@ -31,6 +30,9 @@ def build_demo_model(folder: Path, model: ModelSection, seed: int) -> int:
         max_position_embeddings=CONTEXT_TOKENS,
         rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
         tie_word_embeddings=True,
-        **ends,
+        bos_token_id=0,
+        pad_token_id=0,
+        eos_token_id=2,
     )
-    return save_model(folder, config, GenerationConfig(do_sample=True, temperature=1.0, **ends), seed)
+    generation = GenerationConfig(do_sample=True, temperature=1.0, bos_token_id=0, pad_token_id=0, eos_token_id=2)
+    return save_model(folder, config, generation, seed)

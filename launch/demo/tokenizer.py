@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.tasks.generated import sketch, trained_families
@@ -29,8 +28,8 @@ PAD, END_OF_TURN = CONTROL[0], CONTROL[2]
 _MULTIPLE = 64
 """The vocabulary is filled up to a multiple of this, so that it divides among tensor-parallel ranks."""
 
-_PIECES = r""" ?\p{L}[\p{L}_]*|\.\p{L}+| ?\p{N}+|["{}:,]+(?: ["{}:,]+)?| ?[^\s\p{L}\p{N}]+|\s"""
-"""What BPE never merges across.  A file's extension is one piece, as is the punctuation between two JSON strings."""
+_PIECES = r""" ?-?\p{L}[\p{L}_]*|\.\p{L}+| ?\p{N}+|["{}:,]+(?: ["{}:,]+)?| ?[^\s\p{L}\p{N}.]+|\.|\s"""
+"""What BPE never merges across: words and flags, extensions with their dot, punctuation between two JSON strings."""
 
 CHAT_TEMPLATE = """\
 {%- if messages[0].role == 'system' -%}
@@ -88,7 +87,7 @@ def corpus() -> Iterator[str]:
     for word in (*WORDS, *MODES, *(str(n) for n in range(10))):
         yield f"{word}\n {word}\n" * 100
     yield "".join(f".{extension}\n" for extension in (*EXTENSIONS, "sh", "out", "json", "tar")) * 100
-    yield "system user assistant\nYou are a shell agent.\ndone\n(no output)\nExit code: 1 Error ok\n" * 100
+    yield "system\nuser\nassistant\nYou are a shell agent.\nUse the shell.\ndone\n(no output)\nExit code: 1\n" * 1000
 
 
 def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
@@ -102,15 +101,7 @@ def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     bpe = train_bpe(texts, pieces=_PIECES, control=CONTROL, marks=MARKS, max_tokens=room)
     size = bpe.get_vocab_size()
     filler = [f"<|reserved_{n}|>" for n in range(-size % _MULTIPLE)]
-    tokenizer = fast_tokenizer(bpe, filler, template=CHAT_TEMPLATE, eos=END_OF_TURN, pad=PAD)
     for word in WORDS:
-        if any(len(tokenizer.encode(text, add_special_tokens=False)) != 1 for text in (word, f" {word}")):
+        if any(len(bpe.encode(text).ids) != 1 for text in (word, f" {word}")):
             raise ValueError(f"{max_tokens} tokens are too few for {word!r} to be one: set model.vocab_tokens = 1024")
-    return tokenizer
-
-
-def save_tokenizer(folder: Path, max_tokens: int) -> int:
-    """Train the tokenizer, write it to ``folder`` and return its size."""
-    tokenizer = train_tokenizer(max_tokens)
-    tokenizer.save_pretrained(str(folder))
-    return len(tokenizer)
+    return fast_tokenizer(bpe, filler, template=CHAT_TEMPLATE, eos=END_OF_TURN, pad=PAD)

@@ -349,8 +349,9 @@ FAMILIES: dict[str, Family] = {
     "unpack": unpack,
     "link": link,
     "fix": fix,
+    "append_first_lines": append_first_lines,
 }
-"""Families of the warm start and of training, in the order in which training takes them in turn."""
+"""In the order in which training takes them in turn."""
 
-HELD_OUT_FAMILIES: dict[str, Family] = {"append_first_lines": append_first_lines}
-"""Families that only evaluation sees.  ``append_first_lines`` combines what ``first_lines`` and ``append`` teach."""
+HELD_OUT_FAMILY = "append_first_lines"
+"""The family that, unless told otherwise, only evaluation sees; it combines ``first_lines`` and ``append``."""

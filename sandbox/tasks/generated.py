@@ -1,28 +1,30 @@
 """Generated tasks: as many as you like, by family, seed and split.
 
 An instance is a function of (family, seed, split).  Its instruction decides its split (sandbox.tasks.vocabulary), so
-held-out instances cannot leak into the warm start or into training; a whole family is held out besides.  Instances of one
-split may repeat an instruction with other file contents.
+held-out instances cannot leak into the warm start or into training; a whole family is held out besides.  Instances of
+one split may repeat an instruction with other file contents.
 """
 
 from __future__ import annotations
 
 import random
 
+from protocol.errors import UserError
 from sandbox.tasks.checks import script
-from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILIES, Sketch
+from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY, Sketch
 from sandbox.tasks.task import Task
 from sandbox.tasks.vocabulary import Draw, Split, draw, split_of
 
-ALL_FAMILIES = {**FAMILIES, **HELD_OUT_FAMILIES}
 WORKDIR = "/app"
+_SEEDS = 100_000
+"""Instances of a family that one seed has to itself."""
 _TEST_FILE = "check.sh"
 _RUN_TESTS = f'#!/bin/sh\n. "${{TEST_DIR:-/tests}}/{_TEST_FILE}"\n'
 
 
 def draw_instance(family: str, rng: random.Random, split: Split) -> Draw:
     """Random choices whose instruction lies in ``split``.  Raises KeyError for an unknown family."""
-    make = ALL_FAMILIES[family]
+    make = FAMILIES[family]
     while True:
         choices = draw(rng)
         if split_of(make(choices).instruction) is split:
@@ -31,7 +33,7 @@ def draw_instance(family: str, rng: random.Random, split: Split) -> Draw:
 
 def sketch(family: str, seed: int, split: Split) -> Sketch:
     """The instance before it becomes a task."""
-    return ALL_FAMILIES[family](draw_instance(family, random.Random(f"{family}/{split}/{seed}"), split))
+    return FAMILIES[family](draw_instance(family, random.Random(f"{family}/{split}/{seed}"), split))
 
 
 def make_task(family: str, seed: int, split: Split) -> Task:
@@ -55,16 +57,27 @@ def make_task(family: str, seed: int, split: Split) -> Task:
     )
 
 
-def training_tasks(seed: int, count: int) -> list[Task]:
+def trained_families(held_out_family: str = HELD_OUT_FAMILY) -> tuple[str, ...]:
+    """Every family but one; ``""`` holds none out.  Raises UserError for an unknown name."""
+    if held_out_family and held_out_family not in FAMILIES:
+        raise UserError(f"there is no task family {held_out_family!r}: choose one of {', '.join(FAMILIES)}")
+    return tuple(name for name in FAMILIES if name != held_out_family)
+
+
+def training_tasks(seed: int, count: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
     """``count`` training tasks, the families in turn, so that each batch holds nearly the same number of each."""
-    names = list(FAMILIES)
-    return [make_task(names[n % len(names)], seed * 100_000 + n // len(names), Split.TRAIN) for n in range(count)]
+    names, first = trained_families(held_out_family), seed * _SEEDS
+    return [make_task(names[n % len(names)], first + n // len(names), Split.TRAIN) for n in range(count)]
 
 
-def held_out_tasks(seed: int, count_per_family: int) -> list[Task]:
-    """Evaluation tasks of every family, the wholly held-out ones last."""
-    first = seed * 100_000
-    return [make_task(family, first + n, Split.HELD_OUT) for family in ALL_FAMILIES for n in range(count_per_family)]
+def held_out_tasks(seed: int, count_per_family: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
+    """Evaluation tasks of every trained family, then those of the held-out family."""
+    names, first = trained_families(held_out_family), seed * _SEEDS
+    return [
+        make_task(name, first + n, Split.HELD_OUT)
+        for name in (*names, *({held_out_family} - {""}))
+        for n in range(count_per_family)
+    ]
 
 
 def solution_command(task: Task) -> str:

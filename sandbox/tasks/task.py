@@ -1,8 +1,7 @@
 """What a task is, whatever format it was written in.
 
 A task knows nothing of Docker: it is text and bytes.  The harness puts ``files`` into the sandbox and runs
-``setup`` before the agent's first turn; ``tests`` enter the sandbox only for grading, ``solution`` never (only an oracle
-runs it).
+``setup`` before the agent's first turn; ``tests`` enter the sandbox only for grading, ``solution`` never.
 """
 
 from __future__ import annotations

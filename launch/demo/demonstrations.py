@@ -1,0 +1,175 @@
+"""Scripted demonstrations: what the demo model knows before its first rollout.
+
+Three phases.  *Copy*: a random string of names and arguments, twice; loss on the second time.  A small model that skips
+this does not learn to copy names into commands.  *Clean*: right commands.  *Noisy*: a share of the commands is spoilt as
+a careless model would spoil them (a wrong flag or command, another name, another argument, broken JSON), so that the warm
+model is right about as often as it is wrong, and rewards have something to teach.
+
+The token ids are those of episodes: the chat format is the one that episodes use.  Held-out instructions do not occur.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from actors.agents.chat import ChatFormat, Message, load_tokenizer
+from launch.config import RunConfig
+from launch.config.policy import WarmStartSection
+from learner.sft import SftBatch
+from protocol.trajectory import Int32Array, Uint8Array
+from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
+from sandbox.tasks.generated import draw_instance, trained_families
+from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Draw, Split
+
+Example = tuple[Int32Array, Uint8Array]
+"""Token ids [T] and loss mask [T]."""
+
+NO_OUTPUT = "(no output)"
+"""What the shell tool answers for a command that printed nothing."""
+_ERRORS = (
+    "Exit code: 1",
+    "Exit code: 2",
+    "{word}.txt: No such file or directory\nExit code: 1",
+    "{word}",
+    "{word} {word}",
+)
+_INSTRUCTION = "\u2063instruction\u2063"
+_OUTPUT = "\u2063output\u2063"
+
+
+def tool_call(command: str) -> str:
+    """The assistant's message that runs ``command``."""
+    call = {"name": "shell_exec", "arguments": {"command": command}}
+    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One scripted episode."""
+
+    instruction: str
+    reply: str
+    """The assistant's first message."""
+    output: str = NO_OUTPUT
+
+
+def demonstrate(family: str, rng: random.Random, noise: float) -> Demonstration:
+    """A training instance and, with probability ``noise``, a spoilt command for it."""
+    choices = draw_instance(family, rng, Split.TRAIN)
+    made = FAMILIES[family](choices)
+    if rng.random() >= noise:
+        return Demonstration(made.instruction, tool_call(made.command))
+    kind = rng.choices(("command", "name", "argument", "json"), (5, 3, 1, 1))[0]
+    if kind == "json":
+        return Demonstration(made.instruction, tool_call(made.command).replace('"}}', '"}'))
+    command = made.command
+    if kind != "command":
+        command = FAMILIES[family](_another(choices, made.command, kind, rng)).command
+    if command == made.command:
+        command = rng.choice(made.mistakes)
+    output = rng.choice((NO_OUTPUT, rng.choice(_ERRORS).format(word=rng.choice(WORDS))))
+    return Demonstration(made.instruction, tool_call(command), output)
+
+
+def _another(choices: Draw, command: str, kind: str, rng: random.Random) -> Draw:
+    """The same choices but for one name that ``command`` uses, or for its argument."""
+    if kind == "argument":
+        return replace(
+            choices,
+            lines=2 + (choices.lines - 1) % 5,
+            column=1 + choices.column % 3,
+            extension=rng.choice([e for e in EXTENSIONS if e != choices.extension]),
+            mode=rng.choice([m for m in MODES if m != choices.mode]),
+        )
+    words = list(choices.words)
+    used = rng.choice([n for n, word in enumerate(words) if word in command])
+    other = rng.choice([n for n, word in enumerate(words) if word not in command])
+    words[used], words[other] = words[other], words[used]
+    return replace(choices, words=tuple(words))
+
+
+class Encoder:
+    """Demonstrations as token ids, exactly as episodes would hold them."""
+
+    def __init__(self, chat: ChatFormat, *, system_prompt: str, done_text: str) -> None:
+        self._chat = chat
+        first: list[Message] = [
+            {"role": "system", "content": system_prompt},
+            {"role": "user", "content": _INSTRUCTION},
+        ]
+        self._first = chat.text(chat.first_prompt(first))
+        self._delta = chat.text(chat.delta([{"role": "tool", "content": _OUTPUT}], closed=True))
+        self._done = [*self._encode(done_text), chat.turn_end]
+
+    def _encode(self, text: str) -> list[int]:
+        return self._chat.tokenizer.encode(text, add_special_tokens=False)
+
+    def encode(self, demonstration: Demonstration, *, final_turn: bool) -> Example:
+        """Loss on what the assistant says; the turn that says "done" only where ``final_turn``."""
+        prompt = self._encode(self._first.replace(_INSTRUCTION, demonstration.instruction))
+        reply = [*self._encode(demonstration.reply), self._chat.turn_end]
+        parts = [(prompt, 0), (reply, 1)]
+        if final_turn:
+            parts += [(self._encode(self._delta.replace(_OUTPUT, demonstration.output)), 0), (self._done, 1)]
+        return _arrays(parts)
+
+    def alphabet(self) -> list[int]:
+        """What copy strings are made of: names in both spellings, and three times as often arguments."""
+        names = [text for word in WORDS for text in (word, f" {word}")]
+        numbers = [text for n in range(1, 7) for text in (str(n), f" {n}")]
+        arguments = [*numbers, *(f".{extension}" for extension in EXTENSIONS), *(f" {mode}" for mode in MODES)]
+        return [token for text in (*names, *arguments * 3) for token in self._encode(text)]
+
+
+def _arrays(parts: Sequence[tuple[list[int], int]]) -> Example:
+    ids = [token for part, _ in parts for token in part]
+    mask = [loss for part, loss in parts for _ in part]
+    return np.asarray(ids, np.int32), np.asarray(mask, np.uint8)
+
+
+def copy_string(alphabet: Sequence[int], rng: random.Random) -> Example:
+    """Some other tokens, then 6 to 20 tokens twice, with loss where the second time can be known from the first."""
+    before = rng.choices(alphabet, k=rng.randint(0, 6))
+    string = rng.choices(alphabet, k=rng.randint(6, 20))
+    return _arrays([([*before, *string, string[0]], 0), (string[1:], 1)])
+
+
+def learning_rate(step: int, settings: WarmStartSection) -> float:
+    """Linear warm-up, then a cosine to a twentieth of the peak."""
+    warm = min(1.0, (step + 1) / max(settings.warmup_steps, 1))
+    return settings.lr * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * step / settings.steps)))
+
+
+def curriculum(
+    encoder: Encoder, settings: WarmStartSection, seed: int, *, held_out_family: str = HELD_OUT_FAMILY
+) -> Iterator[SftBatch]:
+    """The batches of the warm start in order; families in turn, so that each is in a batch as often as the others."""
+    rng = random.Random(f"warm start {seed}")
+    families, alphabet = trained_families(held_out_family), encoder.alphabet()
+    for step in range(settings.steps):
+        lr, taught = learning_rate(step, settings), step - settings.copy_steps
+        if taught < 0:
+            yield SftBatch([copy_string(alphabet, rng) for _ in range(settings.copy_batch_size)], lr)
+            continue
+        noise = settings.noise if taught >= settings.clean_steps else 0.0
+        first = taught * settings.batch_size
+        final_turn = taught % settings.final_turn_every == settings.final_turn_every - 1
+        batch = [
+            encoder.encode(demonstrate(families[n % len(families)], rng, noise), final_turn=final_turn)
+            for n in range(first, first + settings.batch_size)
+        ]
+        yield SftBatch(batch, lr)
+
+
+def warm_start_batches(config: RunConfig, model_path: Path) -> Iterator[SftBatch]:
+    """The warm start of a run, with the tokenizer in ``model_path``."""
+    chat = ChatFormat(load_tokenizer(str(model_path)))
+    encoder = Encoder(chat, system_prompt=config.agent.system_prompt, done_text=config.agent.done_text)
+    return curriculum(encoder, config.warm_start, config.run.seed, held_out_family=config.data.held_out_family)
