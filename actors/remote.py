@@ -41,11 +41,11 @@ class RemoteError(InfraError):
         return f"actor {self.actor}: {self.why}"
 
 
-class ActorDied(RemoteError):  # noqa: N818  # reads as what happened
+class ActorDied(RemoteError):
     """The actor's process is gone; the call may or may not have taken effect."""
 
 
-class ActorUnavailable(RemoteError):  # noqa: N818  # reads as what happened
+class ActorUnavailable(RemoteError):
     """The actor cannot be reached at the moment (it is being restarted, say); the call may have taken effect."""
 
 
@@ -60,6 +60,9 @@ class ActorOptions:
     node_id: str | None = None
     """Ray node id that the actor is bound to; None lets Ray choose."""
     max_restarts: int = 0
+    max_task_retries: int = 0
+    """How often Ray repeats a call whose actor died and was restarted; −1 for always.  Only for methods that may run
+    twice."""
     max_concurrency: int | None = None
     """Calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -129,6 +132,7 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
         "num_cpus": options.num_cpus,
         "num_gpus": options.num_gpus,
         "max_restarts": options.max_restarts,
+        "max_task_retries": options.max_task_retries,
     }
     if options.max_concurrency is not None:
         settings["max_concurrency"] = options.max_concurrency

@@ -176,8 +176,8 @@ class EngineClient:
         return await self._request("POST", path, message)
 
     async def _request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
-        if self._session is None:
-            raise RuntimeError("open the client first")
+        if self._session is None or self._session.closed:
+            raise ServerLost(f"{path}: the client is closed")
         data = None if message is None else orjson.dumps(message)
         try:
             async with self._session.request(

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from actors.background import Background
 from actors.engines import weight_files
 from actors.engines.client import Sampled, SamplingOptions
+from actors.engines.exchange import Confirmed, Serving, exchange
 from actors.engines.messages import (
     EngineBusy,
     EnginePids,
@@ -67,7 +68,7 @@ class EngineSettings:
     attempt: int = 0
     node: str = ""
     start_timeout_s: float = 300.0
-    stop_grace_s: float = 5.0
+    stop_grace_s: float = 1.0
     stall_timeout_s: float = 60.0
     """A server that is silent for so long, with a probe waiting, is restarted."""
     probe_every_s: float = 15.0
@@ -97,44 +98,11 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Confirmed:
-    """Weights that the server was seen to hold."""
-
-    manifest: WeightManifest
-    checksum: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Lease:
     """The right to hold the server paused for ``version`` until ``deadline`` on the loop's clock."""
 
     version: Version
     deadline: float
-
-
-@dataclass(slots=True)
-class _Serving:
-    """The server in use, the weights it holds, and a future that says what is wrong with it."""
-
-    server: Server
-    confirmed: _Confirmed
-    trouble: asyncio.Future[str]
-
-
-@dataclass(slots=True)
-class _Counts:
-    running: int = 0
-    queued: int = 0
-    completed: int = 0
-    sampled_tokens: int = 0
-    cached_tokens: int = 0
-    resent: int = 0
-    mixed_prefix: int = 0
-    unavailable: int = 0
-    loads: int = 0
-    restarts: int = 0
-    requests: int = 0
-    last_reply_at: float = field(default_factory=time.monotonic)
 
 
 class Engine:
@@ -144,13 +112,13 @@ class Engine:
         self._settings, self._server_settings = settings, settings.server()
         self._events = EventLog(settings.run_dir, f"engine-{settings.name}", settings.node)
         self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
-        self._counts = _Counts()
-        self._open = asyncio.Event()
+        self._counts, self._last_reply_at = EngineStatistics(), 0.0
+        self._gate = asyncio.Event()
         self._update_lock = asyncio.Lock()
         self._places = asyncio.Semaphore(settings.max_running)
         self._lease: _Lease | None = None
         self._model: weight_files.ModelShape | None = None
-        self._serving: _Serving | None = None
+        self._serving: Serving | None = None
         self._group: asyncio.TaskGroup | None = None
         self._background: Background | None = None
         self._gone: asyncio.Queue[tuple[Server, str]] = asyncio.Queue(settings.max_running * 2)
@@ -170,8 +138,11 @@ class Engine:
         except BaseException as error:
             self._state, self._error = EngineState.NEW, str(error)
             raise
-        self._emit_started("engine.started")
-        self._serve()
+        if self._state is not EngineState.STARTING:
+            await self._serving.server.stop()
+            raise EngineStartError(f"engine {self._settings.name} was stopped while it started")
+        self._emit_started("engine.started", self._serving)
+        self._serve(self._serving)
         running = asyncio.Event()
         self._background = Background(self._run(running), f"engine-{self._settings.name}")
         await running.wait()
@@ -179,10 +150,10 @@ class Engine:
 
     async def stop(self) -> None:
         """End the server and every request.  Harmless on an engine that does not run."""
-        if self._state in (EngineState.NEW, EngineState.STOPPED):
+        if self._state is EngineState.STOPPED:
             return
         self._state = EngineState.STOPPED
-        self._open.set()  # those who wait see the state and leave
+        self._gate.set()  # those who wait see the state and leave
         try:
             if self._background is not None:
                 await self._background.stop()
@@ -206,19 +177,7 @@ class Engine:
         )
 
     async def statistics(self) -> EngineStatistics:
-        counts = self._counts
-        return EngineStatistics(
-            running=counts.running,
-            queued=counts.queued,
-            completed=counts.completed,
-            sampled_tokens=counts.sampled_tokens,
-            cached_tokens=counts.cached_tokens,
-            resent=counts.resent,
-            mixed_prefix=counts.mixed_prefix,
-            unavailable=counts.unavailable,
-            loads=counts.loads,
-            restarts=counts.restarts,
-        )
+        return replace(self._counts)
 
     def pids(self) -> EnginePids:
         """Of the server in use."""
@@ -287,10 +246,11 @@ class Engine:
         finally:
             counts.queued -= waiting
 
-    async def _wait_for_server(self, patience_s: float | None) -> _Serving:
+    async def _wait_for_server(self, patience_s: float | None) -> Serving:
         try:
             async with asyncio.timeout(patience_s):
-                await self._open.wait()
+                while self._state is not EngineState.STOPPED and not self._gate.is_set():
+                    await self._gate.wait()
         except TimeoutError:
             self._counts.unavailable += 1
             raise EngineUnavailable(
@@ -323,7 +283,7 @@ class Engine:
         counts.sampled_tokens += len(sampled.token_ids)
         counts.cached_tokens += sampled.cached_tokens
         counts.mixed_prefix += mixed
-        counts.last_reply_at = time.monotonic()
+        self._last_reply_at = time.monotonic()
         return GenerateReply(
             token_ids=sampled.token_ids,
             logprobs=sampled.logprobs,
@@ -345,7 +305,7 @@ class Engine:
         serve, the last confirmed weights, or the new ones if their load ended after the deadline.
         """
         model, serving, group = self._model, self._serving, self._group
-        if model is None or serving is None or group is None:
+        if model is None or serving is None or group is None or self._state is EngineState.STOPPED:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
         if serving.confirmed.manifest.version == manifest.version:
             return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=0.0)
@@ -354,8 +314,10 @@ class Engine:
             async with asyncio.timeout_at(deadline):
                 await asyncio.to_thread(weight_files.check, manifest, model)
                 prefetch_ms = (time.monotonic() - begun) * 1000
-                swap = group.create_task(self._swap(manifest, _Lease(manifest.version, deadline), prefetch_ms))
-                outcome = await asyncio.shield(swap)
+                outcome = None
+                while outcome is None:
+                    swap = group.create_task(self._swap(manifest, _Lease(manifest.version, deadline), prefetch_ms))
+                    outcome = await asyncio.shield(swap)
         except TimeoutError:
             raise LoadError(
                 f"engine {self._settings.name} did not take version {version_label(manifest.version)} within "
@@ -365,29 +327,38 @@ class Engine:
             raise outcome
         return outcome
 
-    async def _swap(self, manifest: WeightManifest, lease: _Lease, prefetch_ms: float) -> LoadReport | LoadError:
-        """The exchange under the update lock; every error that it can have is its value."""
+    async def _swap(self, manifest: WeightManifest, lease: _Lease, prefetch_ms: float) -> LoadReport | LoadError | None:
+        """The exchange under the update lock; every error that it can have is its value.
+
+        None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again.
+        """
         async with self._update_lock:
             serving, label = self._serving, version_label(manifest.version)
-            if serving is None or serving.trouble.done() or asyncio.get_running_loop().time() >= lease.deadline:
-                return LoadError(
-                    f"version {label} did not begin to load: engine {self._settings.name} is {self._state}"
-                )
+            if serving is None or serving.trouble.done():
+                return None
+            if asyncio.get_running_loop().time() >= lease.deadline:
+                return LoadError(f"version {label} did not begin to load before its deadline")
             if serving.confirmed.manifest.version == manifest.version:
                 return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
-            self._open.clear()
+            self._gate.clear()
             self._state, self._lease = EngineState.UPDATING, lease
             paused_at = time.monotonic()
             try:
-                load_ms = await self._exchange(serving, manifest, lease)
+                load_ms = await exchange(
+                    serving,
+                    manifest,
+                    deadline=lease.deadline,
+                    grace_s=self._settings.load_grace_s,
+                    exact=self._server_settings.device == "cpu",
+                )
             except (ServerLost, LoadError, TimeoutError) as error:
                 why = f"version {label} was not taken: {error or 'no answer in time'}"
                 self._events.emit("engine.load_failed", engine=self._settings.name, version=manifest.version, why=why)
                 return LoadError(why)
             finally:
                 self._lease = None
-                if self._state is EngineState.UPDATING and not serving.trouble.done():
-                    self._serve()
+                if self._state is EngineState.UPDATING:
+                    self._serve(serving)
             pause_ms = (time.monotonic() - paused_at) * 1000
             self._counts.loads += 1
             self._events.emit(
@@ -400,83 +371,20 @@ class Engine:
             )
             return LoadReport(version=manifest.version, pause_ms=pause_ms, load_ms=load_ms, prefetch_ms=prefetch_ms)
 
-    async def _exchange(self, serving: _Serving, manifest: WeightManifest, lease: _Lease) -> float:
-        """Pause, exchange, confirm, continue; give the load's milliseconds.
-
-        On an error the server has continued on the last confirmed weights, or ``serving.trouble`` is set.
-        """
-        client = serving.server.client
-        try:
-            async with asyncio.timeout_at(lease.deadline):
-                await client.pause()
-        except (ServerLost, TimeoutError):
-            await self._continue_as_old(serving, reload=False)
-            raise
-        begun = time.monotonic()
-        try:
-            async with asyncio.timeout_at(lease.deadline + self._settings.load_grace_s):
-                await client.update_weights(manifest.path, manifest.version)
-                load_ms = (time.monotonic() - begun) * 1000
-                checksum = await self._confirm(serving, manifest)
-        except (ServerLost, LoadError):
-            await self._continue_as_old(serving, reload=True)
-            raise
-        except TimeoutError:
-            self._condemn(serving, "its weights are unknown: a load did not end")
-            raise
-        except BaseException:
-            self._condemn(serving, "its weights are unknown: a load was broken off")
-            raise
-        serving.confirmed = _Confirmed(manifest, checksum)
-        await self._resume(serving)
-        return load_ms
-
-    async def _confirm(self, serving: _Serving, manifest: WeightManifest) -> str:
-        """The checksum of the weights in use.  Raises :class:`LoadError` unless they are the manifest's."""
-        client, before = serving.server.client, serving.confirmed
-        version, checksum = await client.version(), await client.checksum()
-        if version != manifest.version:
-            raise LoadError(f"the server says that it serves version {version_label(version)}")
-        same_file = bool(manifest.sha256) and manifest.sha256 == before.manifest.sha256
-        if same_file and checksum != before.checksum:
-            raise LoadError("equal files gave the server unequal weights")
-        if not same_file and checksum == before.checksum and self._server_settings.device == "cpu":
-            old, new = Path(before.manifest.path), Path(manifest.path)
-            if not await asyncio.to_thread(weight_files.same_tensors, old, new):
-                raise LoadError("the server says that it loaded the new weights but holds the old ones")
-        return checksum
-
-    async def _continue_as_old(self, serving: _Serving, *, reload: bool) -> None:
-        """Go on with the last confirmed weights, loaded again and compared if ``reload``; or condemn the server."""
-        client, confirmed = serving.server.client, serving.confirmed
-        try:
-            async with asyncio.timeout(self._settings.load_grace_s):
-                if reload:
-                    await client.update_weights(confirmed.manifest.path, confirmed.manifest.version)
-                if reload and await client.checksum() != confirmed.checksum:
-                    self._condemn(serving, "the last confirmed weights did not come back after a failed load")
-                    return
-                await client.resume()
-        except (ServerLost, TimeoutError) as error:
-            self._condemn(serving, f"its weights are unknown after a failed load: {error or 'no answer in time'}")
-
-    async def _resume(self, serving: _Serving) -> None:
-        try:
-            async with asyncio.timeout(self._settings.load_grace_s):
-                await serving.server.client.resume()
-        except (ServerLost, TimeoutError) as error:
-            self._condemn(serving, f"it does not continue after a load: {error or 'no answer in time'}")
-            raise
-
     # supervision
 
     async def _run(self, running: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            running.set()
-            group.create_task(self._supervise())
-            group.create_task(self._probe())
-            group.create_task(self._abort_gone())
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                running.set()
+                group.create_task(self._supervise())
+                group.create_task(self._probe())
+                group.create_task(self._abort_gone())
+        finally:
+            if self._state is not EngineState.STOPPED:
+                self._state, self._error = EngineState.STOPPED, "its supervision ended: a defect"
+                self._gate.set()
 
     async def _supervise(self) -> None:
         while (serving := self._serving) is not None:
@@ -487,10 +395,10 @@ class Engine:
                 await serving.server.stop()
                 self._serving = await self._relaunch(serving.confirmed)
                 self._counts.restarts += 1
-                self._emit_started("engine.restarted")
-                self._serve()
+                self._emit_started("engine.restarted", self._serving)
+                self._serve(self._serving)
 
-    async def _relaunch(self, confirmed: _Confirmed) -> _Serving:
+    async def _relaunch(self, confirmed: Confirmed) -> Serving:
         """A new server on the last confirmed weights, tried until it starts."""
         failures = 0
         while True:
@@ -508,7 +416,7 @@ class Engine:
             self._error = f"the files of version {version_label(confirmed.manifest.version)} have changed"
             self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
 
-    async def _launch(self, manifest: WeightManifest) -> _Serving:
+    async def _launch(self, manifest: WeightManifest) -> Serving:
         begun = time.monotonic()
         server = await Server.launch(self._server_settings, manifest)
         try:
@@ -517,22 +425,10 @@ class Engine:
             await server.stop()
             raise
         self._start_s = time.monotonic() - begun
-        serving = _Serving(server, _Confirmed(manifest, checksum), asyncio.get_running_loop().create_future())
-        server.ended.add_done_callback(lambda ended: self._condemn(serving, ended.result()))
+        trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        serving = Serving(server, Confirmed(manifest, checksum), self._gate, trouble)
+        server.ended.add_done_callback(lambda ended: serving.condemn(ended.result()))
         return serving
-
-    def _serve(self) -> None:
-        self._state = EngineState.SERVING
-        self._counts.last_reply_at = time.monotonic()
-        self._open.set()
-
-    def _condemn(self, serving: _Serving, why: str) -> None:
-        """Shut the gate and let the supervisor replace the server.  The first reason counts."""
-        if self._state is EngineState.STOPPED or serving.trouble.done():
-            return
-        serving.trouble.set_result(why)
-        if serving is self._serving:
-            self._open.clear()
 
     async def _probe(self) -> None:
         """Ask a silent server for a token; one that lets the probe hang, or fails it three times, is condemned."""
@@ -540,7 +436,7 @@ class Engine:
         while True:
             await asyncio.sleep(self._settings.probe_every_s)
             serving, asked_at = self._serving, time.monotonic()
-            recent = asked_at - self._counts.last_reply_at < self._settings.probe_every_s
+            recent = asked_at - self._last_reply_at < self._settings.probe_every_s
             if serving is None or self._state is not EngineState.SERVING or recent:
                 continue
             number += 1
@@ -548,13 +444,13 @@ class Engine:
                 async with asyncio.timeout(self._settings.stall_timeout_s):
                     await serving.server.probe(f"{self._settings.name}-probe-{number}")
             except TimeoutError:
-                silent = self._counts.last_reply_at < asked_at
+                silent = self._last_reply_at < asked_at
                 if silent and self._lease is None:
-                    self._condemn(serving, f"it was silent for {self._settings.stall_timeout_s:g} s")
+                    serving.condemn(f"it was silent for {self._settings.stall_timeout_s:g} s")
             except (ServerLost, RequestRefused) as error:
                 failures += 1
                 if failures >= _FAILED_PROBES:
-                    self._condemn(serving, f"{failures} probes failed: {error}")
+                    serving.condemn(f"{failures} probes failed: {error}")
             else:
                 failures = 0
 
@@ -568,14 +464,19 @@ class Engine:
             except (ServerLost, TimeoutError):
                 continue
 
-    def _emit_started(self, kind: str) -> None:
-        serving = self._serving
-        if serving is not None:
-            self._events.emit(
-                kind,
-                engine=self._settings.name,
-                pid=serving.server.pids.server,
-                port=serving.server.port,
-                version=serving.confirmed.manifest.version,
-                seconds=round(self._start_s, 3),
-            )
+    def _serve(self, serving: Serving) -> None:
+        """Open the gate to a server that is well; one in trouble is the supervisor's."""
+        if not serving.trouble.done():
+            self._state = EngineState.SERVING
+            self._last_reply_at = time.monotonic()
+            self._gate.set()
+
+    def _emit_started(self, kind: str, serving: Serving) -> None:
+        self._events.emit(
+            kind,
+            engine=self._settings.name,
+            pid=serving.server.pids.server,
+            port=serving.server.port,
+            version=serving.confirmed.manifest.version,
+            seconds=round(self._start_s, 3),
+        )

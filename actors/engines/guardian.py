@@ -65,15 +65,13 @@ def _members(group: int) -> set[int]:
     return found
 
 
-def _mapped(pids: set[int]) -> set[Path]:
-    """Files in /dev/shm that the processes have mapped."""
-    found: set[Path] = set()
+def _mapped(pids: set[int]) -> set[int]:
+    """Inodes of the files in /dev/shm that the processes have mapped; a semaphore is mapped under another name."""
+    found: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
-                path = line.partition(f"{_SHM}/")[2].removesuffix(" (deleted)")
-                if path:
-                    found.add(_SHM / path)
+            lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+            found |= {int(line.split(maxsplit=5)[4]) for line in lines if f" {_SHM}/" in line}
     return found
 
 
@@ -82,13 +80,13 @@ class _Guard:
 
     def __init__(self, leader: int, born: float) -> None:
         self._leader, self._born = leader, born
-        self._pids, self._files = {leader}, set[Path]()
+        self._pids, self._inodes = {leader}, set[int]()
         self._status: int | None = None
 
     def look(self) -> None:
         members = _members(self._leader)
         self._pids |= members
-        self._files |= _mapped(members)
+        self._inodes |= _mapped(members)
 
     def reap(self) -> bool:
         """Collect the dead; True while a descendant is left."""
@@ -116,9 +114,10 @@ class _Guard:
         while self.reap():
             self.signal(signal.SIGKILL)
             time.sleep(0.01)
-        for path in self._files | {path for path in _SHM.iterdir() if self._carries_our_pid(path.name)}:
+        for path in _SHM.iterdir():
             with contextlib.suppress(OSError):
-                if path.stat().st_ctime >= self._born:
+                is_ours = path.stat().st_ino in self._inodes or self._carries_our_pid(path.name)
+                if is_ours and path.stat().st_ctime >= self._born:
                     path.unlink()
         status = 1 if self._status is None else self._status
         return 128 - status if status < 0 else status

@@ -19,7 +19,7 @@ class EngineStartError(InfraError):
     """The server did not come to answer a request; the message ends with its log's last lines."""
 
 
-class EngineUnavailable(InfraError):  # noqa: N818  # reads as the state it reports
+class EngineUnavailable(InfraError):
     """The engine could not answer before the request's deadline or within its patience; another engine may."""
 
 
@@ -27,7 +27,7 @@ class EngineBusy(EngineUnavailable):
     """The engine's queue is full; another engine, or a later moment, may do."""
 
 
-class ServerLost(InfraError):  # noqa: N818  # reads as what happened
+class ServerLost(InfraError):
     """The server's connection broke or its reply makes no sense; nothing of the reply was used."""
 
 
@@ -35,11 +35,11 @@ class LoadError(InfraError):
     """New weights were not taken; the engine serves, or will serve after a restart, the last confirmed ones."""
 
 
-class BadWeights(LoadError):  # noqa: N818  # reads as what was found
+class BadWeights(LoadError):
     """A manifest's files are not the model's, or not what the manifest says; the server was not told of them."""
 
 
-class RequestRefused(LongshoreError):  # noqa: N818  # reads as what happened
+class RequestRefused(LongshoreError):
     """The request can never be served: ids outside the vocabulary, too long, or a temperature that means nothing."""
 
 
@@ -117,21 +117,25 @@ class EngineStatus:
     """Why the last server was lost, or the last start failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EngineStatistics:
-    running: int
-    """Requests sent to the server."""
-    queued: int
-    """Requests that wait for a place or for the server."""
-    completed: int
-    sampled_tokens: int
-    cached_tokens: int
-    resent: int
-    """Requests sent again because the server was lost."""
-    mixed_prefix: int
-    unavailable: int
-    loads: int
-    restarts: int
+    """Counted since the engine's start."""
+
+    running: int = 0
+    """Requests sent to the server, now."""
+    queued: int = 0
+    """Requests that wait for a place or for the server, now."""
+    requests: int = 0
+    """Requests sent to the server, the same one again included."""
+    completed: int = 0
+    sampled_tokens: int = 0
+    cached_tokens: int = 0
+    resent: int = 0
+    """Requests that lost their server and wait to be sent again, or were."""
+    mixed_prefix: int = 0
+    unavailable: int = 0
+    loads: int = 0
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,115 @@
+"""The exchange of a running server's weights: pause in place, load, confirm, continue, and never on unknown weights.
+
+A :class:`Serving` is one server with the weights that it was seen to hold.  After :func:`exchange` returns it holds the
+new ones and decodes; after it raises it decodes on the last confirmed ones, or is condemned: its gate is shut and
+``trouble`` says why, so that the supervisor replaces it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.engines import weight_files
+from actors.engines.messages import LoadError, ServerLost
+from actors.engines.server import Server
+from protocol.weights import WeightManifest, version_label
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Weights that a server was seen to hold."""
+
+    manifest: WeightManifest
+    checksum: str
+    """The server's own, over the bits in use; the same for the same weights on any server of the same settings."""
+
+
+@dataclass(slots=True, eq=False)
+class Serving:
+    server: Server
+    confirmed: Confirmed
+    gate: asyncio.Event
+    """Set while requests may be dispatched; the engine's."""
+    trouble: asyncio.Future[str]
+    """What is wrong with the server, once it is known."""
+
+    def condemn(self, why: str) -> None:
+        """Shut the gate and let the supervisor replace the server.  The first reason counts."""
+        if not self.trouble.done():
+            self.trouble.set_result(why)
+            self.gate.clear()
+
+
+async def exchange(
+    serving: Serving, manifest: WeightManifest, *, deadline: float, grace_s: float, exact: bool
+) -> float:
+    """Give the server the manifest's weights, checked before; give the load's milliseconds.
+
+    Not begun at ``deadline`` (on the loop's clock) it is not begun any more; begun, it has ``grace_s`` beyond.
+    ``exact``: the server holds the file's numbers unrounded, so other tensors must change its checksum.
+    Raises :class:`ServerLost`, :class:`LoadError` or TimeoutError.
+    """
+    client = serving.server.client
+    try:
+        async with asyncio.timeout_at(deadline):
+            await client.pause()
+    except (ServerLost, TimeoutError):
+        await _continue_as_old(serving, grace_s, reload=False)
+        raise
+    begun = time.monotonic()
+    try:
+        async with asyncio.timeout_at(deadline + grace_s):
+            await client.update_weights(manifest.path, manifest.version)
+            load_ms = (time.monotonic() - begun) * 1000
+            checksum = await _confirm(serving, manifest, exact=exact)
+    except (ServerLost, LoadError):
+        await _continue_as_old(serving, grace_s, reload=True)
+        raise
+    except BaseException:
+        serving.condemn("its weights are unknown: a load did not end")
+        raise
+    serving.confirmed = Confirmed(manifest, checksum)
+    try:
+        async with asyncio.timeout(grace_s):
+            await client.resume()
+    except BaseException:
+        serving.condemn("it did not continue after a load")
+        raise
+    return load_ms
+
+
+async def _confirm(serving: Serving, manifest: WeightManifest, *, exact: bool) -> str:
+    """The checksum of the weights in use.  Raises :class:`LoadError` unless they are the manifest's."""
+    client, before = serving.server.client, serving.confirmed
+    version, checksum = await client.version(), await client.checksum()
+    if version != manifest.version:
+        raise LoadError(f"the server says that it serves version {version_label(version)}")
+    same_file = bool(manifest.sha256) and manifest.sha256 == before.manifest.sha256
+    if same_file and checksum != before.checksum:
+        raise LoadError("equal files gave the server unequal weights")
+    if exact and not same_file and checksum == before.checksum:
+        old, new = Path(before.manifest.path), Path(manifest.path)
+        if not await asyncio.to_thread(weight_files.same_tensors, old, new):
+            raise LoadError("the server says that it loaded the new weights but holds the old ones")
+    return checksum
+
+
+async def _continue_as_old(serving: Serving, grace_s: float, *, reload: bool) -> None:
+    """Go on with the last confirmed weights, loaded again and compared if ``reload``; or condemn the server.
+
+    The explicit load is needed because the server's own rollback reads from the new path.
+    """
+    client, confirmed = serving.server.client, serving.confirmed
+    try:
+        async with asyncio.timeout(grace_s):
+            if reload:
+                await client.update_weights(confirmed.manifest.path, confirmed.manifest.version)
+            if reload and await client.checksum() != confirmed.checksum:
+                serving.condemn("the last confirmed weights did not come back after a failed load")
+            else:
+                await client.resume()
+    except (ServerLost, TimeoutError) as error:
+        serving.condemn(f"its weights are unknown after a failed load: {error or 'no answer in time'}")

@@ -1,0 +1,358 @@
+"""One real SGLang server on the CPU, shared by the module: what it answers, how it takes weights, how it dies."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from actors.engines import weight_files
+from actors.engines.engine import Engine, EngineSettings
+from actors.engines.messages import (
+    BadWeights,
+    EngineState,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    LoadError,
+    RequestRefused,
+)
+from protocol.weights import WeightManifest
+from tests.integration.actors import tiny_qwen
+
+pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
+
+_versions = itertools.count(1)
+
+
+class Folders:
+    def __init__(self, root: Path) -> None:
+        self.random, self.a, self.b = root / "random", root / "a", root / "b"
+        tiny_qwen.write_random(self.random)
+        tiny_qwen.write_parrot(self.random, self.a, tiny_qwen.SAYS_A)
+        tiny_qwen.write_parrot(self.random, self.b, tiny_qwen.SAYS_B)
+
+
+def publish(folder: Path) -> WeightManifest:
+    return tiny_qwen.manifest(next(_versions), folder)
+
+
+def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> GenerateRequest:
+    fields = {
+        "temperature": 1.0,
+        "stop_token_ids": (),
+        "seed": None,
+        "greedy": False,
+        "session": "s",
+        "deadline_s": 120.0,
+    }
+    return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))  # type: ignore[arg-type]
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    return random.Random(seed).choices(range(3, tiny_qwen.VOCABULARY), k=length)
+
+
+def process_group(leader: int) -> set[int]:
+    """Pids of the live processes of a group."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if os.getpgid(int(entry.name)) == leader:
+                found.add(int(entry.name))
+    return found
+
+
+def processes_that_mention(text: str) -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if text.encode() in (entry / "cmdline").read_bytes():
+                found.add(int(entry.name))
+    return found
+
+
+def group_leaders_that_mention(text: str) -> set[int]:
+    """Servers: they lead a group, but in the session of their guardian."""
+    return {pid for pid in processes_that_mention(text) if os.getpgid(pid) == pid != os.getsid(pid)}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return Folders(tmp_path_factory.mktemp("models"))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
+    engine = Engine(
+        EngineSettings(
+            name="tiny",
+            run_dir=tmp_path_factory.mktemp("run"),
+            model_path=str(folders.random),
+            context_length=2048,
+            max_total_tokens=20_000,
+            max_running=16,
+            device="cpu",
+            node="here",
+            probe_every_s=2.0,
+            stall_timeout_s=20.0,
+        )
+    )
+    await engine.start(publish(folders.random))
+    yield engine
+    await engine.stop()
+
+
+async def sampling(engine: Engine, group: asyncio.TaskGroup, count: int) -> list[asyncio.Task[GenerateReply]]:
+    """``count`` long requests that are being answered: a short one sent after them has been answered already."""
+    tasks = [group.create_task(engine.generate(request(prompt(20, seed), 1500))) for seed in range(count)]
+    while (await engine.statistics()).running < count:  # noqa: ASYNC110  # a state of another task, not an event
+        await asyncio.sleep(0.01)
+    await engine.generate(request(prompt(20, count), 20))
+    return tasks
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folders, temperature: float) -> None:
+    await engine.load(publish(folders.random), 60)
+    given = prompt(40, 1)
+    reply = await engine.generate(request(given, 200, temperature=temperature))
+    expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, temperature)
+    assert reply.logprobs == pytest.approx(expected, abs=5e-5)
+    assert len(reply.token_ids) == len(reply.logprobs) == len(reply.versions)
+
+
+async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, folders: Folders) -> None:
+    await engine.load(publish(folders.a), 60)
+    stopped = await engine.generate(request(prompt(20, 2), 50, stop_token_ids=(tiny_qwen.SAYS_A,)))
+    cut = await engine.generate(request(prompt(20, 2), 50, greedy=True))
+    assert (stopped.token_ids, stopped.finish) == ([tiny_qwen.SAYS_A], "stop")
+    assert (cut.token_ids, cut.finish) == ([tiny_qwen.SAYS_A] * 50, "length")
+
+
+async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: Engine, folders: Folders) -> None:
+    old, new = publish(folders.a), publish(folders.b)
+    await engine.load(old, 60)
+    async with asyncio.TaskGroup() as group:
+        tasks = await sampling(engine, group, 8)
+        report = await engine.load(new, 60)
+    assert report.version == new.version
+    said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
+    for task in tasks:
+        reply = task.result()
+        assert [said_by[token] for token in reply.token_ids] == reply.versions
+        assert (reply.versions[0], reply.versions[-1]) == (old.version, new.version)
+        assert not reply.mixed_prefix
+
+
+async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folders: Folders) -> None:
+    given = request(prompt(300, 3), 5)
+    await engine.load(publish(folders.a), 60)
+    await engine.generate(given)
+    again = await engine.generate(given)
+    new = publish(folders.b)
+    await engine.load(new, 60)
+    fresh = await engine.generate(given)
+    assert again.cached_tokens >= 290
+    assert (fresh.cached_tokens, fresh.key_version, fresh.mixed_prefix) == (0, new.version, False)
+
+
+async def test_loading_the_version_that_is_loaded_stops_nothing(engine: Engine, folders: Folders) -> None:
+    manifest = publish(folders.a)
+    await engine.load(manifest, 60)
+    report = await engine.load(manifest, 60)
+    assert (report.version, report.pause_ms) == (manifest.version, 0.0)
+
+
+async def test_the_same_weights_under_a_new_version_are_taken(engine: Engine, folders: Folders) -> None:
+    await engine.load(publish(folders.a), 60)
+    renamed = publish(folders.a)
+    await engine.load(renamed, 60)
+    assert set((await engine.generate(request(prompt(20, 4), 10))).versions) == {renamed.version}
+
+
+def damage(kind: str, folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    if kind == "cut off":
+        file.write_bytes(data[:-100])
+    elif kind == "noise":
+        file.write_bytes(b"\xff" * len(data))
+    elif kind == "absent":
+        file.unlink()
+    else:
+        tensors = load_file(file)
+        if kind == "a tensor less":
+            del tensors["model.layers.1.mlp.down_proj.weight"]
+        else:
+            tensors["model.norm.weight"] = tensors["model.norm.weight"][:-1].clone()
+        save_file(tensors, file, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("kind", ["cut off", "noise", "absent", "a tensor less", "another shape", "another digest"])
+async def test_bad_files_are_refused_and_the_server_lives(
+    engine: Engine, folders: Folders, tmp_path: Path, kind: str
+) -> None:
+    good = publish(folders.a)
+    await engine.load(good, 60)
+    pid, bad = engine.pids().server, tmp_path / "bad"
+    shutil.copytree(folders.b, bad)
+    if kind == "another digest":
+        manifest = tiny_qwen.manifest(next(_versions), folders.a)
+        manifest = WeightManifest(manifest.version, 0, manifest.parent, str(bad), manifest.sha256, 24, manifest.bytes)
+    else:
+        damage(kind, bad)
+        manifest = publish(bad)
+    with pytest.raises(BadWeights):
+        await engine.load(manifest, 60)
+    reply = await engine.generate(request(prompt(20, 5), 10))
+    assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
+    assert engine.pids().server == pid
+
+
+async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_never_by_unknown_ones(
+    engine: Engine, folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    good = publish(folders.a)
+    await engine.load(good, 60)
+    pid = engine.pids().server
+    monkeypatch.setattr(weight_files, "check", lambda manifest, model: None)
+    shutil.copytree(folders.b, tmp_path / "vanished")
+    vanished = publish(tmp_path / "vanished")
+    (tmp_path / "vanished" / "model.safetensors").unlink()
+    with pytest.raises(LoadError):
+        await engine.load(vanished, 60)
+    reply = await engine.generate(request(prompt(20, 6), 10))
+    assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
+    assert engine.pids().server == pid
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"input_ids": [5, tiny_qwen.VOCABULARY]},
+        {"input_ids": [-1]},
+        {"input_ids": []},
+        {"max_new_tokens": 2048},
+        {"max_new_tokens": 0},
+        {"temperature": 0.0},
+    ],
+)
+async def test_what_could_kill_the_server_or_falsify_logprobs_is_refused(
+    engine: Engine, refused: dict[str, object]
+) -> None:
+    fields: dict[str, object] = {"input_ids": [5], "max_new_tokens": 5}
+    with pytest.raises(RequestRefused):
+        await engine.generate(request(**(fields | refused)))  # type: ignore[arg-type]
+    assert (await engine.generate(request([5], 5))).token_ids
+
+
+async def test_the_whole_context_can_be_used(engine: Engine, folders: Folders) -> None:
+    await engine.load(publish(folders.a), 60)
+    reply = await engine.generate(request(prompt(1948, 7), 100))
+    assert reply.finish == "length"
+    assert len(reply.token_ids) >= 98, "the server keeps up to two places for itself"
+
+
+async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: Engine, folders: Folders) -> None:
+    await engine.load(publish(folders.a), 60)
+    new = publish(folders.b)
+    async with asyncio.TaskGroup() as group:
+        loading = group.create_task(engine.load(new, 60))
+        while (await engine.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0)
+        loading.cancel()
+    reply = await engine.generate(request(prompt(20, 8), 10))
+    assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_B}, {new.version})
+
+
+async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, folders: Folders) -> None:
+    await engine.load(publish(folders.a), 60)
+    async with asyncio.TaskGroup() as group:
+        for task in await sampling(engine, group, 3):
+            task.cancel()
+    statistics = await engine.statistics()
+    assert (statistics.running, statistics.queued) == (0, 0)
+
+
+async def test_a_deadline_ends_a_request_with_a_name(engine: Engine) -> None:
+    with pytest.raises(EngineUnavailable, match=r"tiny gave no reply within 0\.01 s"):
+        await engine.generate(request(prompt(20, 9), 1500, deadline_s=0.01))
+
+
+async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weights(
+    engine: Engine, folders: Folders
+) -> None:
+    await engine.load(publish(folders.a), 60)
+    newest = publish(folders.b)
+    restarts, pid = (await engine.statistics()).restarts, engine.pids().server
+    async with asyncio.TaskGroup() as group:
+        tasks = await sampling(engine, group, 6)
+        await engine.load(newest, 60)
+        os.kill(pid, signal.SIGKILL)
+    replies = [task.result() for task in tasks]
+    statistics, status = await engine.statistics(), await engine.status()
+    assert all(set(reply.versions) == {newest.version} for reply in replies)
+    assert all(set(reply.token_ids) == {tiny_qwen.SAYS_B} for reply in replies)
+    assert statistics.restarts == restarts + 1
+    assert statistics.resent >= 6
+    assert (status.state, status.version) == (EngineState.SERVING, newest.version)
+    assert engine.pids().server != pid
+
+
+@pytest.mark.slow
+async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: Engine, folders: Folders) -> None:
+    newest = publish(folders.a)
+    await engine.load(newest, 60)
+    pids = engine.pids()
+    for pid in process_group(pids.server) - {pids.server}:
+        os.kill(pid, signal.SIGSTOP)
+    reply = await engine.generate(request(prompt(20, 10), 10))
+    assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {newest.version})
+    assert "silent" in (await engine.status()).error
+    assert process_group(pids.server) == set()
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from actors.engines.engine import Engine, EngineSettings
+from tests.integration.actors import tiny_qwen
+
+async def main(root: Path) -> None:
+    model = root / "random"
+    settings = EngineSettings(name="orphan", run_dir=root / "run", model_path=str(model), context_length=512,
+                              max_total_tokens=2000, max_running=2, device="cpu")
+    await Engine(settings).start(tiny_qwen.manifest(1, model))
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+async def test_an_owner_killed_while_its_server_starts_leaves_no_process(tmp_path: Path) -> None:
+    await asyncio.to_thread(tiny_qwen.write_random, tmp_path / "random")
+    owner = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OWNER, str(tmp_path), cwd=Path(__file__).parents[3], env=dict(os.environ)
+    )
+    async with asyncio.timeout(120):
+        while not (servers := group_leaders_that_mention(str(tmp_path / "random"))):
+            await asyncio.sleep(0.05)
+        (server,) = servers
+        while len(process_group(server)) < 3:  # noqa: ASYNC110  # the server's children: states, not events
+            await asyncio.sleep(0.05)
+    owner.kill()
+    await owner.wait()
+    async with asyncio.timeout(30):
+        while process_group(server) or processes_that_mention(str(tmp_path)):
+            await asyncio.sleep(0.05)
