@@ -245,9 +245,9 @@ class Journal:
 
     # -- the conductor's side ------------------------------------------------------------------------------------
 
-    def open_group(self, plan: GroupPlan, cursor: bytes) -> None:
+    def open_group(self, plan: GroupPlan, cursor: bytes) -> bool:
         """Make ``plan``, its tickets and the task cursor's state after it durable.  The same plan again changes
-        nothing.
+        nothing, and gives False.
 
         Raises BudgetFull or DiskFull when there is no room for the group's largest possible trajectories.
         """
@@ -255,7 +255,7 @@ class Journal:
         if known := self._all("SELECT task, seeds FROM groups WHERE id = ?", plan.group):
             if known[0] != (plan.task, seeds):
                 raise JournalError(f"group {plan.group} is already open with another plan")
-            return
+            return False
         if self._number("ended"):
             raise JournalError("the run has ended: rewind to a checkpoint's step to go on")
         self._require_room(plan)
@@ -269,6 +269,7 @@ class Journal:
                 [(plan.group, sample) for sample in range(plan.size)],
             )
             self._set("cursor", cursor)
+        return True
 
     def _require_room(self, plan: GroupPlan) -> None:
         settings, needed = self._settings, plan.size * self._settings.max_trajectory_bytes

@@ -1,0 +1,372 @@
+"""The buffer: takes trajectories from workers, keeps them durable, hands whole groups to the learner.
+
+It hosts the receiver (:mod:`protocol.stream`), the journal (:mod:`protocol.journal`) and the export for readers
+(:mod:`protocol.export`).  Invariants:
+
+- A worker's ``send`` returns only after the journal's transaction; the buffer holds nothing that the journal lacks, so
+  its process may be killed at any time: made again with the same settings, its first call opens everything again.
+- All journal work runs in one thread, in the order of the calls.
+- Every method may be called again after its answer was lost.
+
+The conductor waits here for groups to close (``wait_progress``), the learner's loop for whole batches (``lease``);
+the buffer waits for nobody.  It ends with :meth:`Buffer.stop` or with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from actors.background import Background
+from protocol import codec
+from protocol.errors import InfraError
+from protocol.events import EventLog
+from protocol.export import Exporter
+from protocol.groups import GroupPlan
+from protocol.journal import (
+    Accounting,
+    AppendOutcome,
+    Arrival,
+    GroupClosed,
+    Journal,
+    JournalSettings,
+    JournalStatistics,
+    Lease,
+    OpenGroup,
+)
+from protocol.messages import Refusal
+from protocol.stream import Received, ReceiverStatistics, TrajectoryReceiver
+from protocol.trajectory import DropReason, GroupId
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_BIND_ATTEMPTS = 50
+_BIND_RETRY_S = 0.2
+"""A restarted buffer takes its old port; the system may need a moment to give it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferSettings:
+    run_dir: Path
+    """On a local disk of the buffer's host."""
+    run_id: str
+    node: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: a free port, the same again after a restart."""
+    budget_bytes: int = 1 << 30
+    """Bound of what is reserved, held, or trained and not yet in a checkpoint.  At least twice the largest batch
+    (groups per step × group size × ``max_trajectory_bytes``), so that one can be filled while the last is kept."""
+    max_trajectory_bytes: int = 1 << 20
+    disk_floor_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    seq: int
+    """Pass it as ``seen`` next time."""
+    closed: tuple[GroupClosed, ...]
+    """Groups that closed since ``seen``, in order."""
+    opened: int
+    """Groups ever opened."""
+    dropped: int
+    """Groups closed for no use: zero variance, too few members.  ``opened − dropped`` is what admission counts."""
+    open: int
+    ready: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BufferStatistics:
+    endpoint: str
+    journal: JournalStatistics
+    receiver: ReceiverStatistics
+    wants_checkpoint: bool
+    """More than half the budget is trained and in no checkpoint."""
+    export_failures: int
+    events_dropped: int
+
+
+class Buffer:
+    """Cheap to make; the first call of any method opens journal and socket."""
+
+    def __init__(self, settings: BufferSettings) -> None:
+        self.settings = settings
+        self._opening = asyncio.Lock()
+        self._changed = asyncio.Condition()
+        self._seq = self._freed = 0
+        self._serving: Background | None = None
+        self._stopped = False
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> str:
+        """The endpoint that senders connect to.  Opens what the journal holds if there is one.
+
+        Raises UserError for a run directory on a network file system, JournalError for another run's journal,
+        InfraError if the port cannot be had."""
+        await self._ready()
+        return self._receiver.endpoint
+
+    async def stop(self) -> None:
+        """Close socket and journal; nothing is lost by it."""
+        async with self._opening:
+            self._stopped = True
+            if self._serving is not None:
+                await self._serving.stop()
+                await self._in_thread(self._journal.close)
+                self._thread.shutdown()
+                self._events.close()
+                self._serving = None
+
+    async def _ready(self) -> None:
+        async with self._opening:
+            if self._stopped:
+                raise InfraError("the buffer has been stopped")
+            if self._serving is None:
+                await self._open()
+            elif self._serving.ended:
+                await self._serving.stop()  # raises what ended it
+                raise InfraError("the buffer's receiver has ended")
+
+    async def _open(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._journal = await self._in_thread(self._open_journal)
+        try:
+            await self._open_rest()
+        except BaseException:
+            await self._in_thread(self._journal.close)
+            raise
+
+    async def _open_rest(self) -> None:
+        self._exporter = await self._in_thread(self._open_export)
+        self._events = EventLog(self.settings.run_dir, "buffer", self.settings.node)
+        self._seq = (await self._in_thread(self._journal.statistics)).seq
+        port = self.settings.port or int(await self._in_thread(self._journal.recall, "port") or 0)
+        listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        serving = Background(self._serve(port, listening), "buffer")
+        try:
+            await listening
+            await self._in_thread(self._journal.remember, "port", self._receiver.port)
+        except BaseException:
+            await serving.stop()
+            raise
+        self._serving = serving
+
+    async def _serve(self, port: int, listening: asyncio.Future[None]) -> None:
+        """Receive until cancelled; ``listening`` tells when that began, or why it could not."""
+        for attempt in range(_BIND_ATTEMPTS):
+            self._receiver = TrajectoryReceiver(
+                self.settings.run_id,
+                self._append,
+                host=self.settings.host,
+                port=port,
+                max_bytes=self.settings.max_trajectory_bytes,
+                on_refused=self._refused,
+            )
+            try:
+                async with self._receiver:
+                    listening.set_result(None)
+                    await asyncio.Event().wait()
+            except InfraError as error:
+                if listening.done():
+                    raise
+                if attempt == _BIND_ATTEMPTS - 1:
+                    listening.set_exception(error)
+                    return
+            await asyncio.sleep(_BIND_RETRY_S)
+
+    def _open_journal(self) -> Journal:
+        settings = self.settings
+        return Journal(
+            settings.run_dir / "buffer" / "journal.sqlite",
+            JournalSettings(
+                run_id=settings.run_id,
+                max_trajectory_bytes=settings.max_trajectory_bytes,
+                budget_bytes=settings.budget_bytes,
+                disk_floor_bytes=settings.disk_floor_bytes,
+            ),
+        )
+
+    def _open_export(self) -> Exporter:
+        exporter = Exporter(self.settings.run_dir)
+        for name, read in self._journal.stored():
+            if name not in exporter.exported:
+                blob = read()
+                exporter.add(codec.loads(blob), blob)
+        return exporter
+
+    # -- the conductor's side ------------------------------------------------------------------------------------
+
+    async def open_group(self, plan: GroupPlan, cursor: bytes) -> None:
+        """Durable on return: the group, its tickets, and the task cursor's state after it.  Raises BudgetFull and
+        DiskFull when there is no room for it yet; nothing was changed then."""
+        if await self._call(Journal.open_group, plan, cursor):
+            self._events.emit("group.opened", group=plan.group, task=plan.task, size=plan.size)
+
+    async def cursor(self) -> bytes | None:
+        """The task cursor's state after the newest group; None before the first."""
+        return await self._call(Journal.cursor)
+
+    async def open_groups(self) -> list[OpenGroup]:
+        """What a restarted conductor issues tickets for again."""
+        return await self._call(Journal.open_groups)
+
+    async def abandon(self, group: GroupId, sample: int, reason: str) -> None:
+        """Infrastructure failed the sample's last replacement.  Nothing happens if its trajectory has arrived."""
+        closed = await self._call(Journal.abandon, group, sample, str(reason))
+        await self._progressed([closed] if closed is not None else [])
+
+    async def wait_progress(self, seen: int, timeout_s: float) -> Progress:
+        """Groups that closed after the ``seen``-th closing: at once if there are any, else when one closes, when bytes
+        are freed, or after ``timeout_s``.  ``seen`` −1 asks where the count stands, without the past."""
+        await self._ready()
+        freed = self._freed
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(lambda: self._seq > seen or self._freed != freed)
+        except TimeoutError:
+            pass
+        closed = await self._call(Journal.closed_since, seen) if seen >= 0 else []
+        now = await self._call(Journal.statistics)
+        seq = closed[-1].seq if closed else max(seen, 0) if seen >= 0 else now.seq
+        return Progress(seq, tuple(closed), now.opened, now.dropped, now.open, now.ready, now.reserved_bytes)
+
+    # -- the learner's side --------------------------------------------------------------------------------------
+
+    async def lease(self, groups: int) -> Lease | None:
+        """The ``groups`` ready groups that closed first, None while there are fewer; the same ones again until
+        :meth:`mark_trained`."""
+        return await self._call(Journal.lease, groups)
+
+    async def payload(self, lease: Lease) -> list[bytes]:
+        """Blobs for :func:`protocol.codec.loads`, by (group, sample)."""
+        return await self._call(Journal.payload, lease)
+
+    async def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
+        """Optimizer step ``step`` used these: together the whole groups of a lease."""
+        await self._call(Journal.mark_trained, step, trained, dropped)
+
+    async def commit(self, step: int) -> None:
+        """The checkpoint of ``step`` is complete: its trajectories leave the budget."""
+        await self._call(Journal.commit, step)
+        await self._free()
+
+    async def compact(self, oldest_kept_step: int) -> None:
+        """The oldest checkpoint that is kept is of this step: payloads used up to it are forgotten."""
+        await self._call(Journal.compact, oldest_kept_step)
+
+    async def rewind(self, step: int) -> None:
+        """Continue from the checkpoint of ``step``: what later steps used may be leased again."""
+        await self._call(Journal.rewind, step)
+        await self._free()
+
+    async def end_run(self) -> None:
+        """Drop what is left, reason ``run_ended``; :meth:`rewind` undoes it."""
+        await self._call(Journal.end_run)
+        await self._free()
+
+    async def accounting(self) -> Accounting:
+        """Where every acknowledged trajectory is.  Raises JournalError if the books do not balance."""
+        return await self._call(Journal.accounting)
+
+    async def statistics(self) -> BufferStatistics:
+        journal = await self._call(Journal.statistics)
+        return BufferStatistics(
+            self._receiver.endpoint,
+            journal,
+            self._receiver.statistics(),
+            journal.uncommitted_bytes > self.settings.budget_bytes // 2,
+            self._exporter.failures,
+            self._events.dropped,
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    async def _call(self, method: Callable[Concatenate[Journal, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        await self._ready()
+        return await self._in_thread(partial(method, self._journal, *args, **kwargs))
+
+    async def _in_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
+
+    async def _append(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
+        """The receiver's callback: durable on return."""
+        outcomes, closed = await self._in_thread(self._store, items)
+        for item, outcome in zip(items, outcomes, strict=True):
+            self._say(item, outcome)
+        await self._progressed(closed)
+        return outcomes
+
+    def _store(self, items: Sequence[Received]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
+        outcomes, closed = self._journal.append([_arrival(item) for item in items])
+        for item, outcome in zip(items, outcomes, strict=True):
+            if outcome is AppendOutcome.APPENDED:
+                self._exporter.add(item.trajectory, item.blob)
+        return outcomes, closed
+
+    async def _progressed(self, closed: Sequence[GroupClosed]) -> None:
+        for group in closed:
+            self._events.emit(
+                "group.closed",
+                group=group.group,
+                task=group.task,
+                outcome=group.outcome.value,
+                size=group.size,
+                rewards=[group.rewards.get(sample) for sample in range(group.size)],
+            )
+        if closed:
+            async with self._changed:
+                self._seq = max(self._seq, closed[-1].seq)
+                self._changed.notify_all()
+
+    async def _free(self) -> None:
+        async with self._changed:
+            self._freed += 1
+            self._changed.notify_all()
+
+    def _say(self, item: Received, outcome: AppendOutcome) -> None:
+        """An event for what is counted; a repetition was counted the first time."""
+        trajectory, ticket = item.trajectory, item.trajectory.ticket
+        if outcome is AppendOutcome.DUPLICATE:
+            return
+        if outcome is AppendOutcome.UNKNOWN:
+            detail = f"no group waits for {ticket.trajectory_id}"
+            self._events.emit("message.refused", reason=outcome.value, sender=item.sender, detail=detail)
+            return
+        used = [segment.versions[segment.loss_mask == 1] for segment in trajectory.segments]
+        self._events.emit(
+            "trajectory.acked",
+            trajectory=ticket.trajectory_id,
+            group=ticket.group,
+            sample=ticket.sample,
+            outcome=outcome.value,
+            status=trajectory.status.value,
+            reward=trajectory.reward.total,
+            tokens=trajectory.tokens,
+            sampled=trajectory.sampled_tokens,
+            versions_min=min((int(versions.min()) for versions in used if len(versions)), default=-1),
+            versions_max=max((int(versions.max()) for versions in used if len(versions)), default=-1),
+        )
+
+    def _refused(self, reason: Refusal, sender: str, detail: str) -> None:
+        self._events.emit("message.refused", reason=reason.value, sender=sender, detail=detail)
+
+
+def _arrival(item: Received) -> Arrival:
+    trajectory, ticket = item.trajectory, item.trajectory.ticket
+    return Arrival(
+        ticket.trajectory_id,
+        ticket.group,
+        ticket.sample,
+        trajectory.reward.total,
+        trajectory.status,
+        item.digest,
+        item.blob,
+    )

@@ -1,0 +1,134 @@
+"""The sealed export: what readers (web, terminal UI, ``ctl``, DuckDB) see of the trajectories.
+
+``trajectories/segment-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other and is followed by the
+next number at 64 MiB; ``trajectories/index.jsonl`` has one line per trajectory, written after its blob.  Both are only
+ever appended to.  The journal is the truth and comes first: a trajectory that a crash left out of the export is added
+when the buffer starts again, and a failure here is counted and harms nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from protocol import codec
+from protocol.trajectory import Trajectory
+
+FOLDER = "trajectories"
+INDEX = "index.jsonl"
+SEGMENT_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ExportEntry:
+    """One line of the index."""
+
+    trajectory: str
+    group: int
+    sample: int
+    task: str
+    segment: str
+    """File name beside the index."""
+    offset: int
+    length: int
+    status: str
+    reward: float
+
+
+class Exporter:
+    """Appends to the export of one run directory; one writer at a time."""
+
+    def __init__(self, run_dir: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._folder, self._segment_bytes = run_dir / FOLDER, segment_bytes
+        self.failures = 0
+        """Trajectories that could not be exported."""
+        self.exported: set[str] = set()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._cut_torn_line()
+            self.exported.update(entry.trajectory for entry in read_index(run_dir))
+        except OSError:
+            self.failures += 1
+        segments = sorted(self._folder.glob("segment-*.bin"))
+        self._segment = segments[-1].name if segments else "segment-00001.bin"
+
+    def add(self, trajectory: Trajectory, blob: bytes) -> None:
+        """Export one trajectory.  Never raises for what a disk does."""
+        ticket = trajectory.ticket
+        try:
+            offset = self._append_blob(blob)
+            entry = ExportEntry(
+                ticket.trajectory_id,
+                ticket.group,
+                ticket.sample,
+                ticket.task,
+                self._segment,
+                offset,
+                len(blob),
+                trajectory.status.value,
+                trajectory.reward.total,
+            )
+            _append(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
+            self.exported.add(ticket.trajectory_id)
+        except OSError:
+            self.failures += 1
+
+    def _append_blob(self, blob: bytes) -> int:
+        """Offset of ``blob`` in the current segment; begins the next segment where this one is full."""
+        path = self._folder / self._segment
+        size = path.stat().st_size if path.exists() else 0
+        if size and size + len(blob) > self._segment_bytes:
+            self._segment = f"segment-{int(self._segment[8:-4]) + 1:05d}.bin"
+            return self._append_blob(blob)
+        _append(path, blob)
+        return size
+
+    def _cut_torn_line(self) -> None:
+        path = self._folder / INDEX
+        if path.exists():
+            data = path.read_bytes()
+            if data and not data.endswith(b"\n"):
+                os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def read_index(run_dir: Path) -> Iterator[ExportEntry]:
+    """Entries in the order of arrival; a torn last line is left out."""
+    path = run_dir / FOLDER / INDEX
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield ExportEntry(**orjson.loads(line))
+
+
+def read_blob(run_dir: Path, entry: ExportEntry) -> bytes:
+    """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name, OSError if there is none."""
+    if Path(entry.segment).name != entry.segment:
+        raise codec.CodecError(f"{entry.segment!r} is not a segment")
+    with (run_dir / FOLDER / entry.segment).open("rb") as file:
+        file.seek(entry.offset)
+        return file.read(entry.length)
+
+
+def read_exported(run_dir: Path, entry: ExportEntry) -> Trajectory:
+    """The trajectory of ``entry``.  Raises CodecError if the segment does not hold it, OSError if there is none."""
+    return codec.loads(read_blob(run_dir, entry))
+
+
+def _append(path: Path, data: bytes) -> None:
+    """Whole or not at all, unless the process dies in between."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(fd).st_size
+        written = os.write(fd, data)
+        if written != len(data):
+            os.ftruncate(fd, size)
+            raise OSError(errno.ENOSPC, f"{path} took {written} of {len(data)} bytes")
+    finally:
+        os.close(fd)
