@@ -160,13 +160,15 @@ class DockerEngine:
         async def call() -> str:
             return (await self._docker.containers.create(body)).id
 
-        return await _retry(f"create a container of {spec.image}", call, frozenset({500, 503}))
+        return await _retry(f"create a container of {spec.image}", call, frozenset({500, 503}), idempotent=False)
 
     async def start(self, container: str) -> None:
+        """Not tried twice: the daemon removes a container whose start failed."""
+
         async def call() -> None:
             await self._container(container).start()  # pyright: ignore[reportUnknownMemberType]
 
-        await _retry(f"start container {container[:12]}", call, frozenset({500, 503}))
+        await _retry(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
     async def remove(self, container: str) -> None:
         """Kill and remove, until the daemon says that it is gone: under load one try is not enough."""
@@ -238,7 +240,10 @@ def _client(url: str) -> aiodocker.Docker:
     raise EngineError(f"cannot speak to a Docker engine at {url!r}: use unix:///path or tcp://address:port")
 
 
-async def _retry(what: str, call: Callable[[], Awaitable[T]], statuses: frozenset[int]) -> T:
+async def _retry(
+    what: str, call: Callable[[], Awaitable[T]], statuses: frozenset[int], *, idempotent: bool = True
+) -> T:
+    """Call again on these HTTP statuses and, where a call may run twice, on a cut connection."""
     for attempt in range(_ATTEMPTS):
         try:
             async with asyncio.timeout(_CALL_S):
@@ -247,8 +252,8 @@ async def _retry(what: str, call: Callable[[], Awaitable[T]], statuses: frozense
             if error.status not in statuses or attempt == _ATTEMPTS - 1:
                 raise EngineError(f"could not {what}: {error}", error.status) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-            if attempt == _ATTEMPTS - 1:
-                raise EngineError(f"could not {what}: {error}") from error
+            if not idempotent or attempt == _ATTEMPTS - 1:
+                raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
         await asyncio.sleep(0.05 * 2**attempt)

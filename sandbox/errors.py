@@ -9,9 +9,9 @@ class SandboxStartError(InfraError):
     """A container could not be made ready for the agent.  Nothing of the agent's had run."""
 
 
-class SandboxLost(InfraError):  # noqa: N818  # a state of affairs, as in the design
+class SandboxLost(InfraError):
     """A running container is gone, or does not answer, and nothing proves that the agent did it."""
 
 
-class SandboxDestroyed(LongshoreError):  # noqa: N818  # likewise
+class SandboxDestroyed(LongshoreError):
     """The agent ended its own container while daemon, host and pool were healthy: a policy outcome."""

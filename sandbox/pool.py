@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class SandboxPool:
         self._room = asyncio.Semaphore(settings.capacity)
         self._starts = asyncio.Semaphore(settings.start_concurrency)
         self._sessions: set[SandboxSession] = set()
-        self._containers: set[str] = set()
+        self._lease = uuid.uuid4().hex
         self._tasks = asyncio.TaskGroup()
         self._heart: asyncio.Task[None] | None = None
         self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = 0
@@ -99,7 +100,7 @@ class SandboxPool:
         if self._heart is not None:
             self._heart.cancel()
         try:
-            await self._tasks.__aexit__(kind, error, trace)
+            await self._tasks.__aexit__(None, None, None)  # the caller's own error leaves as it is, not in a group
         finally:
             await asyncio.shield(self._drain())
 
@@ -139,7 +140,6 @@ class SandboxPool:
                 self._starting -= 1
             self._start_ms += (time.perf_counter() - began) * 1000
             self._started += 1
-        self._containers.add(session.container)
         self._sessions.add(session)
         try:
             await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
@@ -158,6 +158,7 @@ class SandboxPool:
                 f"{LABEL}.run": self.settings.run_id,
                 f"{LABEL}.pool": self.settings.pool,
                 f"{LABEL}.owner": self._owner,
+                f"{LABEL}.lease": self._lease,
                 f"{LABEL}.expires": str(int(self._now() + max_s)),
             },
             env=_SHELL_ENV,
@@ -185,17 +186,17 @@ class SandboxPool:
 
     async def _drain(self) -> None:
         """Wait until the daemon has removed what this pool started; help where it does not."""
-        labels = {f"{LABEL}.pool": self.settings.pool, f"{LABEL}.owner": self._owner}
+        mine = {f"{LABEL}.lease": self._lease}
         try:
             for session in tuple(self._sessions):
                 await session.close()
             give_up = time.monotonic() + self.settings.drain_s
-            while left := [each for each in await self.engine.containers(labels) if each.id in self._containers]:
-                if time.monotonic() > give_up:
-                    for each in left:
+            while left := await self.engine.containers(mine):
+                late = time.monotonic() > give_up
+                for each in left:
+                    if late or each.state == "created":  # one that never ran has no deadline of its own
                         await self.engine.remove(each.id)
-                    break
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.05)
         except InfraError:
             return  # a daemon that cannot be asked: the containers end at their own deadline
         finally:
