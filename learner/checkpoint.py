@@ -80,7 +80,7 @@ def load(trainer: Trainer, layout: Layout, folder: Path) -> None:
         same = common["world"] == layout.world
         state = dist_checkpointing.load(_state(trainer, layout, loading=True, random=same), str(folder))
         trainer.model.load_state_dict(state["model"])
-        seam.give_adam_steps(trainer.optimizer.inner)
+        seam.give_adam_steps(trainer.optimizer.inner, state["optimizer"])
         trainer.optimizer.megatron.load_state_dict(state["optimizer"])
     seam.own_adam_steps(trainer.optimizer.adam)
     if same:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
 import safetensors
 import torch
@@ -76,8 +76,8 @@ def split_qkv(fused: Tensor, config: QwenConfig) -> tuple[Tensor, Tensor, Tensor
     """The inverse of :func:`fuse_qkv`."""
     groups, size, hidden = config.num_key_value_heads, config.head_dim, fused.shape[-1]
     queries = config.num_attention_heads // groups * size
-    parts = fused.view(groups, -1, hidden).split([queries, size, size], dim=1)
-    q, k, v = cast("tuple[Tensor, Tensor, Tensor]", parts)
+    grouped = fused.view(groups, -1, hidden)
+    q, k, v = grouped[:, :queries], grouped[:, queries : queries + size], grouped[:, queries + size :]
     return q.reshape(-1, hidden), k.reshape(-1, hidden), v.reshape(-1, hidden)
 
 

@@ -163,7 +163,7 @@ def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
         context_parallel_size=settings.cp,
         sequence_parallel=settings.sequence_parallel,
         use_cpu_initialization=seam.ACTIVE,
-        perform_initialization=False,
+        perform_initialization=True,  # also marks which weights are shared over tp: gradient norms need it
         gradient_accumulation_fusion=False,
         masked_softmax_fusion=False,
         bias_activation_fusion=False,

@@ -296,9 +296,13 @@ def own_adam_steps(adam: torch.optim.Optimizer) -> None:
         state["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
 
 
-def give_adam_steps(optimizer: Any) -> None:
-    """Call before loading a DistributedOptimizer.  Without Transformer Engine or Apex it drops ``step`` from the source
-    but copies every key of the destination.  Inert for other optimizers and with those libraries."""
+def give_adam_steps(optimizer: Any, loaded: dict[str, Any]) -> None:
+    """Call before ``optimizer`` takes the ``loaded`` state.  megatron saves no common step where it is 0, and torch's
+    Adam refuses a state without one.  And without Transformer Engine or Apex, DistributedOptimizer drops ``step`` from
+    the source but copies every key of the destination."""
+    inner = loaded.get("optimizer", loaded)
+    if "state" in inner:
+        inner["state"].setdefault("common_step", torch.zeros(()))
     module = _module("optimizer.distrib_optimizer")
     cls = module.DistributedOptimizer
     if module.HAVE_APEX_OR_TE or not isinstance(optimizer, cls):

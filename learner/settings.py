@@ -79,6 +79,10 @@ class LearnerSettings:
     """Of each collective: the longest that a rank waits for another."""
 
     def __post_init__(self) -> None:
+        # A plain string equals its enum member but is not it, and code below asks for identity.
+        object.__setattr__(self, "dtype", Dtype(self.dtype))
+        object.__setattr__(self, "advantage", Advantage(self.advantage))
+        object.__setattr__(self, "stale_policy", StalePolicy(self.stale_policy))
         if self.cp != 1:
             raise UserError(f"cp={self.cp}: context parallelism is not supported; set cp=1 and use tp or more memory")
         if self.sequence_parallel and self.tp == 1:

@@ -1,0 +1,178 @@
+"""The learner trains what Hugging Face would train, however its work is cut up."""
+
+import numpy as np
+import pytest
+from learner_data import VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
+
+from protocol.codec import dumps
+from protocol.trajectory import DropReason
+from protocol.weights import Version
+
+
+@pytest.mark.parametrize("shape", ["tied", "untied"])
+def test_three_steps_equal_hugging_face(ranks, settings, shape):
+    """Else a model trained here is not the model that the user thinks it is."""
+    made, batches = settings(shape), sft_batches()
+    reports = ranks.learner(made, ("sft_run", batches))[0]
+    ((expected, _),) = ranks.run("reference_sft", folder=made.model_path, batches=batches, settings=made)
+    for report, (loss, norm) in zip(reports, expected, strict=True):
+        assert report.loss == pytest.approx(loss, rel=1e-5)
+        assert report.grad_norm == pytest.approx(norm, rel=1e-5)
+
+
+def test_weights_after_a_step_equal_hugging_face(ranks, settings, tmp_path):
+    """Loss and norm see nothing of a wrong update."""
+    made, batches = settings(lr=1e-3, eps=1e-3), sft_batches(2, lr=1e-3)
+    ranks.learner(made, ("sft_run", batches), ("publish", Version(1), 1, Version(0), str(tmp_path / "out")))
+    ((_, expected),) = ranks.run("reference_sft", folder=made.model_path, batches=batches, settings=made)
+    (found,) = ranks.run("read_weights", folder=str(tmp_path / "out"))
+    for name, weight in expected.items():
+        np.testing.assert_allclose(found[name], weight, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [1, 60])
+def test_packing_changes_nothing(ranks, settings, micro_batch_tokens):
+    """One sequence at a time, a few, or all in one pass: the same gradient."""
+    batches = sft_batches()
+    whole = ranks.learner(settings(), ("sft_run", batches))[0]
+    cut = ranks.learner(settings(micro_batch_tokens=micro_batch_tokens), ("sft_run", batches))[0]
+    for a, b in zip(whole, cut, strict=True):
+        assert b.loss == pytest.approx(a.loss, rel=1e-5)
+        assert b.grad_norm == pytest.approx(a.grad_norm, rel=1e-5)
+
+
+def test_small_logit_chunks_change_nothing(ranks, settings):
+    batches = sft_batches()
+    whole = ranks.learner(settings(), ("sft_run", batches))[0]
+    cut = ranks.learner(settings(logprob_chunk_bytes=97 * 4 * 5), ("sft_run", batches))[0]
+    assert [r.loss for r in cut] == pytest.approx([r.loss for r in whole], rel=1e-5)
+    assert [r.grad_norm for r in cut] == pytest.approx([r.grad_norm for r in whole], rel=1e-5)
+
+
+LAYOUTS = {
+    "TP2": {"tp": 2},
+    "TP2 sequence parallel": {"tp": 2, "sequence_parallel": True},
+    "PP2": {"pp": 2},
+    "DP2": {},
+    "DP2 distributed optimizer": {"distributed_optimizer": True},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_two_ranks_train_as_one(ranks, settings, layout):
+    """Losses, norms and metrics are of the whole batch, whoever computed which part."""
+    then = (("sft_run", sft_batches()), ("step", 4, payload(), lineage(), Version(4)))
+    alone, step_alone = ranks.learner(settings(), *then)
+    both = ranks.run("calls", 2, settings=settings(**LAYOUTS[layout]), then=then)
+    for together, step_together in both:
+        for a, b in zip(alone, together, strict=True):
+            assert b.loss == pytest.approx(a.loss, rel=1e-5)
+            assert b.grad_norm == pytest.approx(a.grad_norm, rel=1e-5)
+        assert step_together.trained == step_alone.trained
+        for name in step_alone.metrics.keys() - {"seconds"}:
+            assert step_together.metrics[name] == pytest.approx(step_alone.metrics[name], rel=1e-3, abs=1e-5), name
+
+
+def test_more_ranks_than_sequences(ranks, settings):
+    """The last batch of a run may be that small; a rank without a share must not hang the others."""
+    batch = sft_batches(1, sequences=1)
+    alone = ranks.learner(settings(), ("sft_run", batch))[0][0]
+    both = ranks.run("calls", 2, settings=settings(), then=(("sft_run", batch),))
+    assert [found[0][0].loss for found in both] == pytest.approx([alone.loss] * 2, rel=1e-6)
+
+
+def test_bfloat16_trains_close_to_float32(ranks, settings):
+    exact = ranks.learner(settings(), ("sft_run", sft_batches()))[0]
+    rough = ranks.learner(settings(dtype="bfloat16"), ("sft_run", sft_batches()))[0]
+    assert [r.loss for r in rough] == pytest.approx([r.loss for r in exact], rel=2e-2)
+
+
+def test_step_recomputes_the_behaviour_logprobs(ranks, settings):
+    """With the sampling weights unchanged, the ratio is 1: nothing is clipped, and the mismatch is rounding."""
+    rng, made = np.random.default_rng(1), settings(temperature=0.7)
+    bare = [trajectory(rng, i // 4, i % 4, float(i % 2), (4,)) for i in range(8)]
+    sequences = [t.segments[0].token_ids for t in bare]
+    (recorded,) = ranks.run("reference_logprobs", folder=made.model_path, sequences=sequences, temperature=0.7)
+    true = [dumps(with_logprobs(t, logprobs)) for t, logprobs in zip(bare, recorded, strict=True)]
+    (report,) = ranks.learner(made, ("step", 5, true, lineage(), Version(4)))
+    metrics = report.metrics
+    assert metrics["mismatch_max"] < 1e-4
+    assert metrics["clip_high"] == metrics["clip_low"] == metrics["clip_dual"] == 0
+    assert metrics["kl_k3"] == pytest.approx(0, abs=1e-6)
+    assert metrics["ess"] == pytest.approx(1, abs=1e-6)
+    assert 0 < metrics["entropy"] < np.log(VOCABULARY)
+
+
+def test_step_is_reproducible_and_feels_the_clip_range(ranks, settings):
+    """Training again on the recorded batches gives the same weights, bit for bit; with another upper bound, others."""
+    then = (*(("step", n, payload(seed=n), lineage(), Version(4)) for n in range(3)), ("weights_digest",))
+    first = ranks.learner(settings(eps_high=0.28), *then)
+    again = ranks.learner(settings(eps_high=0.28), *then)
+    symmetric = ranks.learner(settings(eps_high=0.2), *then)
+    assert first[0].metrics["clip_high"] > 0
+    assert first[-1] == again[-1]
+    assert first[-1] != symmetric[-1]
+
+
+def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, settings):
+    rng = np.random.default_rng(2)
+    batch = [trajectory(rng, 0, i, float(i % 2), (0, 7) if i else (0,), length=30) for i in range(4)]
+    (report,) = ranks.learner(settings(eta=3), ("step", 8, [dumps(t) for t in batch], lineage(), Version(7)))
+    assert report.dropped == {"train-g000000-s00": DropReason.ALL_STALE}
+    assert report.trained == tuple(f"train-g000000-s{i:02d}" for i in (1, 2, 3))
+    metrics = report.metrics
+    assert metrics["sampled_tokens"] == 80
+    assert metrics["trained_tokens"] == 30
+    assert metrics["masked_tokens"] == 50
+    assert metrics["age_max"] == 0
+    (fresh,) = ranks.learner(settings(eta=9), ("step", 8, [dumps(t) for t in batch], lineage(), Version(7)))
+    assert fresh.metrics["trained_tokens"] == 80
+    assert fresh.metrics["age_max"] == 7
+
+
+def test_a_batch_of_stale_tokens_leaves_the_weights_alone(ranks, settings):
+    old = payload(versions=(0,))
+    before, report, after = ranks.learner(
+        settings(eta=2), ("weights_digest",), ("step", 8, old, lineage(), Version(7)), ("weights_digest",)
+    )
+    assert before == after
+    assert report.metrics["updated"] == 0
+    assert set(report.dropped.values()) == {DropReason.ALL_STALE}
+
+
+def test_a_group_without_variance_does_no_harm(ranks, settings):
+    rng = np.random.default_rng(3)
+    same = [dumps(trajectory(rng, 0, i, 0.1, (4,))) for i in range(4)]
+    (report,) = ranks.learner(settings(), ("step", 5, same, lineage(), Version(4)))
+    assert report.metrics["loss"] == 0
+    assert report.metrics["grad_norm"] == 0
+
+
+def test_a_gradient_that_is_not_finite_is_refused(ranks, settings):
+    """One bad batch must not poison the weights."""
+    rng = np.random.default_rng(4)
+    batch = [dumps(trajectory(rng, 0, i, reward, (4,))) for i, reward in enumerate((1e38, -1e38, 0.0))]
+    attempt = ("step", 5, batch, lineage(), Version(4))
+    ((before, after, message),) = ranks.run(
+        "survives", settings=settings(advantage="no_std"), attempt=attempt, error="FloatingPointError"
+    )
+    assert before == after
+    assert "gradient norm" in message
+
+
+def test_truncated_importance_sampling_trains(ranks, settings):
+    (clipped,) = ranks.learner(settings(), ("step", 5, payload(), lineage(), Version(4)))
+    (weighted,) = ranks.learner(settings(tis_cap=2.0), ("step", 5, payload(), lineage(), Version(4)))
+    assert weighted.metrics["grad_norm"] > 0
+    assert weighted.metrics["loss"] != clipped.metrics["loss"]
+
+
+def test_reset_optimizer_forgets_the_moments(ranks, settings):
+    """After fine-tuning, reinforcement learning starts with a fresh Adam: the first step has the size of the rate."""
+    batches = sft_batches(2)
+    fresh = ranks.learner(
+        settings(), ("sft", batches[0]), ("reset_optimizer",), ("sft", batches[1]), ("weights_digest",)
+    )
+    kept = ranks.learner(settings(), ("sft", batches[0]), ("sft", batches[1]), ("weights_digest",))
+    assert fresh[2].loss == kept[1].loss
+    assert fresh[-1] != kept[-1]
