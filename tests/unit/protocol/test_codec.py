@@ -1,0 +1,162 @@
+"""If these fail, a learner trains on tokens that no engine sampled, or one bad message ends the buffer."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.trajectories import assert_equal, make_segment, make_trajectory
+
+from protocol import codec
+from protocol.codec import CodecError
+from protocol.trajectory import Segment, Status, Trajectory, Turn, TurnKind
+
+MAX = 1 << 20
+
+
+@st.composite
+def segments(draw: st.DrawFn, index: int) -> Segment:
+    length = draw(st.integers(0, 20))
+    mask = np.array(draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)), dtype=np.uint8)
+    on = mask == 1
+    logprobs = np.array(draw(st.lists(st.floats(-50, 0, width=32), min_size=length, max_size=length)), dtype=np.float32)
+    versions = draw(st.lists(st.integers(0, 1 << 62), min_size=length, max_size=length))
+    tokens = draw(st.lists(st.integers(0, (1 << 31) - 1), min_size=length, max_size=length))
+    turn = Turn(
+        draw(st.sampled_from(TurnKind)),
+        0,
+        length,
+        draw(st.text(max_size=4)),
+        draw(st.none() | st.integers(-128, 255)),
+        draw(st.floats(0, 1e9)),
+        draw(st.integers(-1, 1 << 40)),
+        draw(st.booleans()),
+        draw(st.booleans()),
+    )
+    return Segment(
+        np.array(tokens, dtype=np.int32),
+        mask,
+        np.where(on, logprobs, 0).astype(np.float32),
+        np.where(on, np.array(versions, dtype=np.int64), -1),
+        (turn,),
+        draw(st.integers(-1, index - 1)),
+        draw(st.integers(0, 9)),
+    )
+
+
+@st.composite
+def trajectories(draw: st.DrawFn) -> Trajectory:
+    count = draw(st.integers(1, 3))
+    return replace(
+        make_trajectory(draw(st.integers(0, 1 << 40)), draw(st.integers(0, 3)), reward=draw(st.floats(-9, 9))),
+        segments=tuple(draw(segments(index)) for index in range(count)),
+        status=draw(st.sampled_from(Status)),
+        error=draw(st.text(max_size=20)),
+        timings_ms=draw(st.dictionaries(st.text(max_size=5), st.floats(0, 1e12), max_size=3)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(trajectories())
+def test_a_trajectory_comes_back_as_it_was(trajectory: Trajectory) -> None:
+    assert_equal(trajectory, codec.loads(codec.dumps(trajectory), max_bytes=MAX))
+
+
+def test_the_same_trajectory_has_the_same_digest_and_another_has_another() -> None:
+    one, again, other = (codec.encode(make_trajectory(sampled=n)) for n in (5, 5, 6))
+    assert codec.digest(one) == codec.digest(again) != codec.digest(other)
+
+
+def test_decoded_arrays_do_not_keep_the_message_alive_and_can_be_written() -> None:
+    decoded = codec.loads(codec.dumps(make_trajectory()))
+    decoded.segments[0].token_ids[0] = 1
+
+
+def test_no_mutation_of_the_bytes_yields_another_trajectory() -> None:
+    original = make_trajectory(segments=(make_segment(), make_segment(2, 9, version=3)))
+    blob = codec.dumps(original)
+    rng = random.Random(0)
+    for _ in range(3000):
+        mutated = bytearray(blob)
+        match rng.randrange(4):
+            case 0:
+                mutated[rng.randrange(len(mutated))] ^= 1 << rng.randrange(8)
+            case 1:
+                del mutated[rng.randrange(len(mutated)) :]
+            case 2:
+                mutated[rng.randrange(len(mutated))] = rng.randrange(256)
+            case _:
+                at = rng.randrange(len(mutated))
+                mutated[at:at] = rng.randbytes(rng.randrange(1, 9))
+        try:
+            decoded = codec.loads(bytes(mutated), max_bytes=MAX)
+        except CodecError:
+            continue
+        assert_equal(original, decoded)
+
+
+def test_a_header_that_lies_with_a_right_checksum_is_refused_by_type() -> None:
+    """The checksum is no secret: a peer can compute it, so the fields are checked as well."""
+    frames = codec.encode(make_trajectory())
+    header = frames[0][codec._PREFIX.size :]
+    rng = random.Random(1)
+    refused = 0
+    for _ in range(2000):
+        mutated = bytearray(header)
+        for _ in range(rng.randrange(1, 4)):
+            mutated[rng.randrange(len(mutated))] = rng.choice(b'0123456789-{}[]",:.eEntrufals \xff')
+        lying = bytes(mutated)
+        prefix = codec._PREFIX.pack(b"LSTJ", codec.SCHEMA, 0, codec._checksum(lying, frames[1:]))
+        try:
+            codec.decode([prefix + lying, *frames[1:]], max_bytes=MAX)
+        except CodecError:
+            refused += 1
+    assert refused > 1000
+
+
+def test_a_header_that_promises_huge_arrays_allocates_nothing() -> None:
+    frames = codec.encode(make_trajectory())
+    lying = frames[0][codec._PREFIX.size :].replace(b'"length":8', b'"length":9000000000000')
+    prefix = codec._PREFIX.pack(b"LSTJ", codec.SCHEMA, 0, codec._checksum(lying, frames[1:]))
+    with pytest.raises(CodecError, match="does not hold"):
+        codec.decode([prefix + lying, *frames[1:]], max_bytes=MAX)
+
+
+def test_what_is_above_the_limit_is_refused_before_it_is_read() -> None:
+    with pytest.raises(CodecError, match="above the limit"):
+        codec.decode([b"x" * 100], max_bytes=99)
+
+
+def test_another_schema_is_named() -> None:
+    frames = codec.encode(make_trajectory())
+    frames[0] = codec._PREFIX.pack(b"LSTJ", 9, 0, b"") + frames[0][codec._PREFIX.size :]
+    with pytest.raises(CodecError, match="schema 9"):
+        codec.decode(frames, max_bytes=MAX)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"token_ids": np.arange(8)}, "token_ids is int64"),
+        ({"loss_mask": np.full(8, 2, np.uint8)}, "other than 0 and 1"),
+        ({"logprobs": np.full(8, np.nan, np.float32)}, "not finite"),
+        ({"logprobs": np.full(8, -1, np.float32)}, "logprobs is not 0"),
+        ({"versions": np.full(8, -1, np.int64)}, "versions is negative"),
+        ({"versions": np.zeros(8, np.int64)}, "versions is not -1"),
+        ({"turns": (Turn(TurnKind.MODEL, 3, 9),)}, "end"),
+    ],
+)
+def test_a_worker_learns_at_once_that_its_trajectory_breaks_an_invariant(
+    change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(CodecError, match=message):
+        codec.encode(make_trajectory(segments=(replace(make_segment(), **change),)))
+
+
+def test_a_reward_that_is_not_a_number_never_leaves_the_worker() -> None:
+    with pytest.raises(CodecError, match="total"):
+        codec.encode(make_trajectory(reward=float("nan")))

@@ -1,0 +1,46 @@
+"""If these fail, groups wait for samples that never come, or baselines are taken over too few."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.groups import GroupOutcome, GroupPlan, group_outcome, minimum_members
+from protocol.trajectory import DropReason, GroupId
+
+
+def test_a_group_waits_for_the_slow() -> None:
+    assert group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, []) is GroupOutcome.OPEN
+
+
+def test_a_full_group_with_different_rewards_is_ready() -> None:
+    assert group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0, 3: 1.0}, []) is GroupOutcome.READY
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    outcome = group_outcome(3, {0: 0.1 + 0.2, 1: 0.3, 2: 0.3}, [])
+    assert outcome is GroupOutcome.ZERO_VARIANCE
+    assert outcome.drop_reason is DropReason.ZERO_VARIANCE
+
+
+@pytest.mark.parametrize(("size", "least"), [(2, 2), (3, 3), (4, 3), (5, 4), (8, 6), (16, 12)])
+def test_infrastructure_may_take_a_quarter_and_no_more(size: int, least: int) -> None:
+    assert minimum_members(size) == least
+    rewards = {sample: float(sample) for sample in range(least)}
+    assert group_outcome(size, rewards, range(least, size)) is GroupOutcome.READY
+    del rewards[0]
+    assert group_outcome(size, rewards, [0, *range(least, size)]) is GroupOutcome.INFRA_SHORT
+
+
+def test_a_sample_that_arrives_after_it_was_given_up_counts_once() -> None:
+    assert group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, [2]) is GroupOutcome.OPEN
+
+
+def test_a_group_of_one_has_no_baseline() -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        GroupPlan(GroupId(0), "task", (1,))
+
+
+def test_a_ticket_carries_its_samples_own_seed_again_in_each_attempt() -> None:
+    plan = GroupPlan(GroupId(3), "task", (11, 12))
+    assert [plan.ticket("run", 1, attempt).seed for attempt in range(2)] == [12, 12]
+    assert plan.ticket("run", 1).trajectory_id == "train-g000003-s01"

@@ -1,0 +1,90 @@
+"""If these fail, the learner trains on tokens that are too old, or rollout runs too far ahead, or not at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.trajectories import make_segment
+
+from protocol.staleness import Admission, AdmissionMode, StalePolicy, apply_policy, may_step, token_ages
+from protocol.trajectory import DropReason, Segment
+from protocol.weights import Lineage, Version
+
+
+def _chain(length: int) -> Lineage:
+    lineage = Lineage()
+    for step in range(length):
+        lineage.add(Version(step), step, Version(step - 1))
+    return lineage
+
+
+def _segment(*versions: int) -> Segment:
+    """One token per version; −1 is a token that was not sampled."""
+    base = make_segment(0, len(versions))
+    mask = np.array([version >= 0 for version in versions], dtype=np.uint8)
+    return Segment(base.token_ids, mask, base.logprobs * mask, np.array(versions, dtype=np.int64))
+
+
+@given(st.sampled_from(AdmissionMode), st.integers(1, 8), st.integers(1, 5), st.integers(0, 20))
+def test_nothing_is_begun_that_would_be_older_than_the_lead(
+    mode: AdmissionMode, groups: int, eta: int, published: int
+) -> None:
+    admission = Admission(mode, groups, eta)
+    opened = admission.allowed(0, published)
+    assert (opened - 1) // groups - published == admission.lead
+    assert admission.allowed(opened, published) == 0
+    assert admission.allowed(opened + 5, published) == 0
+    assert admission.allowed(opened, published + 1) == groups
+
+
+def test_the_modes_differ_by_their_lead_alone() -> None:
+    assert [Admission(mode, 2, 4).allowed(0, 0) for mode in AdmissionMode] == [2, 4, 10]
+
+
+def test_a_bound_that_its_mode_must_break_is_refused() -> None:
+    with pytest.raises(ValueError, match="eta"):
+        Admission(AdmissionMode.ONE_STEP_OFF, 2, 0)
+
+
+def test_ages_follow_the_lineage_per_token() -> None:
+    segment = _segment(-1, 0, 0, 3, -1, 5)
+    ages = token_ages(segment.versions, segment.loss_mask, _chain(6), 5)
+    assert ages.tolist() == [-1, 5, 5, 2, -1, 0]
+
+
+def test_a_token_of_unknown_weights_is_an_error() -> None:
+    segment = _segment(99)
+    with pytest.raises(KeyError):
+        token_ages(segment.versions, segment.loss_mask, _chain(2), 1)
+
+
+def test_mask_takes_the_loss_of_old_tokens_only() -> None:
+    verdict = apply_policy(StalePolicy.MASK, [_segment(-1, 0, 3), _segment(5)], _chain(6), 5, eta=2)
+    assert [mask.tolist() for mask in verdict.loss_masks] == [[0, 0, 1], [1]]
+    assert (verdict.drop, verdict.sampled, verdict.trained, verdict.max_age) == (None, 3, 2, 5)
+
+
+def test_what_has_no_token_left_is_dropped_with_its_reason() -> None:
+    verdict = apply_policy(StalePolicy.MASK, [_segment(-1, 0, 1)], _chain(6), 5, eta=2)
+    assert verdict.drop is DropReason.ALL_STALE
+
+
+def test_drop_gives_up_the_whole_for_one_old_token() -> None:
+    assert apply_policy(StalePolicy.DROP, [_segment(0, 5)], _chain(6), 5, eta=2).drop is DropReason.ALL_STALE
+    assert apply_policy(StalePolicy.DROP, [_segment(3, 5)], _chain(6), 5, eta=2).drop is None
+
+
+@given(st.sampled_from(StalePolicy), st.lists(st.integers(-1, 9), min_size=1, max_size=12), st.integers(0, 9))
+def test_no_policy_ever_trains_a_token_above_the_bound(policy: StalePolicy, versions: list[int], eta: int) -> None:
+    segment, lineage = _segment(*versions), _chain(10)
+    (mask,) = apply_policy(policy, [segment], lineage, 9, eta).loss_masks
+    ages = token_ages(segment.versions, segment.loss_mask, lineage, 9)
+    assert not (mask & ((ages > eta) | (ages < 0))).any()
+
+
+def test_wait_holds_the_learner_for_a_running_episode_and_for_nothing_else() -> None:
+    assert may_step(5, None, 0)
+    assert may_step(5, 4, eta=2)
+    assert not may_step(5, 3, eta=2)

@@ -1,0 +1,54 @@
+"""If these fail, tokens look younger than they are, and the age bound is a wish."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.weights import NO_VERSION, Lineage, Version, make_version, version_label
+
+
+def _lineage(*edges: tuple[int, int, int]) -> Lineage:
+    lineage = Lineage()
+    for version, step, parent in edges:
+        lineage.add(Version(version), step, Version(parent))
+    return lineage
+
+
+def test_age_is_counted_in_steps_and_not_in_versions() -> None:
+    lineage = _lineage((0, 0, -1), (1, 2, 0), (2, 5, 1))
+    assert lineage.age(0, 2) == 5
+    assert lineage.age(1, 2) == 3
+    assert lineage.age(2, 2) == 0
+
+
+def test_a_resumed_run_that_copies_a_checkpoint_makes_nothing_older() -> None:
+    again = make_version(1, 0)
+    lineage = _lineage((0, 0, -1), (1, 4, 0), (again, 4, 1))
+    assert lineage.age(1, again) == 0
+
+
+def test_tokens_of_a_branch_that_was_rolled_back_are_measured_through_the_fork() -> None:
+    """Steps 1..3 were taken, the run went back to step 1, and the other branch has taken 2 steps."""
+    lineage = _lineage((0, 0, -1), (1, 1, 0), (2, 2, 1), (3, 3, 2), (10, 1, 1), (11, 2, 10), (12, 3, 11))
+    assert lineage.age(3, 12) == 2 + 2
+    assert lineage.age(2, 10) == 1
+    assert lineage.age(1, 12) == 2
+    assert lineage.age(12, 3) == lineage.age(3, 12)
+
+
+def test_a_version_from_nowhere_is_an_error_and_not_an_age() -> None:
+    lineage = _lineage((0, 0, -1), (7, 0, -1))
+    with pytest.raises(KeyError):
+        lineage.age(5, 0)
+    with pytest.raises(KeyError, match="no common ancestor"):
+        lineage.age(7, 0)
+
+
+def test_versions_are_never_reused_across_attempts() -> None:
+    lineage = _lineage((0, 0, -1))
+    with pytest.raises(ValueError, match="exists"):
+        lineage.add(Version(0), 1, NO_VERSION)
+    with pytest.raises(ValueError, match="unknown"):
+        lineage.add(Version(1), 1, Version(9))
+    assert make_version(1, 0) > make_version(0, 99)
+    assert version_label(make_version(2, 7)) == "2.7"
