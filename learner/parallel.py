@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from learner import seam
 from learner.megatron import parallel_state, seed_model_parallel
@@ -72,7 +71,8 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend, timeout = "gloo" if seam.ACTIVE else "nccl", dt.timedelta(seconds=settings.timeout_s)
     if world == 1:
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, timeout=timeout)
+        store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage] - documented; torch forgot to export it
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
         dist.init_process_group(
             backend, init_method=f"tcp://{master_addr}:{master_port}", rank=rank, world_size=world, timeout=timeout

@@ -1,0 +1,99 @@
+"""What a leased batch becomes: who is trained, who is dropped, and what each token counts."""
+
+import numpy as np
+import pytest
+
+from learner.batch import read_batch, supervised
+from learner.settings import LearnerSettings
+from protocol.codec import dumps
+from protocol.staleness import StalePolicy
+from protocol.trajectory import DropReason, GroupId, Reward, Segment, Status, Ticket, Trajectory
+from protocol.weights import NO_VERSION, Lineage, Version
+
+
+def segment(mask, version, first=0, **place) -> Segment:
+    mask = np.array(mask, dtype=np.uint8)
+    return Segment(
+        np.arange(first, first + len(mask), dtype=np.int32),
+        mask,
+        np.where(mask, -0.5, 0).astype(np.float32),
+        np.where(mask, version, -1).astype(np.int64),
+        **place,
+    )
+
+
+def encoded(sample: int, reward: float, *segments: Segment) -> bytes:
+    return dumps(
+        Trajectory(Ticket("run", GroupId(1), sample, 2, "task", 0), Status.COMPLETED, Reward(reward), segments)
+    )
+
+
+@pytest.fixture
+def lineage():
+    made = Lineage()
+    for step in range(6):
+        made.add(Version(step), step, Version(step - 1) if step else NO_VERSION)
+    return made
+
+
+def settings(**changes) -> LearnerSettings:
+    return LearnerSettings(model_path="unused", **{"eta": 2} | changes)
+
+
+def test_tokens_and_advantages(lineage):
+    payload = [encoded(0, 1.0, segment([0, 0, 1, 1], 5)), encoded(1, 0.0, segment([0, 1, 1], 5))]
+    batch = read_batch(payload, lineage, Version(5), settings(advantage="no_std"))
+    assert batch.trained == ("train-g000001-s00", "train-g000001-s01")
+    assert [s.targets.tolist() for s in batch.samples] == [[2, 3], [1, 2]]
+    assert [s.advantage for s in batch.samples] == [0.5, -0.5]
+    assert batch.denominator == 4
+    assert batch.metrics["pass_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("policy", "denominator", "trained"),
+    [(StalePolicy.MASK, 6, ["s00", "s01"]), (StalePolicy.WAIT, 6, ["s00", "s01"]), (StalePolicy.DROP, 2, ["s00"])],
+)
+def test_stale_policies(lineage, policy, denominator, trained):
+    """mask and wait keep a stale token's weight in the mean; drop, as others do it, forgets the trajectory."""
+    old = segment([0, 1, 1, 1, 1], 0)
+    half_old = Segment(old.token_ids, old.loss_mask, old.logprobs, np.array([-1, 0, 0, 5, 5]))
+    payload = [encoded(0, 1.0, segment([0, 1, 1], 5)), encoded(1, 0.0, half_old)]
+    batch = read_batch(payload, lineage, Version(5), settings(stale_policy=policy))
+    assert batch.denominator == denominator
+    assert [name[-3:] for name in batch.trained] == trained
+    assert set(batch.dropped.values()) == ({DropReason.ALL_STALE} if policy is StalePolicy.DROP else set())
+    assert batch.metrics["age_max"] == 0
+
+
+def test_baseline_counts_members_without_a_token_left(lineage):
+    """A trajectory that is too old to train still says how hard the task is."""
+    payload = [encoded(0, 1.0, segment([0, 1], 5)), encoded(1, 0.0, segment([0, 1], 0))]
+    batch = read_batch(payload, lineage, Version(5), settings(advantage="no_std"))
+    assert batch.dropped == {"train-g000001-s01": DropReason.ALL_STALE}
+    assert [s.advantage for s in batch.samples] == [0.5]
+    assert batch.denominator == 2
+
+
+def test_segment_sees_its_parents_tokens(lineage):
+    """A harness that forks a conversation: the branch is trained in the context that it had."""
+    payload = [
+        encoded(0, 1.0, segment([0, 1, 0, 1], 5, first=10), segment([0, 1], 5, first=50, parent=0, offset=2)),
+        encoded(1, 0.0, segment([0, 1], 5)),
+    ]
+    batch = read_batch(payload, lineage, Version(5), settings())
+    assert batch.samples[1].token_ids.tolist() == [10, 11, 50, 51]
+    assert batch.samples[1].targets.tolist() == [3]
+    assert batch.denominator == 4
+
+
+def test_unknown_version_is_an_error(lineage):
+    """Its age cannot be known, so it must not be trained as if it were fresh."""
+    with pytest.raises(KeyError):
+        read_batch([encoded(0, 1.0, segment([0, 1], 99))], lineage, Version(5), settings())
+
+
+def test_supervised_leaves_out_what_nothing_predicts():
+    ids = np.arange(4, dtype=np.int32)
+    found = supervised([(ids, np.array([1, 0, 1, 1], np.uint8)), (ids, np.array([1, 0, 0, 0], np.uint8))])
+    assert [s.targets.tolist() for s in found] == [[2, 3]]

@@ -1,0 +1,94 @@
+"""A wrong model or setting is refused in a sentence, before anything starts."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from learner.qwen import read_config
+from learner.rank import LearnerRank, NotReadyError
+from learner.settings import Dtype, LearnerSettings
+from protocol.errors import UserError
+
+QWEN = {
+    "model_type": "qwen3",
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"cp": 2}, "context parallelism"),
+        ({"sequence_parallel": True}, "tp > 1"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"eps_low": 0.0}, "eps_low"),
+        ({"dual_clip": 1.2}, "dual_clip"),
+    ],
+)
+def test_settings_that_cannot_work(changes, word):
+    with pytest.raises(UserError, match=word):
+        LearnerSettings(model_path="model", **changes)
+
+
+def test_settings_travel_to_the_ranks():
+    made = LearnerSettings(model_path="model", dtype="float32")
+    assert made.dtype is Dtype.FLOAT32
+    copy = pickle.loads(pickle.dumps(LearnerRank(made, 1, 2, "127.0.0.1", 5)))  # noqa: S301 - our own bytes
+    assert copy.settings == made
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [{"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, {"rope_theta": 5e5}, {"rope_theta": 500000}],
+)
+def test_rotary_base_of_either_transformers(tmp_path, rope):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN | rope))
+    found = read_config(tmp_path)
+    assert found.rope_theta == 5e5
+    assert found.parameters() == 100 * 32 + 2 * (32 * 192 + 32 + 3 * 32 * 64 + 64) + 32
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"model_type": "llama"}, "llama"),
+        ({"attention_bias": True}, "attention_bias"),
+        ({"vocab_size": "100"}, "vocab_size"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+    ],
+)
+def test_models_that_would_train_wrongly(tmp_path, changes, word):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN | changes))
+    with pytest.raises(UserError, match=word):
+        read_config(tmp_path)
+
+
+def test_no_model(tmp_path):
+    with pytest.raises(UserError, match="model_path"):
+        read_config(tmp_path)
+
+
+def test_a_rank_must_be_set_up():
+    with pytest.raises(NotReadyError, match="setup"):
+        LearnerRank(LearnerSettings(model_path="model")).weights_digest()
+
+
+def test_importing_the_door_is_cheap():
+    """The driver makes settings and batches; only ranks may pay for torch and megatron."""
+    code = (
+        "import sys, learner.rank, learner.messages, learner.settings;"
+        "print([m for m in ('torch', 'megatron', 'ray', 'transformers') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
