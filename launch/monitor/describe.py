@@ -104,7 +104,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "run.phase": _run_phase,
     "run.finished": _run_finished,
     "eval.finished": _eval_finished,
-    "node.up": lambda e: f"node {text(e, 'node')} is up",
+    "node.up": lambda e: f"node {text(e, 'name') or text(e, 'node')} is up",
     "worker.started": lambda e: f"worker {text(e, 'worker')} started",
     "worker.died": lambda e: f"worker {text(e, 'worker')} died; its tickets are issued again",
     "group.opened": lambda e: f"group {integer(e, 'group')} opened: {integer(e, 'size')} × {text(e, 'task')}",
@@ -119,13 +119,18 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "weights.published": lambda e: f"version {version_label(integer(e, 'version', -1))} published",
     "engine.load": _engine_load,
     "engine.started": lambda e: f"engine {text(e, 'engine')} started",
+    "engine.load_failed": lambda e: f"engine {text(e, 'engine')} did not load: {text(e, 'why')}",
+    "engine.restart_failed": lambda e: f"engine {text(e, 'engine')} did not restart: {text(e, 'why')}",
+    "checkpoint.saved": lambda e: f"checkpoint of step {integer(e, 'step')} saved",
+    "learner.resumed": lambda e: f"learner resumed at step {integer(e, 'step')}",
+    "stop.failed": lambda e: f"not everything stopped: {text(e, 'why')}",
     "engine.died": lambda e: f"engine {text(e, 'engine')} died",
     "engine.restarted": lambda e: f"engine {text(e, 'engine')} restarted",
     "admission.blocked": lambda e: f"no new group: {text(e, 'reason')}",
     "message.refused": lambda e: f"message refused: {text(e, 'reason') or text(e, 'detail')}",
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
 }
-_SILENT = frozenset({"sandbox.stats", "warm_start.progress", "eval.progress"})
+_SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "eval.progress"})
 _LEVELS = {
     "episode.turn": "detail",
     "episode.tool": "detail",
@@ -140,4 +145,7 @@ _LEVELS = {
     "process.died": "bad",
     "episode.failed": "warn",
     "message.refused": "warn",
+    "engine.load_failed": "warn",
+    "engine.restart_failed": "bad",
+    "stop.failed": "warn",
 }

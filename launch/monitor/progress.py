@@ -6,7 +6,7 @@ It reads the run directory like every other reader, in a thread, so it can neith
 from __future__ import annotations
 
 import asyncio
-from typing import TextIO
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -25,16 +25,16 @@ _ACCENT = "cyan"
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
-async def run_progress(store: RunStore, stream: TextIO) -> None:
-    """Show the run until it is finished or this is cancelled.  ``store`` must be this reader's own."""
-    if stream.isatty():
-        await _panel(store, stream)
+async def run_progress(run_dir: Path, console: Console) -> None:
+    """Show the run on ``console`` until it is finished or this is cancelled."""
+    store = RunStore(run_dir)
+    if console.is_terminal:
+        await _panel(store, console)
     else:
-        await _lines(store, stream)
+        await _lines(store, console)
 
 
-async def _panel(store: RunStore, stream: TextIO) -> None:
-    console = Console(file=stream)
+async def _panel(store: RunStore, console: Console) -> None:
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
             view = await asyncio.to_thread(_poll, store)
@@ -44,12 +44,12 @@ async def _panel(store: RunStore, stream: TextIO) -> None:
             await asyncio.sleep(POLL_S)
 
 
-async def _lines(store: RunStore, stream: TextIO) -> None:
+async def _lines(store: RunStore, console: Console) -> None:
     said = Said()
     while True:
         view = await asyncio.to_thread(_poll, store)
-        stream.writelines(line + "\n" for line in said.new_lines(view))
-        stream.flush()
+        for line in said.new_lines(view):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         if view.run.ok is not None:
             return
         await asyncio.sleep(POLL_S)

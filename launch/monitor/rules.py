@@ -31,9 +31,12 @@ def apply_metrics(state: RunState, line: Event) -> None:
 
     ``dropped`` is either the step's drops by reason, or a count of those that the learner found all stale.
     """
-    values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
-    if state.curve.add(integer(line, "step"), values):
+    if "rewound_to" in line:
         state.totals.rewinds += 1
+        state.curve.rewind(integer(line, "rewound_to"))
+        return
+    values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
+    state.curve.add(integer(line, "step"), values)
     state.last_event_at = max(state.last_event_at or 0.0, values.get("t", 0.0))
     state.totals.trained += integer(line, "trained_trajectories")
     by_reason = mapping(line, "dropped") or {"all_stale": integer(line, "dropped")}
@@ -56,7 +59,7 @@ def _run_started(state: RunState, event: Event, t: float) -> None:
     header.mode, header.url = text(event, "mode", header.mode), text(event, "url", header.url)
     header.nodes, header.seed = integer(event, "nodes"), integer(event, "seed")
     header.steps = integer(event, "steps")
-    bound = number(event, "age_bound")
+    bound = number(event, "eta")
     header.age_bound = header.age_bound if bound is None else bound
     header.started_at = t if header.started_at is None else header.started_at
     header.finished_at, header.ok, header.reason = None, None, ""
@@ -115,12 +118,11 @@ def evaluation(event: Event) -> Evaluation:
         if isinstance(value, dict):
             families[family] = (number(value, "pass_at_1") or 0.0, integer(value, "n"))
     name, score = text(event, "name"), number(event, "pass_at_1") or 0.0
-    greedy = event.get("greedy") is True
-    return Evaluation(name, score, number(event, "stderr"), integer(event, "n"), greedy, families)
+    return Evaluation(name, score, number(event, "stderr"), integer(event, "n"), number(event, "greedy"), families)
 
 
 def _node_up(state: RunState, event: Event, t: float) -> None:
-    state.nodes[text(event, "node")] = True
+    state.nodes[text(event, "name") or text(event, "node")] = True
 
 
 def _worker_started(state: RunState, event: Event, t: float) -> None:

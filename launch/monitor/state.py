@@ -116,7 +116,8 @@ class Evaluation:
     pass_at_1: float
     stderr: float | None = None
     n: int = 0
-    greedy: bool = False
+    greedy: float | None = None
+    """pass@1 of the likeliest tokens, where it was measured too."""
     families: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
     """Family → pass@1 and number of tasks."""
 
@@ -157,12 +158,14 @@ class Curve:
     """Sampled tokens by age in steps, over the whole run, where the learner reports it."""
     _every: int = 1
 
-    def add(self, step: int, values: dict[str, float]) -> int:
-        """Append a step; a step that was taken before replaces it and all after it.  Returns how many it replaced."""
-        kept = len(self.points)
-        while self.points and self.points[-1].step >= step:
+    def rewind(self, step: int) -> None:
+        """Forget the steps after ``step``: they are taken again."""
+        while self.points and self.points[-1].step > step:
             self.points.pop()
-        replaced = kept - len(self.points)
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """Append a step; one that was taken before replaces it and all after it."""
+        self.rewind(step - 1)
         last = self.points[-1] if self.points else None
         if len(self.points) >= MAX_POINTS:
             self._every *= 2
@@ -178,7 +181,6 @@ class Curve:
                 (last.sampled_tokens if last else 0) + int(values.get("sampled_tokens", 0)),
             )
         )
-        return replaced
 
     @property
     def last(self) -> Point | None:

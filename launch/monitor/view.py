@@ -119,7 +119,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         run=state.header,
         phase=_phase(state),
         phases=list(state.phases),
-        order=PHASES,
+        order=_order(state),
         step=last.step if last else 0,
         latest=last.values if last else {},
         curves=_curves(state.curve.points),
@@ -150,6 +150,13 @@ def _phase(state: RunState) -> str:
     if state.header.ok is not None:
         return "done" if state.header.ok else "stopped"
     return state.phases[-1].name if state.phases else "waiting"
+
+
+def _order(state: RunState) -> list[str]:
+    """Phases as they came, then those that are still to come."""
+    visited = list(dict.fromkeys(span.name for span in state.phases))
+    last = max((PHASES.index(name) for name in visited if name in PHASES), default=-1)
+    return visited + [name for name in PHASES[last + 1 :] if name not in visited]
 
 
 def _curves(points: list[Point]) -> dict[str, list[float | None]]:

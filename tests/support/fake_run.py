@@ -62,6 +62,7 @@ class FakeRun:
         self.pauses: list[float] = []
         self.age_max = 0
         self.evaluations: dict[str, dict[str, object]] = {}
+        self.families: dict[str, dict[str, dict[str, object]]] = {}
 
     def log(self, writer: str) -> EventLog:
         if writer not in self.logs:
@@ -99,9 +100,10 @@ class FakeRun:
             seed=self.seed,
             steps=self.steps,
             url=url,
+            eta=ETA,
         )
         for node in ("node-0", "node-1"):
-            run.emit("node.up", node=node)
+            run.emit("node.up", name=node)
         self.phase("engine", "1 × SGLang, cpu")
         self.now += 21
         self.log("engine-0").emit("engine.started", engine="engine-0", version=make_version(1, 0))
@@ -122,7 +124,7 @@ class FakeRun:
         families = {}
         for family in FAMILIES + HELD_OUT:
             score = min(1.0, max(0.0, level + self.rng.uniform(-0.12, 0.12) - (0.1 if family in HELD_OUT else 0)))
-            families[family] = {"pass_at_1": round(score, 4), "n": 24, "held_out": family in HELD_OUT}
+            families[family] = {"pass_at_1": round(score, 4), "n": 24}
         total = 24 * len(families)
         mean = sum(value["pass_at_1"] for value in families.values()) / len(families)
         for done in range(0, total + 1, 16):
@@ -133,9 +135,9 @@ class FakeRun:
             "pass_at_1": round(mean, 4),
             "stderr": round(math.sqrt(mean * (1 - mean) / total), 4),
             "n": total,
-            "greedy": False,
-            "families": families,
+            "greedy": round(min(1.0, mean + 0.03), 4),
         }
+        self.families[name] = families
         self.evaluations[name] = result
         self.log("driver").emit("eval.finished", **result)
 
@@ -304,22 +306,58 @@ class FakeRun:
         self.phase("done")
         self.log("driver").emit("run.finished", ok=True, reason=reason)
         summary: dict[str, object] = {
-            "run": self.run_dir.name,
             "recipe": "demo",
-            "mode": "async",
+            "finished": True,
             "ok": True,
-            "reason": reason,
             "steps": self.steps,
+            "mode": "async",
+            "control": "none",
+            "nodes": 2,
+            "seed": self.seed,
             "seconds": round(self.now - self.start, 1),
-            "age_bound": ETA,
-            "age_max": self.age_max,
-            "accounting": {**self.counts, "dropped": self.dropped},
-            "tokens": {"trained": self.trained_tokens, "masked": self.masked_tokens},
-            "pause_ms": {"max": round(max(self.pauses, default=0), 1), "loads": len(self.pauses)},
-            "evaluations": self.evaluations,
+            "eval": self._evaluation_summary(),
+            "trajectories": {
+                "finished": self.counts["acked"],
+                **self.counts,
+                "dropped": self.dropped,
+                "masked_tokens": self.masked_tokens,
+                "infra_failures": 3,
+            },
+            "token_age": {"max": self.age_max, "mean": 0.62, "bound": ETA},
+            "clip": {"high_max": 0.018, "low_max": 0.01, "high_steps": self.steps, "low_steps": self.steps},
+            "weights": {
+                "pushes": len(self.pauses),
+                "loads": len(self.pauses),
+                "pause_ms_p50": round(sorted(self.pauses)[len(self.pauses) // 2], 2),
+                "pause_ms_max": round(max(self.pauses), 2),
+            },
+            "sandbox": {"started": self.counts["acked"] + 3, "leaked": 0},
+            "tokens_per_s": {"sampled": 1447.2, "trained": 1433.9},
         }
         (self.run_dir / "summary.json").write_text(json.dumps(summary, indent=2))
         return summary
+
+    def _evaluation_summary(self) -> dict[str, object]:
+        before, after = self.evaluations["before"], self.evaluations["after"]
+        difference = after["pass_at_1"] - before["pass_at_1"]
+        table = {
+            family: {
+                "held_out": family in HELD_OUT,
+                "before": {**row, "stderr": 0.081},
+                "after": {**self.families["after"][family], "stderr": 0.078},
+                "difference": round(self.families["after"][family]["pass_at_1"] - row["pass_at_1"], 4),
+                "difference_stderr": 0.092,
+            }
+            for family, row in self.families["before"].items()
+        }
+        return {
+            "before": {key: before[key] for key in ("pass_at_1", "stderr", "n", "greedy")},
+            "after": {key: after[key] for key in ("pass_at_1", "stderr", "n", "greedy")},
+            "difference": round(difference, 4),
+            "difference_stderr": 0.041,
+            "ci95": [round(difference - 0.08, 4), round(difference + 0.08, 4)],
+            "families": table,
+        }
 
     def close(self) -> None:
         for log in self.logs.values():
@@ -339,6 +377,9 @@ def write_fake_run(run_dir: Path, *, steps: int = 24, seed: int = 0, finished: b
             run.evaluate("after", 0.78)
             run.finish()
         else:
+            run.log("conductor").emit(
+                "group.opened", group=run.group, task=f"sum_column-{run.group:04d}", size=GROUP_SIZE
+            )
             for sample in range(6):
                 run.episode(run.group, sample, f"sum_column-{run.group:04d}", "sum_column", 0, finish=False)
     finally:
@@ -358,6 +399,7 @@ def grow_live(run_dir: Path, seconds: float) -> None:
     while time.time() < until:
         run.now = time.time()
         names, casts = [], []
+        run.log("conductor").emit("group.opened", group=run.group, task=f"sum_column-{run.group:04d}", size=GROUP_SIZE)
         for sample in range(8):
             run.now = time.time()
             names.append(run.episode(run.group, sample, f"sum_column-{run.group:04d}", "sum_column", 0, finish=False))

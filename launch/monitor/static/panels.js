@@ -102,7 +102,7 @@ export function drawCurves(state) {
   const steps = curves.step;
   const common = { steps, from: 0, to: run.steps };
   const marks = [];
-  for (const evaluation of state.evaluations.filter((found) => !found.greedy)) {
+  for (const evaluation of state.evaluations) {
     const at = evaluation.name.includes("before") ? "start" : evaluation.name.includes("after") ? "end" : null;
     if (at) marks.push({ at, value: evaluation.pass_at_1, stderr: evaluation.stderr, label: `held out, ${at === "start" ? "before" : "after"} ${percent(evaluation.pass_at_1)}` });
   }

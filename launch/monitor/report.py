@@ -1,0 +1,185 @@
+"""report.html: what a run came to, in one file that needs no network and can be sent to somebody.
+
+Its figures are the summary's; where a run ended without one, they are derived from its events and metrics and the
+page says so.  Text from sandboxes is embedded as JSON and drawn as text nodes, under a policy that runs only the
+script whose hash it names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+import re
+from html import escape
+from pathlib import Path
+
+import orjson
+
+from launch.monitor.html import Section, facts_list, page_section, table
+from launch.monitor.recording import cast_path, read_cast
+from launch.monitor.report_facts import ReportFacts, collect
+from launch.monitor.state import Session
+from launch.monitor.store import RunStore
+from launch.monitor.view import RunView
+from protocol.events import Json
+
+_STATIC = Path(__file__).parent / "static"
+_SCRIPTS = ("dom.js", "format.js", "curve.js", "terminal.js", "player.js", "report.js")
+_STYLES = ("style.css", "report.css")
+_MAX_RECORDING_BYTES = 200_000
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write ``report.html`` into ``run_dir``.  Raises NoSuchRunError if that is no folder."""
+    store = RunStore(run_dir)
+    store.catch_up()
+    view = store.view()
+    facts = collect(view, store.read_object("summary.json"))
+    recordings = _recordings(run_dir, list(store.state.recent))
+    html = _page(facts, view, recordings, store.read_object("config.json"))
+    path = run_dir / "report.html"
+    partial = path.with_suffix(".partial")
+    partial.write_text(html, encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
+    style = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)
+    script = _bundle()
+    data = {
+        "curves": view.curves,
+        "steps": facts.steps,
+        "age_bound": facts.age_bound,
+        "age_histogram": view.age_histogram,
+        "marks": facts.marks,
+        "recordings": recordings,
+    }
+    embedded = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
+    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
+    mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(facts.run)} · longshore report</title>
+<link rel="icon" href="data:image/svg+xml;base64,{mark}">
+<style>{style}</style>
+</head>
+<body class="report">
+<header class="bar"><span class="brand"><img src="data:image/svg+xml;base64,{mark}" alt="" width="22" height="22">
+<span>longshore</span></span>
+<div class="run"><h1>{escape(facts.run)}</h1><p class="facts">{_spans(facts.subtitle)}</p></div>
+<div class="status"><span class="pill {facts.verdict_kind}">{escape(facts.verdict)}</span></div></header>
+<main>
+{_body(facts, recordings, config)}
+<footer class="foot"><span>Made by longshore from {escape(facts.source)}.</span></footer>
+</main>
+<script type="application/json" id="data">{embedded}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def _body(facts: ReportFacts, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
+    headline = "".join(
+        f'<div class="card"><span class="label">{escape(fact.label)}</span>'
+        f'<span class="value">{escape(fact.value)}</span>'
+        f'<span class="sub">{escape(fact.note)}</span></div>'
+        for fact in facts.headline
+    )
+    promises = "".join(
+        f'<li class="{promise.kind}"><b>{escape(promise.name)}</b><p>{escape(promise.statement)}</p></li>'
+        for promise in facts.promises
+    )
+    sections = [
+        f'<section class="cards wide">{headline}</section>',
+        page_section(Section("What the run promises", f'<ul class="promises">{promises}</ul>')),
+        _chart_pair("reward", "pass"),
+    ]
+    if facts.evaluation_rows:
+        sections.append(page_section(_evaluation(facts)))
+    sections.append(_chart_pair("age", "clip"))
+    sections.append(
+        '<div class="columns even">'
+        + page_section(Section("Not trained, and why", table(("reason", "episodes"), facts.drops)))
+        + page_section(Section("Engines and sandboxes", facts_list(facts.machines)))
+        + "</div>"
+    )
+    if recordings:
+        players = "".join(f'<div class="replay" id="replay-{index}"></div>' for index in range(len(recordings)))
+        note = "Pauses are evened out so that a person can read."
+        sections.append(page_section(Section("Terminals", f'<div class="replays">{players}</div>', note)))
+    if config is not None:
+        pretty = orjson.dumps(config, option=orjson.OPT_INDENT_2).decode()
+        body = f"<details><summary>Show</summary><pre>{escape(pretty)}</pre></details>"
+        sections.append(page_section(Section("Configuration and record", body)))
+    return "\n".join(sections)
+
+
+def _evaluation(facts: ReportFacts) -> Section:
+    head = ("family", "before", "after", "difference", "episodes")
+    note = "pass@1 ± standard error; the difference is paired by task"
+    body = table(head, facts.evaluation_rows, total=facts.evaluation_total)
+    if facts.held_out_rows:
+        body += "<h3>Held-out family, never trained on</h3>" + table(head, facts.held_out_rows)
+    return Section("Evaluation", body, note)
+
+
+def _chart_pair(left: str, right: str) -> str:
+    charts = "".join(f'<section class="panel" id="{name}"></section>' for name in (left, right))
+    return f'<div class="columns even">{charts}</div>'
+
+
+def _spans(texts: list[str]) -> str:
+    return "".join(f"<span>{escape(text)}</span>" for text in texts)
+
+
+def _bundle() -> str:
+    """The page's modules as one script: imports go, exports become plain declarations."""
+    sources = [(_STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    plain = [re.sub(r"^import .*\n", "", source, flags=re.MULTILINE) for source in sources]
+    return "\n".join(re.sub(r"^export ", "", source, flags=re.MULTILINE) for source in plain)
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _recordings(run_dir: Path, sessions: list[Session]) -> list[dict[str, Json]]:
+    """The best, the worst and any one of the newest episodes that have a reward and a recording."""
+    graded = [session for session in sessions if session.reward is not None and _recorded(run_dir, session)]
+    if not graded:
+        return []
+    by_reward = sorted(graded, key=lambda session: (session.reward or 0.0, session.ended_at or 0.0))
+    chosen = {"best": by_reward[-1], "worst": by_reward[0]}
+    rest = [session for session in graded if session not in chosen.values()]
+    if rest:
+        chosen["picked at random"] = random.Random(run_dir.name).choice(rest)
+    return [_recording(run_dir, label, session) for label, session in chosen.items()]
+
+
+def _recorded(run_dir: Path, session: Session) -> bool:
+    path = cast_path(run_dir, session.trajectory)
+    return path is not None and path.exists()
+
+
+def _recording(run_dir: Path, label: str, session: Session) -> dict[str, Json]:
+    path = cast_path(run_dir, session.trajectory)
+    chunk = read_cast(path, 0, _MAX_RECORDING_BYTES) if path else None
+    events: list[Json] = [[t, text] for t, text in chunk.events] if chunk else []
+    return {
+        "label": label,
+        "task": session.task,
+        "instruction": session.instruction,
+        "status": session.status,
+        "reward": session.reward,
+        "width": chunk.width if chunk else 80,
+        "height": chunk.height if chunk else 24,
+        "events": events,
+    }

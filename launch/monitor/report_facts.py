@@ -1,0 +1,284 @@
+"""What the report says, as text and numbers: a view and a summary in, facts out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from launch.monitor.state import Evaluation
+from launch.monitor.tail import Event, integer, mapping, number, numbers, text
+from launch.monitor.view import RunView
+
+
+class Figure(NamedTuple):
+    label: str
+    value: str
+    note: str = ""
+
+
+class Promise(NamedTuple):
+    name: str
+    kind: str
+    """``kept``, ``broken`` or ``unknown``."""
+    statement: str
+
+
+class Books(NamedTuple):
+    """Where every acknowledged trajectory is."""
+
+    acked: int
+    trained: int
+    dropped: dict[str, int]
+    superseded: int
+    in_buffer: int
+
+    @property
+    def balanced(self) -> bool:
+        return self.acked == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
+
+
+@dataclass(slots=True)
+class ReportFacts:
+    run: str
+    verdict: str
+    verdict_kind: str
+    subtitle: list[str]
+    source: str
+    steps: int
+    age_bound: float | None
+    headline: list[Figure] = field(default_factory=list[Figure])
+    promises: list[Promise] = field(default_factory=list[Promise])
+    marks: list[dict[str, str | float | None]] = field(default_factory=list[dict[str, str | float | None]])
+    evaluation_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    evaluation_total: tuple[str, ...] | None = None
+    held_out_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    drops: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+def collect(view: RunView, summary: Event | None) -> ReportFacts:
+    """``summary`` is summary.json; None when the run ended without one."""
+    known: Event = summary or {}
+    age = mapping(known, "token_age")
+    bound = number(age, "bound")
+    verdict, kind = _verdict(view, summary)
+    facts = ReportFacts(
+        run=view.run.id,
+        verdict=verdict,
+        verdict_kind=kind,
+        subtitle=_subtitle(view, known),
+        source="its summary, events and metrics" if summary else "its events and metrics; it left no summary",
+        steps=view.run.steps,
+        age_bound=view.run.age_bound if bound is None else bound,
+    )
+    books = _books(view, known)
+    before, after = _evaluations(view, known)
+    facts.headline = _headline(view, known, before, after)
+    facts.promises = [
+        _lossless(books, measured=bool(mapping(known, "trajectories"))),
+        _fresh(view, age, facts.age_bound),
+        _pauses(view, mapping(known, "weights")),
+    ]
+    facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
+    _fill_evaluation(facts, mapping(known, "eval"), before, after)
+    failures = [(f"{words(reason)}: issued again", count(n)) for reason, n in sorted(view.totals.failed.items())]
+    facts.drops = [(words(reason), count(n)) for reason, n in sorted(books.dropped.items())] + failures
+    facts.machines = _machines(view, known)
+    return facts
+
+
+def _verdict(view: RunView, summary: Event | None) -> tuple[str, str]:
+    if summary is not None:
+        if summary.get("ok") is True:
+            return "finished", "live"
+        return ("finished, a check failed", "bad") if summary.get("finished") is True else ("stopped early", "bad")
+    if view.run.ok is None:
+        return "not finished", "warn"
+    return ("finished", "live") if view.run.ok else ("stopped", "bad")
+
+
+def _subtitle(view: RunView, known: Event) -> list[str]:
+    seconds = number(known, "seconds")
+    if seconds is None and view.run.started_at is not None and view.last_event_at is not None:
+        seconds = view.last_event_at - view.run.started_at
+    control = text(known, "control", "none")
+    parts = [
+        f"recipe {view.run.recipe}" if view.run.recipe else "",
+        words(view.run.mode),
+        f"control {control}" if control != "none" else "",
+        f"{view.run.nodes} node{'s' if view.run.nodes != 1 else ''}" if view.run.nodes else "",
+        f"seed {view.run.seed}" if view.run.seed is not None else "",
+        f"{integer(known, 'steps', view.step)} steps",
+        duration(seconds) if seconds is not None else "",
+    ]
+    return [part for part in parts if part]
+
+
+def _books(view: RunView, known: Event) -> Books:
+    told = mapping(known, "trajectories")
+    if told:
+        dropped = {reason: int(n) for reason, n in mapping(told, "dropped").items() if isinstance(n, int) and n}
+        superseded, buffered = integer(told, "superseded"), integer(told, "in_buffer")
+        return Books(integer(told, "acked"), integer(told, "trained"), dropped, superseded, buffered)
+    totals = view.totals
+    out = sum(totals.dropped.values()) + totals.superseded + totals.trained
+    return Books(totals.acked, totals.trained, dict(totals.dropped), totals.superseded, max(0, totals.acked - out))
+
+
+def _lossless(books: Books, *, measured: bool) -> Promise:
+    said = (
+        f"{count(books.acked)} acknowledged = {count(books.trained)} trained + "
+        f"{count(sum(books.dropped.values()))} dropped + {count(books.superseded)} superseded + {count(books.in_buffer)} in the buffer"
+    )
+    if not measured:
+        return Promise("Lossless", "unknown", f"{count(books.acked)} acknowledged; the run left no books to check")
+    return Promise("Lossless", "kept" if books.balanced else "broken", said)
+
+
+def _fresh(view: RunView, age: Event, bound: float | None) -> Promise:
+    known = [value for value in view.curves["age_max"] if value is not None]
+    oldest = number(age, "max")
+    oldest = max(known, default=None) if oldest is None else oldest
+    if oldest is None or bound is None:
+        return Promise("Fresh", "unknown", "no token was trained, or no bound was set")
+    steps = "step" if oldest == 1 else "steps"
+    masked = f"; {count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
+    said = f"the oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}"
+    return Promise("Fresh", "kept" if oldest <= bound else "broken", said)
+
+
+def _pauses(view: RunView, weights: Event) -> Promise:
+    longest = number(weights, "pause_ms_max")
+    loads = integer(weights, "loads", sum(engine.loads for engine in view.engines))
+    if longest is None:
+        longest = max((engine.pause_ms_max for engine in view.engines), default=0.0)
+    if not loads:
+        return Promise("Never blocking", "unknown", "no engine loaded new weights")
+    middle = number(weights, "pause_ms_p50")
+    median = "" if middle is None else f", half of them below {milliseconds(middle)}"
+    said = f"an engine stood still for at most {milliseconds(longest)} in {count(loads)} loads of new weights{median}"
+    return Promise("Never blocking", "kept", said)
+
+
+def _evaluations(view: RunView, known: Event) -> tuple[Evaluation | None, Evaluation | None]:
+    told = mapping(known, "eval")
+    found = {evaluation.name: evaluation for evaluation in view.evaluations}
+    for name in ("before", "after"):
+        if row := mapping(told, name):
+            score, spread = number(row, "pass_at_1") or 0.0, number(row, "stderr")
+            found[name] = Evaluation(name, score, spread, integer(row, "n"), number(row, "greedy"))
+    return found.get("before"), found.get("after")
+
+
+def _headline(view: RunView, known: Event, before: Evaluation | None, after: Evaluation | None) -> list[Figure]:
+    figures: list[Figure] = []
+    told = mapping(known, "eval")
+    if before is not None and after is not None:
+        change = number(told, "difference")
+        change = after.pass_at_1 - before.pass_at_1 if change is None else change
+        interval = numbers(told, "ci95")
+        note = f"95 % interval {points(interval[0])} to {points(interval[1])}" if len(interval) == 2 else ""
+        figures.append(Figure("Change in pass@1", f"{points(change)} points", note))
+    figures += [
+        Figure(f"pass@1 {found.name}", percent(found.pass_at_1), _evaluation_note(found))
+        for found in (before, after)
+        if found is not None
+    ]
+    rate = mapping(known, "tokens_per_s")
+    sampled = number(rate, "sampled") or view.latest.get("tokens_per_s_sampled")
+    trained = number(rate, "trained") or view.latest.get("tokens_per_s_trained")
+    figures.append(Figure("Tokens sampled", f"{count(sampled)} /s", f"{count(trained)} /s trained"))
+    figures.append(Figure("Tokens trained", count(view.tokens.trained), f"{count(view.tokens.masked)} masked"))
+    return figures
+
+
+def _evaluation_note(found: Evaluation) -> str:
+    spread = "" if found.stderr is None else f"± {100 * found.stderr:.1f}, "
+    greedy = "" if found.greedy is None else f", greedy {percent(found.greedy)}"
+    return f"{spread}{count(found.n)} episodes{greedy}"
+
+
+def _mark(found: Evaluation, at: str) -> dict[str, str | float | None]:
+    label = f"evaluation {found.name} {percent(found.pass_at_1)}"
+    return {"at": at, "value": found.pass_at_1, "stderr": found.stderr, "label": label}
+
+
+def _fill_evaluation(facts: ReportFacts, told: Event, before: Evaluation | None, after: Evaluation | None) -> None:
+    families = {name: row for name, row in mapping(told, "families").items() if isinstance(row, dict)}
+    for name, row in families.items():
+        rows = facts.held_out_rows if row.get("held_out") is True else facts.evaluation_rows
+        rows.append((words(name), *_scores(row)))
+    if before is not None or after is not None:
+        sides: Event = {side: mapping(told, side) for side in ("before", "after")}
+        for found in (before, after):
+            if found is not None and not sides[found.name]:
+                sides[found.name] = {"pass_at_1": found.pass_at_1, "stderr": found.stderr, "n": found.n}
+        change: Event = {key: told[key] for key in ("difference", "difference_stderr") if key in told}
+        facts.evaluation_total = (
+            "all but the held-out family" if facts.held_out_rows else "all",
+            *_scores(sides | change),
+        )
+        facts.evaluation_rows = facts.evaluation_rows or [facts.evaluation_total]
+        if facts.evaluation_rows == [facts.evaluation_total]:
+            facts.evaluation_total = None
+
+
+def _scores(row: Event) -> tuple[str, str, str, str]:
+    """Before, after, difference and number of episodes, as text."""
+    before, after = mapping(row, "before"), mapping(row, "after")
+    change, spread = number(row, "difference"), number(row, "difference_stderr")
+    difference = "–" if change is None else points(change) + ("" if spread is None else f" ± {100 * spread:.1f}")
+    return _score(before), _score(after), difference, count(integer(after or before, "n"))
+
+
+def _score(side: Event) -> str:
+    value, spread = number(side, "pass_at_1"), number(side, "stderr")
+    if value is None:
+        return "–"
+    return percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
+    weights, sandbox = mapping(known, "weights"), mapping(known, "sandbox")
+    restarts = sum(engine.restarts for engine in view.engines)
+    facts = [
+        ("Engines", count(len(view.engines))),
+        ("Weights published", count(integer(weights, "pushes", integer(weights, "loads")))),
+        ("Loads in place", count(integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
+        ("Engine restarts", count(restarts)),
+        ("Sandboxes started", count(integer(sandbox, "started", view.sandboxes.started))),
+    ]
+    if (leaked := number(sandbox, "leaked")) is not None:
+        facts.append(("Sandboxes left behind", count(leaked)))
+    facts += [
+        ("Process deaths", count(view.totals.deaths)),
+        ("Messages refused", count(view.totals.refused_messages)),
+        ("Damaged lines left out", count(view.reading.get("damaged", 0))),
+    ]
+    return facts
+
+
+def words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def points(value: float) -> str:
+    return f"{'−' if value < 0 else '+'}{abs(100 * value):.1f}"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:,.0f} ms" if value < 10_000 else f"{value / 1000:,.1f} s"
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
