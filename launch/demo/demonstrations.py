@@ -1,9 +1,9 @@
 """Scripted demonstrations: what the demo model knows before its first rollout.
 
-Three phases.  *Copy*: a random string of names and arguments, twice; loss on the second time.  A small model that skips
-this does not learn to copy names into commands.  *Clean*: right commands.  *Noisy*: a share of the commands is spoilt as
-a careless model would spoil them (a wrong flag or command, another name, another argument, broken JSON), so that the warm
-model is right about as often as it is wrong, and rewards have something to teach.
+Three phases.  *Copy*: a random string of names and arguments, twice; loss on the second time.  A small model that
+skips this does not learn to copy names into commands.  *Clean*: right commands.  *Noisy*: a share of the commands is
+spoilt as a careless model would spoil them (a wrong flag or command, another name, another argument, broken JSON), so
+that the warm model is right about as often as it is wrong, and rewards have something to teach.
 
 The token ids are those of episodes: the chat format is the one that episodes use.  Held-out instructions do not occur.
 """

@@ -1,0 +1,41 @@
+"""Every family in real containers: the oracle scores 1; nothing done, or one usual mistake, scores 0."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandbox.grader import Isolation, grade
+from sandbox.pool import SandboxPool
+from sandbox.tasks.families import FAMILIES
+from sandbox.tasks.generated import make_task, solution_command, wrong_commands
+from sandbox.tasks.vocabulary import Split
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 30.0
+
+
+async def test_every_family_tells_right_from_wrong_and_from_nothing(pool: SandboxPool):
+    wrong: list[str] = []
+    four = asyncio.Semaphore(4)
+
+    async def one(family: str) -> None:
+        task = make_task(family, 2, Split.HELD_OUT)
+        async with four:
+            async with pool.acquire(task) as session:
+                untouched = await grade(session, task)
+                await session.run(solution_command(task), S)
+                solved = await grade(session, task)
+            async with pool.acquire(task) as session:
+                await session.run(wrong_commands(task)[0], S)
+                mistaken = await grade(session, task)
+        if not solved.all_passed or untouched.all_passed or mistaken.all_passed:
+            wrong.append(f"{family}: {solved.log} {untouched.log} {mistaken.log}")
+        assert solved.isolation is Isolation.KIT
+        assert tuple(test.name for test in untouched.tests) == task.expected_tests
+
+    async with asyncio.TaskGroup() as group:
+        for family in FAMILIES:
+            group.create_task(one(family))
+    assert not wrong
