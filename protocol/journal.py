@@ -37,6 +37,8 @@ SCHEMA = 1
 _DISK_COPIES = 3
 """A trajectory may stand in the write-ahead log, in the database and in the export at once."""
 _MB = 1024 * 1024
+LOCK_WAIT_S = 10.0
+"""How long to wait for the process that has the file open to end."""
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY) WITHOUT ROWID;
@@ -206,7 +208,7 @@ class Journal:
         self.path, self._settings, self._free = path, settings, free
         path.parent.mkdir(parents=True, exist_ok=True)
         require_local(path.parent)
-        self._db = sqlite3.connect(path, timeout=10.0, isolation_level=None, cached_statements=256)
+        self._db = sqlite3.connect(path, timeout=LOCK_WAIT_S, isolation_level=None, cached_statements=256)
         try:
             self._prepare()
         except BaseException:

@@ -1,0 +1,395 @@
+"""If these fail, an acknowledged trajectory is lost, trained twice, or counted nowhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.trajectories import RUN, make_plan, make_trajectory
+
+from protocol import codec
+from protocol.errors import UserError
+from protocol.filesystem import filesystem_type, require_local
+from protocol.groups import GroupOutcome, GroupPlan
+from protocol.journal import (
+    AppendOutcome,
+    Arrival,
+    BudgetFull,
+    DiskFull,
+    Journal,
+    JournalError,
+    JournalSettings,
+)
+from protocol.trajectory import DropReason, GroupId
+
+LARGEST = 1000
+
+
+def arrival(group: int, sample: int, reward: float | None = None, attempt: int = 0) -> Arrival:
+    reward = float(sample) if reward is None else reward
+    trajectory = make_trajectory(group, sample, reward=reward, attempt=attempt)
+    frames = codec.encode(trajectory)
+    ticket = trajectory.ticket
+    return Arrival(
+        ticket.trajectory_id, ticket.group, sample, reward, trajectory.status, codec.digest(frames), codec.pack(frames)
+    )
+
+
+def open_journal(folder: Path, *, run_id: str = RUN, budget: int = 10**9, free: int = 10**12) -> Journal:
+    journal_settings = JournalSettings(run_id=run_id, max_trajectory_bytes=LARGEST, budget_bytes=budget)
+    return Journal(folder / "buffer" / "journal.sqlite", journal_settings, lambda _: free)
+
+
+def fill(journal: Journal, group: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.0, 1.0)) -> None:
+    journal.open_group(make_plan(group, len(rewards)), b"cursor")
+    journal.append([arrival(group, sample, reward) for sample, reward in enumerate(rewards)])
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    opened = open_journal(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_what_returned_survives_power_loss(journal: Journal) -> None:
+    assert journal.durability() == ("wal", 2)
+
+
+def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(journal: Journal) -> None:
+    journal.open_group(make_plan(0), b"")
+    first, second, stranger = arrival(0, 0), arrival(0, 0, 9.0, attempt=1), arrival(7, 0)
+    outcomes, closed = journal.append([first, first, second, second, stranger])
+    assert [outcome.value for outcome in outcomes] == ["appended", "duplicate", "superseded", "superseded", "unknown"]
+    assert not closed
+    books = journal.accounting()
+    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (2, 1, 1, 1)
+    assert books.balanced
+
+
+def test_a_group_closes_with_its_last_sample_and_says_its_rewards(journal: Journal) -> None:
+    journal.open_group(make_plan(5), b"")
+    assert journal.append([arrival(5, sample) for sample in (3, 1, 0)])[1] == []
+    (closed,) = journal.append([arrival(5, 2)])[1]
+    assert (closed.seq, closed.outcome, closed.rewards) == (1, GroupOutcome.READY, {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0})
+    assert journal.closed_since(0) == [closed]
+    assert journal.closed_since(1) == []
+
+
+def test_groups_that_teach_nothing_are_dropped_once_with_their_reason(journal: Journal) -> None:
+    fill(journal, 0, (1.0, 1.0, 1.0, 1.0))
+    journal.open_group(make_plan(1), b"")
+    journal.append([arrival(1, 0), arrival(1, 1)])
+    assert journal.abandon(GroupId(1), 2, "engine") is None
+    closed = journal.abandon(GroupId(1), 3, "engine")
+    assert closed is not None
+    assert closed.outcome is GroupOutcome.INFRA_SHORT
+    assert journal.abandon(GroupId(1), 3, "engine") is None
+    books = journal.accounting()
+    assert books.dropped == {DropReason.ZERO_VARIANCE: 4, DropReason.INFRA_SHORT: 2}
+    assert (books.in_buffer, books.abandoned, books.bytes) == (0, 2, 0)
+    assert journal.lease(1) is None
+    assert journal.append([arrival(1, 3)])[0] == [AppendOutcome.UNKNOWN]
+
+
+def test_a_short_group_trains_with_those_it_has(journal: Journal) -> None:
+    journal.open_group(make_plan(0), b"")
+    journal.append([arrival(0, sample) for sample in (0, 1, 3)])
+    journal.abandon(GroupId(0), 2, "sandbox_lost")
+    lease = journal.lease(1)
+    assert lease is not None
+    assert (lease.groups[0].size, [row.sample for row in lease.groups[0].rows]) == (4, [0, 1, 3])
+
+
+def test_a_given_up_sample_that_arrives_in_time_is_kept(journal: Journal) -> None:
+    journal.open_group(make_plan(0), b"")
+    journal.abandon(GroupId(0), 2, "deadline")
+    assert journal.append([arrival(0, 2)])[0] == [AppendOutcome.APPENDED]
+    assert journal.accounting().abandoned == 0
+
+
+def test_a_lease_is_of_whole_groups_oldest_closed_first_and_stays_the_same(journal: Journal) -> None:
+    for group in (0, 1, 2):
+        journal.open_group(make_plan(group), b"")
+    for group in (2, 0, 1):
+        assert journal.lease(3) is None
+        journal.append([arrival(group, sample) for sample in range(4)])
+    lease = journal.lease(2)
+    assert lease is not None
+    assert [each.group for each in lease.groups] == [0, 2]
+    assert journal.lease(2) == lease
+    blobs = journal.payload(lease)
+    assert [codec.loads(blob).ticket.trajectory_id for blob in blobs] == lease.trajectories
+
+
+def test_marking_twice_is_marking_once_and_anything_else_is_refused(journal: Journal) -> None:
+    fill(journal, 0)
+    fill(journal, 1)
+    lease = journal.lease(1)
+    assert lease is not None
+    names = lease.trajectories
+    for _ in range(2):
+        journal.mark_trained(1, names[1:], {names[0]: DropReason.ALL_STALE})
+    with pytest.raises(JournalError):
+        journal.mark_trained(2, names, {})
+    with pytest.raises(JournalError):
+        journal.mark_trained(1, names, {})
+    with pytest.raises(JournalError, match="unknown"):
+        journal.mark_trained(1, ["train-g000009-s00"], {})
+    books = journal.accounting()
+    assert (books.trained, books.dropped, books.in_buffer) == (3, {DropReason.ALL_STALE: 1}, 4)
+
+
+def test_a_part_of_a_group_cannot_be_trained(journal: Journal) -> None:
+    fill(journal, 0)
+    lease = journal.lease(1)
+    assert lease is not None
+    with pytest.raises(JournalError, match="part of group 0"):
+        journal.mark_trained(1, lease.trajectories[:3], {})
+    assert journal.accounting().trained == 0
+
+
+def test_resuming_from_a_checkpoint_leases_again_exactly_what_it_does_not_hold(journal: Journal) -> None:
+    leases = []
+    for step in (1, 2, 3):
+        fill(journal, step)
+        leases.append(journal.lease(1))
+        journal.mark_trained(step, leases[-1].trajectories, {})
+    journal.commit(1)
+    journal.commit(3)
+    journal.rewind(1)
+    assert journal.accounting().trained == 4
+    assert journal.lease(1) == leases[1]
+    journal.mark_trained(2, leases[1].trajectories, {})
+    assert journal.lease(1) == leases[2]
+
+
+def test_payloads_go_only_when_the_oldest_kept_checkpoint_covers_them(journal: Journal) -> None:
+    for step in (1, 2):
+        fill(journal, step)
+        lease = journal.lease(1)
+        journal.mark_trained(step, lease.trajectories, {})
+        journal.commit(step)
+    with pytest.raises(JournalError, match="no checkpoint"):
+        journal.compact(3)
+    journal.compact(1)
+    assert len(list(journal.stored())) == 4
+    journal.rewind(1)
+    assert journal.payload(journal.lease(1))
+    with pytest.raises(JournalError, match="cannot rewind to step 0"):
+        journal.rewind(0)
+    assert journal.append([arrival(1, 0, 0.0)])[0] == [AppendOutcome.DUPLICATE]
+
+
+def test_the_end_of_a_run_accounts_for_everything_and_a_resume_takes_it_back(journal: Journal) -> None:
+    fill(journal, 0)
+    journal.mark_trained(1, journal.lease(1).trajectories, {})
+    journal.commit(1)
+    fill(journal, 1)
+    journal.open_group(make_plan(2), b"")
+    journal.append([arrival(2, 0)])
+    journal.end_run()
+    books = journal.accounting()
+    assert (books.in_buffer, books.dropped) == (0, {DropReason.RUN_ENDED: 5})
+    assert journal.open_groups() == []
+    assert journal.append([arrival(2, 1)])[0] == [AppendOutcome.UNKNOWN]
+    assert journal.abandon(GroupId(2), 1, "shutdown") is None
+    with pytest.raises(JournalError, match="rewind"):
+        journal.open_group(make_plan(3), b"")
+    journal.rewind(1)
+    assert journal.accounting().in_buffer == 5
+    assert journal.open_groups()[0].missing == (1, 2, 3)
+    assert journal.lease(1).groups[0].group == 1
+
+
+def test_open_groups_and_cursor_survive_a_restart(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    plan = GroupPlan(GroupId(4), "some task", (2**40, 1, 2))
+    assert journal.open_group(plan, b"after 4")
+    assert not journal.open_group(plan, b"after 4")
+    journal.append([arrival(4, 1)])
+    journal.close()
+    journal = open_journal(tmp_path)
+    (group,) = journal.open_groups()
+    assert (group.plan, group.missing) == (plan, (0, 2))
+    assert journal.cursor() == b"after 4"
+    with pytest.raises(JournalError, match="another plan"):
+        journal.open_group(make_plan(4), b"")
+    journal.close()
+
+
+def test_a_journal_has_one_writer_and_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = open_journal(tmp_path)
+    monkeypatch.setattr("protocol.journal.LOCK_WAIT_S", 0.05)
+    with pytest.raises(JournalError, match="another process has it open"):
+        open_journal(tmp_path)
+    journal.close()
+    with pytest.raises(JournalError, match="belongs to run"):
+        open_journal(tmp_path, run_id="another")
+
+
+def test_room_in_the_budget_is_reserved_for_whole_groups_and_freed_by_a_checkpoint(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, budget=2 * 4 * LARGEST)
+    journal.open_group(make_plan(0), b"0")
+    journal.open_group(make_plan(1), b"1")
+    with pytest.raises(BudgetFull, match="group 2"):
+        journal.open_group(make_plan(2), b"2")
+    assert journal.cursor() == b"1"
+    journal.append([arrival(0, sample) for sample in range(4)])
+    assert journal.statistics().reserved_bytes == 4 * LARGEST
+    journal.mark_trained(1, journal.lease(1).trajectories, {})
+    with pytest.raises(BudgetFull):
+        journal.open_group(make_plan(2), b"2")
+    assert journal.statistics().uncommitted_bytes > 0
+    journal.commit(1)
+    journal.open_group(make_plan(2), b"2")
+    journal.close()
+
+
+def test_no_group_opens_that_the_disk_may_not_hold_and_the_message_says_what_to_do(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, free=64 * 2**20 + 4 * LARGEST)
+    with pytest.raises(DiskFull, match=r"MiB free.*du -xh") as caught:
+        journal.open_group(make_plan(0), b"")
+    assert str(tmp_path) in str(caught.value)
+    assert journal.open_groups() == []
+    journal.close()
+
+
+def test_a_disk_that_is_full_all_the_same_acknowledges_nothing(journal: Journal) -> None:
+    journal.open_group(make_plan(0), b"")
+    (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
+    journal._db.execute(f"PRAGMA max_page_count = {pages}")
+    large = arrival(0, 0)
+    large = Arrival(large.trajectory, large.group, 0, 0.0, large.status, large.digest, bytes(1 << 20))
+    with pytest.raises(DiskFull, match="nothing was acknowledged"):
+        journal.append([large])
+    assert journal.accounting().acked == 0
+    journal._db.execute("PRAGMA max_page_count = 1000000")
+    assert journal.append([arrival(0, 0)])[0] == [AppendOutcome.APPENDED]
+
+
+def test_a_network_file_system_is_refused_with_the_fix(tmp_path: Path) -> None:
+    mounts = "\n".join(
+        (
+            "1 0 8:1 / / rw - ext4 /dev/vda rw",
+            "2 1 0:9 / /home rw shared:1 - nfs4 host:/home rw",
+            r"3 2 0:10 / /home/a\040b rw - ext4 /dev/vdb rw",
+        )
+    )
+    assert filesystem_type(PurePath("/home/me/runs"), mounts) == "nfs4"
+    assert filesystem_type(PurePath("/home/a b/runs"), mounts) == "ext4"
+    assert filesystem_type(PurePath("/homes/x"), mounts) == "ext4"
+    with pytest.raises(UserError, match="local disk"):
+        require_local(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - fuse.sshfs x rw")
+    require_local(tmp_path, "1 0 0:1 / / rw - fuse.fuse-overlayfs x rw")
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from unit.protocol.test_journal import arrival, open_journal
+from support.trajectories import make_plan
+journal = open_journal(Path({folder!r}))
+for group in range(10_000):
+    journal.open_group(make_plan(group), b"%d" % group)
+    for sample in range(4):
+        journal.append([arrival(group, sample)])
+        print(group, sample, flush=True)
+"""
+
+
+def test_kill_dash_nine_in_the_middle_of_appends_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    script = WRITER.format(path=[path for path in sys.path if path], folder=str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        acked = [tuple(map(int, writer.stdout.readline().split())) for _ in range(41)]
+        os.kill(writer.pid, signal.SIGKILL)
+        acked += [tuple(map(int, line.split())) for line in writer.stdout if line.endswith("\n")]
+    journal = open_journal(tmp_path)
+    books = journal.accounting()
+    assert len(acked) <= books.acked <= len(acked) + 1
+    assert journal.append([arrival(*each) for each in acked])[0] == [AppendOutcome.DUPLICATE] * len(acked)
+    assert books.in_buffer == books.acked
+    assert int(journal.cursor() or b"-1") >= acked[-1][0]
+    journal.close()
+
+
+class Books(RuleBasedStateMachine):
+    """Any order of calls: the books balance, and each trajectory is used once per lineage."""
+
+    @initialize(target=None)
+    def open(self) -> None:
+        import tempfile
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.journal = open_journal(Path(self.folder.name))
+        self.groups = self.step = self.committed = self.oldest = 0
+        self.used: dict[int, set[str]] = {}
+
+    @rule()
+    def open_group(self) -> None:
+        self.journal.open_group(make_plan(self.groups, 3), b"%d" % self.groups)
+        self.groups += 1
+
+    @rule(
+        group=st.integers(0, 5), sample=st.integers(0, 2), reward=st.sampled_from([0.0, 1.0]), attempt=st.integers(0, 1)
+    )
+    def append(self, group: int, sample: int, reward: float, attempt: int) -> None:
+        self.journal.append([arrival(group, sample, reward, attempt)])
+
+    @rule(group=st.integers(0, 5), sample=st.integers(0, 2))
+    def abandon(self, group: int, sample: int) -> None:
+        self.journal.abandon(GroupId(group), sample, "engine")
+
+    @rule(groups=st.integers(1, 2), drop=st.booleans())
+    def train(self, groups: int, drop: bool) -> None:
+        if lease := self.journal.lease(groups):
+            assert len(self.journal.payload(lease)) == len(lease.trajectories)
+            self.step += 1
+            first, *rest = lease.trajectories
+            dropped = {first: DropReason.ALL_STALE} if drop else {}
+            self.journal.mark_trained(self.step, rest if drop else [first, *rest], dropped)
+            assert not set(lease.trajectories) & set().union(*self.used.values())
+            self.used[self.step] = set(lease.trajectories)
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.journal.commit(self.step)
+        self.committed = self.step
+
+    @rule()
+    def compact(self) -> None:
+        self.journal.compact(self.committed)
+        self.oldest = self.committed
+
+    @precondition(lambda self: self.committed >= self.oldest)
+    @rule()
+    def resume(self) -> None:
+        self.journal.close()
+        self.journal = open_journal(Path(self.folder.name))
+        self.journal.rewind(self.committed)
+        self.step = self.committed
+        self.used = {step: names for step, names in self.used.items() if step <= self.step}
+
+    @invariant()
+    def balanced(self) -> None:
+        books = self.journal.accounting()
+        dropped = books.dropped.get(DropReason.ALL_STALE, 0)
+        assert books.trained + dropped == sum(map(len, self.used.values()))
+
+    def teardown(self) -> None:
+        self.journal.close()
+        self.folder.cleanup()
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
