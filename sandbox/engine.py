@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,6 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID",
 """What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
 
 _CALL_S = 60.0
-_HEALTH_S = 5.0
 _ATTEMPTS = 5
 _RETRIED_STATUS = frozenset({409, 500, 502, 503})
 
@@ -111,6 +111,15 @@ class ContainerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class EndingCause:
+    """What the daemon saw happen to a container: why a PID 1 that did not say goodbye is gone."""
+
+    out_of_memory: bool
+    killed_by_api: bool
+    """Somebody, not the agent, asked the daemon to kill or remove it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
     """Everything that could leak.  Two of them, before and after, are the proof that nothing did."""
 
@@ -183,15 +192,6 @@ class DockerEngine:
             if error.status != 404:
                 raise
 
-    async def healthy(self) -> bool:
-        """Whether the daemon answers at this moment."""
-        try:
-            async with asyncio.timeout(_HEALTH_S):
-                await self._docker.version()
-        except (TimeoutError, OSError, aiohttp.ClientError, aiodocker.DockerError):
-            return False
-        return True
-
     async def containers(self, labels: Mapping[str, str] | None = None) -> tuple[ContainerInfo, ...]:
         """Containers in any state that carry all these labels."""
         filters = json.dumps({"label": [f"{key}={value}" for key, value in (labels or {}).items()]})
@@ -214,6 +214,20 @@ class DockerEngine:
             )
 
         return await _retry("list what exists", call, _RETRIED_STATUS)
+
+    async def ending_cause(self, container: str, since: float) -> EndingCause:
+        """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds."""
+        filters = json.dumps({"container": [container], "event": ["oom", "kill"]})
+        params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": filters}
+
+        async def call() -> EndingCause:
+            docker = self._docker
+            async with docker.session.get(f"{docker.docker_host}/events", params=params) as response:
+                lines = (await response.text()).splitlines()
+            seen = {json.loads(line).get("Action") for line in lines if line.strip()}
+            return EndingCause("oom" in seen, "kill" in seen)
+
+        return await _retry(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
 
     async def image_id(self, name: str) -> str | None:
         """The image's content id, or None when the daemon does not have it."""

@@ -32,6 +32,8 @@ PACKAGES = (
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 _ENGINE_PACKAGES = ("docker.io", "iptables", "mmdebstrap")
 _ENGINE_START_S = 90.0
+_ENGINE_PID_S = 10.0
+"""A dockerd that has written no pid file by then has given up."""
 
 
 def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
@@ -104,23 +106,22 @@ def start_engine(root: Path, runtime: Path, say: Say) -> tuple[str, int]:
             return SYSTEM_SOCKET, 0
     for folder in (root, runtime):
         folder.mkdir(parents=True, exist_ok=True)
-    url, log = f"unix://{runtime}/docker.sock", root / "dockerd.log"
+    url, log, pid_file = f"unix://{runtime}/docker.sock", root / "dockerd.log", runtime / "docker.pid"
     say(f"starting dockerd (data in {root}, log {log}) …")
     arguments = [
         "dockerd", f"--host={url}", f"--data-root={root}/data", f"--exec-root={runtime}/exec",
-        f"--pidfile={runtime}/docker.pid", "--bridge=none", "--iptables=false", "--log-level=warn",
+        f"--pidfile={pid_file}", "--bridge=none", "--iptables=false", "--log-level=warn",
     ]  # fmt: skip
-    with log.open("ab") as sink:
-        process = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True, close_fds=True
-        )
-    give_up = time.monotonic() + _ENGINE_START_S
+    with log.open("ab") as sink:  # setsid --fork: nobody's child, so that it neither dies with us nor stays a zombie
+        subprocess.run(("setsid", "--fork", *arguments), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, check=True)
+    began = time.monotonic()
     while not engine_answers(url):
-        if process.poll() is not None or time.monotonic() > give_up:
+        waited = time.monotonic() - began
+        if waited > _ENGINE_START_S or (waited > _ENGINE_PID_S and not pid_file.exists()):
             tail = log.read_text(errors="replace")[-1500:]
             raise UserError(f"dockerd did not start; the end of {log}:\n{tail}")
         time.sleep(0.2)
-    return url, process.pid
+    return url, int(pid_file.read_text())
 
 
 def recipe_tag() -> str:

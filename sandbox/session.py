@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -54,6 +55,7 @@ class SandboxSession:
 
     def __init__(self, engine: DockerEngine, container: str) -> None:
         self._engine, self.container = engine, container
+        self._created_at = time.time()
         self._attachment: Attachment | None = None
         self._requests = 0
         self._acks: dict[int, asyncio.Future[wire.Ack]] = {}
@@ -241,9 +243,13 @@ class SandboxSession:
             return SandboxLost("the container reached its deadline: it was not extended, or lived for its maximum")
         if self._gone.bye is not None or self._gone.error is not None:
             return SandboxLost(f"the attach stream broke: {self._gone.error or self._gone.bye}")
-        if not await self._engine.healthy():
-            return SandboxLost("the Docker daemon does not answer")
-        return SandboxDestroyed("PID 1 was killed while the daemon was healthy: out of memory")
+        try:
+            cause = await self._engine.ending_cause(self.container, self._created_at)
+        except EngineError as error:
+            return SandboxLost(f"the Docker daemon does not answer: {error}")
+        if cause.out_of_memory and not cause.killed_by_api:
+            return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
+        return SandboxLost("the container was killed from outside, or for an unknown cause")
 
 
 class _StreamEndedError(Exception):

@@ -14,7 +14,8 @@ import pytest
 
 from sandbox import owner
 from sandbox.engine import ContainerSpec, DockerEngine
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.grader import grade
 from sandbox.host import Host
 from sandbox.pool import LABEL, PoolSettings, SandboxPool
 from sandbox.stress import stress
@@ -144,15 +145,26 @@ async def test_a_session_that_is_cancelled_is_removed(pool: SandboxPool, engine:
     assert await gone(engine, containers[0])
 
 
-async def test_the_loss_of_a_container_has_a_type(pool: SandboxPool, engine: DockerEngine):
+async def test_a_container_removed_by_somebody_else_is_lost_not_the_agents_doing(
+    pool: SandboxPool, engine: DockerEngine
+):
     async with pool.acquire(TASK) as session:
         async with asyncio.TaskGroup() as group:
             group.create_task(engine.remove(session.container))
-            with pytest.raises((SandboxDestroyed, SandboxLost)):
+            with pytest.raises(SandboxLost, match="outside"):
                 await session.run("sleep 1000", S)
         assert not session.alive
-        with pytest.raises((SandboxDestroyed, SandboxLost)):
+        with pytest.raises(SandboxLost, match="outside"):
             await session.run("true", S)
+
+
+async def test_memory_that_no_process_holds_kills_neither_pid_1_nor_the_grading(pool: SandboxPool):
+    fill = "perl -e '$i=shmget(7,300<<20,0666|01000); for($n=0;$n<300;$n++){shmwrite($i,\"x\"x(1<<20),$n<<20,1<<20)}'"
+    task = Task(id="full", instruction="", run_tests="#!/bin/sh\necho short test summary info; echo PASSED a\n")
+    async with pool.acquire(task) as session:
+        assert (await session.run(fill, S)).exit_code == 137
+        assert (await session.run("echo alive", S)).output == "alive\n"
+        assert (await grade(session, task)).all_passed
 
 
 @pytest.mark.parametrize(

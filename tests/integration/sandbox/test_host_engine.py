@@ -1,0 +1,56 @@
+"""``python -m sandbox.host`` leaves a machine ready, twice as well as once, and says what to do where it cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox import owner, provision
+from sandbox.host import Host, HostSettings, current_host, down, ensure, main
+
+pytestmark = pytest.mark.docker
+
+
+def test_a_second_run_says_two_lines_and_installs_nothing(docker_engine: Host):
+    said: list[str] = []
+    assert ensure(say=said.append) == docker_engine
+    assert len(said) == 2
+    assert current_host() == docker_engine
+
+
+def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_engine: Host, tmp_path: Path):
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("only root with dockerd installed can start an engine")
+    runtime = Path(f"/run/longshore-test-{os.getpid()}")  # a socket's path must be short
+    try:
+        url, pid = provision.start_engine(tmp_path / "engine", runtime, lambda line: None)
+        record = dataclasses.asdict(docker_engine) | {"docker_url": url, "engine_owner": owner.of_process(pid)}
+        (tmp_path / "host.json").write_text(json.dumps(record, default=str))
+        settings = HostSettings(home=tmp_path)
+        assert current_host(settings).docker_url == url
+        assert provision.engine_answers(url)
+        down(settings, lambda line: None)
+        assert not provision.engine_answers(url)
+        said: list[str] = []
+        down(settings, said.append)
+        assert "nothing to stop" in said[0]
+    finally:
+        shutil.rmtree(runtime, ignore_errors=True)
+    assert provision.engine_answers(docker_engine.docker_url)
+
+
+def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):
+    with pytest.raises(UserError, match="DOCKER_HOST=unix:///nowhere"):
+        ensure(HostSettings(home=tmp_path, docker_url="unix:///nowhere"))
+
+
+def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
+    assert main(["status"]) == 2
+    assert "python -m sandbox.host up" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""A lost sandbox is charged to the agent only when the daemon saw the agent do it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox import wire
+from sandbox.engine import EndingCause, EngineError
+from sandbox.errors import SandboxDestroyed, SandboxLost
+from sandbox.session import SandboxSession
+
+
+class RememberingDaemon:
+    """Answers only the question what happened to a container."""
+
+    def __init__(self, answer: EndingCause | EngineError) -> None:
+        self.answer = answer
+
+    async def ending_cause(self, container: str, since: float) -> EndingCause:
+        if isinstance(self.answer, EngineError):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "bye", "broken", "expected"),
+    [
+        (EndingCause(out_of_memory=True, killed_by_api=False), None, None, SandboxDestroyed),
+        (EndingCause(out_of_memory=True, killed_by_api=True), None, None, SandboxLost),
+        (EndingCause(out_of_memory=False, killed_by_api=False), None, None, SandboxLost),
+        (EngineError("no answer"), None, None, SandboxLost),
+        (EndingCause(out_of_memory=True, killed_by_api=False), wire.ByeReason.DEADLINE, None, SandboxLost),
+        (EndingCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),
+    ],
+)
+async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
+    session = SandboxSession(RememberingDaemon(answer), "c" * 64)
+    if bye is not None:
+        session._on_message(wire.Bye(bye))
+    session._on_lost(broken)
+    with pytest.raises((SandboxDestroyed, SandboxLost)) as caught:
+        await session.run("true", 1)
+    assert type(caught.value) is expected
