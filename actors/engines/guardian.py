@@ -1,13 +1,15 @@
 """Sees to it that a server's processes never outlive their owner, and that the owner hears of the server's death.
 
 Run by path, standard library only, so that it stands within milliseconds:
-``python -I -S guardian.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps, standard
-output a pipe that gets one line, the server's pid; standard error is the server's log.
+``python -I -S guardian.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps; standard
+output is a pipe that gets two lines, ``<guardian's pid> <server's pid>`` and at the end the server's exit status, and
+whose end of file is the guardian's death; standard error is the server's log.
 
-- The guardian leads a session; the server leads a process group in it.
+- The process that is started returns at once; the guardian is its child and nobody else's, because Ray kills the
+  children of an actor that ends before they could clean up.  It leads a session; the server leads a group in it.
 - The owner's death (end of file), a byte on the pipe, or SIGTERM ends the group: SIGTERM, then SIGKILL after the grace.
 - The server's death ends the rest of its group at once.  The guardian's own death kills the server (PDEATHSIG).
-- As child subreaper it inherits every descendant, and it exits only when none is left; its exit status is the server's.
+- As child subreaper it inherits every descendant, and it exits only when none is left.
 - Files in /dev/shm that were made in its time and mapped by the group, or that carry one of its pids, are removed.
 """
 
@@ -43,7 +45,7 @@ def _start(command: list[str]) -> int:
     if os.getppid() != guardian:
         os._exit(1)
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -131,7 +133,15 @@ def _wake(number: int, frame: FrameType | None) -> None:
     """The signal's number stands in the wake-up pipe; nothing else is to be done."""
 
 
-def main(grace_s: float, command: list[str]) -> int:
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # the owner may be gone
+        os.write(1, f"{line}\n".encode())
+
+
+def main(grace_s: float, command: list[str]) -> None:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     born = time.time() - 1
     woken, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -140,9 +150,7 @@ def main(grace_s: float, command: list[str]) -> int:
         signal.signal(number, _wake)
     leader = _start(command)
     guard = _Guard(leader, born)
-    with contextlib.suppress(OSError):
-        os.write(1, f"{leader}\n".encode())
-    os.close(1)
+    _tell(f"{os.getpid()} {leader}")
     stop_at: float | None = None
     while not guard.server_ended and (stop_at is None or time.monotonic() < stop_at):
         wait_s = _LOOK_EVERY_S if stop_at is None else max(0.0, stop_at - time.monotonic())
@@ -158,8 +166,8 @@ def main(grace_s: float, command: list[str]) -> int:
         elif not ready:
             guard.look()
     guard.look()
-    return guard.finish()
+    _tell(str(guard.finish()))
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[3:]))
+    main(float(sys.argv[1]), sys.argv[3:])

@@ -1,7 +1,7 @@
 """One SGLang server process: started under a guardian, ready when it has answered a request, ended with its group.
 
 The owner holds the write end of the guardian's pipe: whatever ends the owner ends the server, during start-up too.
-The guardian's pid is watched through a pidfd, so the event loop needs no child watcher and may run in any thread.
+The guardian is watched through a pipe, so the event loop needs no child watcher and may run in any thread.
 """
 
 from __future__ import annotations
@@ -43,6 +43,15 @@ class ServerSettings:
     log: Path
     start_timeout_s: float
     stop_grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Guardian:
+    pids: EnginePids
+    stop_fd: int
+    """Write end: a byte, or the end of this process, ends the server."""
+    told_fd: int
+    """Read end: the exit status comes here; end of file is the guardian's death."""
 
 
 def resolve_device(device: str) -> str:
@@ -95,16 +104,13 @@ def server_environment(settings: ServerSettings) -> dict[str, str]:
 class Server:
     """A running server.  Made by :meth:`launch`; ``ended`` resolves with a sentence when its processes are gone."""
 
-    def __init__(
-        self, guardian: subprocess.Popen[bytes], stop_fd: int, pid: int, port: int, client: EngineClient
-    ) -> None:
-        self.client, self.port = client, port
-        self.pids = EnginePids(guardian.pid, pid)
-        self._guardian, self._stop_fd = guardian, stop_fd
+    def __init__(self, guardian: _Guardian, port: int, client: EngineClient) -> None:
+        self.client, self.port, self.pids = client, port, guardian.pids
+        self._guardian, self._told = guardian, b""
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = self._loop.create_future()
-        self._pidfd = os.pidfd_open(guardian.pid)
-        self._loop.add_reader(self._pidfd, self._on_guardian_ended)
+        os.set_blocking(guardian.told_fd, False)
+        self._loop.add_reader(guardian.told_fd, self._on_told)
 
     @classmethod
     async def launch(cls, settings: ServerSettings, manifest: WeightManifest) -> Server:
@@ -119,19 +125,14 @@ class Server:
             sys.executable, "-m", "actors.engines.serve", *server_arguments(settings, manifest, port, api_key),
         ]  # fmt: skip
         offset = settings.log.stat().st_size if settings.log.exists() else 0
-        guardian, stop_fd = _spawn(command, settings)
         server: Server | None = None
         try:
-            pid = _first_line(guardian)
-            client = EngineClient(port, api_key)
-            server = cls(guardian, stop_fd, pid, port, client)
-            await client.open()
+            server = cls(_spawn(command, settings), port, EngineClient(port, api_key))
+            await server.client.open()
             async with asyncio.timeout(settings.start_timeout_s):
                 await server._until_ready(manifest)
         except (TimeoutError, ServerLost) as error:
-            if server is None:
-                os.close(stop_fd)
-            else:
+            if server is not None:
                 await server.stop()
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             raise EngineStartError(
@@ -139,9 +140,7 @@ class Server:
                 f"Its log, {settings.log}, ends:\n{_tail(settings.log, offset)}"
             ) from error
         except BaseException:
-            if server is None:
-                os.close(stop_fd)
-            else:
+            if server is not None:
                 await server.stop()
             raise
         return server
@@ -172,54 +171,67 @@ class Server:
         await self.client.close()
         if not self.ended.done():
             with contextlib.suppress(OSError):
-                os.write(self._stop_fd, b"x")
+                os.write(self._guardian.stop_fd, b"x")
             await asyncio.shield(self.ended)
 
-    def _on_guardian_ended(self) -> None:
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        os.close(self._stop_fd)
-        status = self._guardian.wait()
-        if status < 0:  # the guardian itself was killed and may have left some of the group
-            with contextlib.suppress(OSError):
-                os.killpg(self.pids.server, signal.SIGKILL)
-        self.ended.set_result(_describe(status))
+    def _on_told(self) -> None:
+        """The guardian wrote the server's exit status, or, at end of file, is gone."""
+        try:
+            chunk = os.read(self._guardian.told_fd, 64)
+        except BlockingIOError:
+            return
+        if chunk:
+            self._told += chunk
+            return
+        self._loop.remove_reader(self._guardian.told_fd)
+        os.close(self._guardian.told_fd)
+        os.close(self._guardian.stop_fd)
+        if self._told:
+            self.ended.set_result(_describe(int(self._told)))
+            return
+        with contextlib.suppress(OSError):  # the guardian was killed and may have left some of the group
+            os.killpg(self.pids.server, signal.SIGKILL)
+        self.ended.set_result("the server's guardian was killed")
 
 
-def _spawn(command: list[str], settings: ServerSettings) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a guardian; give it and the write end of its pipe."""
-    read_fd, write_fd = os.pipe()
+def _spawn(command: list[str], settings: ServerSettings) -> _Guardian:
+    """Start a guardian, which says within milliseconds who it is.  Raises :class:`ServerLost`."""
+    stop_read, stop_fd = os.pipe()
+    told_fd, told_write = os.pipe()
     try:
         with settings.log.open("ab") as log:
             log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} UTC\n".encode())
             log.flush()
-            guardian = subprocess.Popen(
+            subprocess.run(
                 command,
-                stdin=read_fd,
-                stdout=subprocess.PIPE,
+                stdin=stop_read,
+                stdout=told_write,
                 stderr=log,
                 env=server_environment(settings),
                 cwd=settings.log.parent,
                 start_new_session=True,
+                check=False,
             )
     except BaseException:
-        os.close(write_fd)
+        os.close(stop_fd)
+        os.close(told_fd)
         raise
     finally:
-        os.close(read_fd)
-    return guardian, write_fd
+        os.close(stop_read)
+        os.close(told_write)
+    pids = _first_line(told_fd).split()
+    if len(pids) != 2:
+        os.close(stop_fd)
+        os.close(told_fd)
+        raise ServerLost("its guardian did not start")
+    return _Guardian(EnginePids(int(pids[0]), int(pids[1])), stop_fd, told_fd)
 
 
-def _first_line(guardian: subprocess.Popen[bytes]) -> int:
-    """The server's pid, which the guardian writes within milliseconds."""
-    if guardian.stdout is None:
-        raise RuntimeError("the guardian was started without a pipe")
-    with guardian.stdout as stream:
-        line = stream.readline()
-    if not line.strip().isdigit():
-        guardian.wait()
-        raise ServerLost(f"its guardian did not start ({_describe(guardian.returncode)})")
-    return int(line)
+def _first_line(fd: int) -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(fd, 1)):
+        line += byte
+    return line
 
 
 def _free_port() -> int:
@@ -236,7 +248,6 @@ def _tail(log: Path, offset: int) -> str:
 
 
 def _describe(status: int) -> str:
-    number = -status if status < 0 else status - 128
     with contextlib.suppress(ValueError):
-        return f"the server was ended by {signal.Signals(number).name}"
+        return f"the server was ended by {signal.Signals(status - 128).name}"
     return f"the server ended with status {status}"

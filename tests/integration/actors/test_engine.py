@@ -346,7 +346,7 @@ async def test_an_owner_killed_while_its_server_starts_leaves_no_process(tmp_pat
         sys.executable, "-c", OWNER, str(tmp_path), cwd=Path(__file__).parents[3], env=dict(os.environ)
     )
     async with asyncio.timeout(120):
-        while not (servers := group_leaders_that_mention(str(tmp_path / "random"))):
+        while not (servers := group_leaders_that_mention(str(tmp_path / "random"))):  # noqa: ASYNC110  # other processes, not events
             await asyncio.sleep(0.05)
         (server,) = servers
         while len(process_group(server)) < 3:  # noqa: ASYNC110  # the server's children: states, not events
@@ -354,5 +354,5 @@ async def test_an_owner_killed_while_its_server_starts_leaves_no_process(tmp_pat
     owner.kill()
     await owner.wait()
     async with asyncio.timeout(30):
-        while process_group(server) or processes_that_mention(str(tmp_path)):
+        while process_group(server) or processes_that_mention(str(tmp_path)):  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.05)

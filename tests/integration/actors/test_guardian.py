@@ -29,90 +29,112 @@ signal.pause()
 
 @dataclass
 class Guarded:
-    guardian: subprocess.Popen[bytes]
+    guardian: int
     server: int
     child: int
     stop_fd: int
+    told_fd: int
+
+    def end(self) -> str:
+        """What the guardian says at its end; empty if it was killed."""
+        said = b""
+        while chunk := os.read(self.told_fd, 64):
+            said += chunk
+        os.close(self.told_fd)
+        return said.decode().strip()
 
     def left(self) -> list[str]:
         """Processes that live and shared memory files that are there."""
         pids = [pid for pid in (self.server, self.child) if Path(f"/proc/{pid}").exists()]
-        return [str(pid) for pid in pids] + [path.name for path in Path("/dev/shm").glob(f"*_{self.server}*")]
+        return [str(pid) for pid in pids] + [path.name for path in shared_memory_of(self.server)]
 
 
-def start(code: str, stop_fd_of: tuple[int, int] | None = None) -> Guarded:
-    read_fd, write_fd = stop_fd_of or os.pipe()
-    process = subprocess.Popen(
+def shared_memory_of(server: int) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"*_test_{server}*"))
+
+
+def start(code: str, stop_pipe: tuple[int, int] | None = None) -> Guarded:
+    read_fd, stop_fd = stop_pipe or os.pipe()
+    (told_fd, told), (log_fd, log) = os.pipe(), os.pipe()
+    subprocess.run(
         [sys.executable, "-I", "-S", guardian_module.__file__, "0.3", "--", sys.executable, "-S", "-c", code],
         stdin=read_fd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=told,
+        stderr=log,
         start_new_session=True,
+        check=True,
     )
-    os.close(read_fd)
-    assert process.stdout
-    assert process.stderr
-    with process.stdout, process.stderr:
-        server = int(process.stdout.readline())
-        line = process.stderr.readline().split()
-    return Guarded(process, server, int(line[1]) if len(line) > 1 else 0, write_fd)
+    for fd in (read_fd, told, log):
+        os.close(fd)
+    guardian, server = map(int, os.read(told_fd, 64).split())
+    with os.fdopen(log_fd) as lines:
+        words = lines.readline().split()
+    return Guarded(guardian, server, int(words[1]) if len(words) > 1 else 0, stop_fd, told_fd)
 
 
 @pytest.fixture
 def guarded() -> Iterator[Guarded]:
     guarded = start(SERVER)
     yield guarded
-    guarded.guardian.kill()
-    guarded.guardian.wait()
+    for path in shared_memory_of(guarded.server):
+        path.unlink()
 
 
 def test_the_owners_death_ends_a_server_that_ignores_sigterm(guarded: Guarded) -> None:
     os.close(guarded.stop_fd)
-    assert guarded.guardian.wait(30) == 128 + signal.SIGKILL
+    assert guarded.end() == str(128 + signal.SIGKILL)
     assert guarded.left() == []
 
 
 def test_a_stop_byte_ends_it(guarded: Guarded) -> None:
     os.write(guarded.stop_fd, b"x")
-    guarded.guardian.wait(30)
+    guarded.end()
     os.close(guarded.stop_fd)
     assert guarded.left() == []
 
 
 def test_sigterm_to_the_guardian_ends_it(guarded: Guarded) -> None:
-    guarded.guardian.terminate()
-    guarded.guardian.wait(30)
+    os.kill(guarded.guardian, signal.SIGTERM)
+    guarded.end()
     os.close(guarded.stop_fd)
     assert guarded.left() == []
 
 
 def test_the_servers_death_ends_its_children_and_is_told(guarded: Guarded) -> None:
     os.kill(guarded.server, signal.SIGKILL)
-    assert guarded.guardian.wait(30) == 128 + signal.SIGKILL
+    assert guarded.end() == str(128 + signal.SIGKILL)
     os.close(guarded.stop_fd)
     assert not Path(f"/proc/{guarded.child}").exists()
 
 
-def test_the_guardians_death_ends_the_server(guarded: Guarded) -> None:
+def test_the_guardians_death_ends_the_server_and_is_told(guarded: Guarded) -> None:
     pidfd = os.pidfd_open(guarded.server)
-    guarded.guardian.kill()
-    ready, _, _ = select.select([pidfd], [], [], 30)
+    os.kill(guarded.guardian, signal.SIGKILL)
+    ended, _, _ = select.select([pidfd], [], [], 30)
+    assert ended
+    assert guarded.end() == ""
     os.close(pidfd)
     os.close(guarded.stop_fd)
     os.killpg(guarded.server, signal.SIGKILL)  # as the owner does when the guardian was killed
-    assert ready
+
+
+def test_the_guardian_is_no_child_of_its_owner(guarded: Guarded) -> None:
+    parent = Path(f"/proc/{guarded.guardian}/stat").read_text().rpartition(")")[2].split()[1]
+    assert int(parent) != os.getpid()
+    os.close(guarded.stop_fd)
+    guarded.end()
 
 
 def test_an_owner_that_dies_before_the_server_runs_leaves_none() -> None:
     read_fd, write_fd = os.pipe()
     os.write(write_fd, b"x")
-    guarded = start("import sys, time; print('up', file=sys.stderr, flush=True); time.sleep(600)", (read_fd, write_fd))
+    guarded = start("import time; time.sleep(600)", (read_fd, write_fd))
+    guarded.end()
     os.close(write_fd)
-    guarded.guardian.wait(30)
     assert not Path(f"/proc/{guarded.server}").exists()
 
 
-def test_the_servers_exit_status_is_the_guardians() -> None:
-    guarded = start("import sys; print('up', file=sys.stderr, flush=True); sys.exit(7)")
-    assert guarded.guardian.wait(30) == 7
+def test_the_servers_exit_status_is_told() -> None:
+    guarded = start("import sys; sys.exit(7)")
+    assert guarded.end() == "7"
     os.close(guarded.stop_fd)

@@ -1,0 +1,66 @@
+"""The engine inside a Ray actor, as a run uses it: its event loop is Ray's, in a thread that is not the main one."""
+
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from actors.engines.engine import Engine, EngineSettings
+from actors.engines.messages import GenerateRequest, RequestRefused
+from actors.remote import ActorOptions, kill, spawn
+from tests.integration.actors import tiny_qwen
+
+pytestmark = [pytest.mark.ray, pytest.mark.sglang]
+
+
+@pytest.fixture
+def one_node() -> Iterator[None]:
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+    yield
+    ray.shutdown()
+
+
+def request(input_ids: list[int]) -> GenerateRequest:
+    return GenerateRequest(
+        input_ids=input_ids,
+        max_new_tokens=10,
+        temperature=1.0,
+        stop_token_ids=(),
+        seed=None,
+        greedy=False,
+        session="s",
+        deadline_s=60,
+    )
+
+
+@pytest.mark.usefixtures("one_node")
+async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_is_killed(tmp_path: Path) -> None:
+    folders = [tmp_path / "random", tmp_path / "a"]
+    tiny_qwen.write_random(folders[0])
+    tiny_qwen.write_parrot(folders[0], folders[1], tiny_qwen.SAYS_A)
+    settings = EngineSettings(
+        name="remote",
+        run_dir=tmp_path / "run",
+        model_path=str(folders[0]),
+        context_length=512,
+        max_total_tokens=2000,
+        max_running=4,
+        device="cpu",
+    )
+    engine = spawn(Engine, ActorOptions(name="engine-remote", max_concurrency=1000), settings)
+    status = await engine.call(Engine.start, tiny_qwen.manifest(1, folders[0]))
+    report = await engine.call(Engine.load, tiny_qwen.manifest(2, folders[1]), 60)
+    reply = await engine.call(Engine.generate, request([5, 6, 7]))
+    assert (status.version, report.version) == (1, 2)
+    assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {2})
+    with pytest.raises(RequestRefused, match="outside the vocabulary"):
+        await engine.call(Engine.generate, request([tiny_qwen.VOCABULARY]))
+
+    pidfd = os.pidfd_open((await engine.call(Engine.pids)).server)
+    kill(engine)
+    ended, _, _ = select.select([pidfd], [], [], 60)
+    os.close(pidfd)
+    assert ended
