@@ -1,0 +1,370 @@
+"""Real sockets on loopback.  If these fail, what a worker was told is safe is lost, trained twice, or fills memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zmq
+import zmq.asyncio
+from receiver_process import open_journal
+from support.trajectories import RUN, make_trajectory
+
+from protocol import codec
+from protocol.errors import InfraError
+from protocol.journal import AppendOutcome
+from protocol.messages import (
+    PROTOCOL,
+    Ack,
+    Data,
+    Hello,
+    Message,
+    Nack,
+    Ping,
+    Refusal,
+    Resync,
+    State,
+    Welcome,
+    read_message,
+    write_message,
+)
+from protocol.stream import (
+    CurveClient,
+    CurveServer,
+    MessageRefused,
+    NotAcknowledged,
+    Received,
+    SenderClosed,
+    TrajectoryReceiver,
+    TrajectorySender,
+)
+
+SOON_S = 30.0
+BEAT_S = 0.05
+
+
+class Store:
+    """Appends in memory; ``gate`` holds appends back, ``failing`` makes so many of them fail."""
+
+    def __init__(self) -> None:
+        self.items: list[Received] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.called = asyncio.Event()
+        self.failing = 0
+        self.refused: list[tuple[Refusal, str]] = []
+
+    async def append(self, items: Sequence[Received]) -> list[AppendOutcome]:
+        self.called.set()
+        await self.gate.wait()
+        if self.failing:
+            self.failing -= 1
+            raise InfraError("disk full")
+        known = {item.digest for item in self.items}
+        self.items += [item for item in items if item.digest not in known]
+        return [AppendOutcome.DUPLICATE if item.digest in known else AppendOutcome.APPENDED for item in items]
+
+    def refuse(self, reason: Refusal, sender: str, detail: str) -> None:
+        self.refused.append((reason, sender))
+
+
+def receiver_for(store: Store, **changes: object) -> TrajectoryReceiver:
+    settings: dict[str, object] = {"on_refused": store.refuse, "max_bytes": 1 << 20, "retry_s": 0.01} | changes
+    return TrajectoryReceiver(RUN, store.append, **settings)  # pyright: ignore[reportArgumentType]
+
+
+def sender_to(receiver: TrajectoryReceiver, name: str = "worker-0", **changes: object) -> TrajectorySender:
+    settings: dict[str, object] = {"run_id": RUN, "heartbeat_s": BEAT_S} | changes
+    return TrajectorySender(receiver.endpoint, sender_id=name, **settings)  # pyright: ignore[reportArgumentType]
+
+
+class Raw:
+    """A peer that says what it likes."""
+
+    def __init__(self, receiver: TrajectoryReceiver, context: zmq.asyncio.Context) -> None:
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.connect(receiver.endpoint)
+
+    async def ask(self, *frames: bytes) -> object:
+        await self.socket.send_multipart(frames)
+        async with asyncio.timeout(SOON_S):
+            return read_message((await self.socket.recv_multipart())[0])
+
+    async def hello(self, run_id: str = RUN, protocol: int = PROTOCOL) -> object:
+        return await self.ask(write_message(Hello(protocol, run_id, "raw", 1)))
+
+
+@contextlib.asynccontextmanager
+async def raw_peer(receiver: TrajectoryReceiver) -> AsyncIterator[Raw]:
+    context = zmq.asyncio.Context()
+    try:
+        yield Raw(receiver, context)
+    finally:
+        context.destroy(linger=0)
+
+
+async def test_two_senders_deliver_everything_once_and_nothing_is_acknowledged_before_it_is_stored() -> None:
+    store = Store()
+    store.gate.clear()
+    async with receiver_for(store) as receiver, sender_to(receiver, "a") as a, sender_to(receiver, "b") as b:
+        sent = [(sender, make_trajectory(g, s)) for g, sender in enumerate((a, b)) for s in range(4)]
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+            sends = [group.create_task(sender.send(trajectory, SOON_S)) for sender, trajectory in sent]
+            await store.called.wait()
+            assert not any(send.done() for send in sends)
+            store.gate.set()
+        assert [send.result() for send in sends] == [AppendOutcome.APPENDED] * 8
+        assert await a.send(sent[0][1], SOON_S) is AppendOutcome.DUPLICATE
+        assert {item.sender for item in store.items} == {"a", "b"}
+        assert len(store.items) == 8
+        assert a.statistics().unacknowledged == 0
+        assert receiver.statistics().acknowledged == 9
+
+
+@contextlib.contextmanager
+def receiver_process(folder: Path, port: int = 0, *flags: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    script = Path(__file__).with_name("receiver_process.py")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, str(script), str(folder), str(port), *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        try:
+            yield process, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+async def test_a_receiver_killed_between_append_and_ack_loses_nothing_and_stores_nothing_twice(tmp_path: Path) -> None:
+    async def send_all(sender: TrajectorySender, groups: range) -> list[AppendOutcome]:
+        return [
+            await sender.send(make_trajectory(group, sample, reward=float(sample)), SOON_S)
+            for group in groups
+            for sample in range(4)
+        ]
+
+    async with contextlib.AsyncExitStack() as processes:
+        first, port = processes.enter_context(receiver_process(tmp_path, 0, "die-after-append"))
+        endpoint = f"tcp://127.0.0.1:{port}"
+        async with (
+            TrajectorySender(endpoint, RUN, "a", heartbeat_s=BEAT_S) as a,
+            TrajectorySender(endpoint, RUN, "b", heartbeat_s=BEAT_S) as b,
+            asyncio.TaskGroup() as group,
+        ):
+            sends = [group.create_task(send_all(a, range(5))), group.create_task(send_all(b, range(5, 10)))]
+            assert await asyncio.to_thread(first.wait, SOON_S) == -signal.SIGKILL
+            processes.enter_context(receiver_process(tmp_path, port))
+    outcomes = sends[0].result() + sends[1].result()
+    assert a.unacknowledged == b.unacknowledged == []
+    assert AppendOutcome.DUPLICATE in outcomes
+    assert set(outcomes) == {AppendOutcome.APPENDED, AppendOutcome.DUPLICATE}
+    journal = open_journal(tmp_path)
+    books = journal.accounting()
+    journal.close()
+    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (40, 40, 0, 0)
+
+
+async def test_a_receiver_that_comes_back_on_its_port_gets_what_it_has_not_acknowledged() -> None:
+    store = Store()
+    store.gate.clear()
+    async with contextlib.AsyncExitStack() as second, asyncio.timeout(SOON_S):
+        async with receiver_for(store) as old:
+            port = old.port
+            sender = await second.enter_async_context(sender_to(old))
+            group = await second.enter_async_context(asyncio.TaskGroup())
+            send = group.create_task(sender.send(make_trajectory(), SOON_S))
+            await store.called.wait()
+        store.gate.set()
+        async with receiver_for(store, port=port):
+            assert await send is AppendOutcome.APPENDED
+        assert sender.statistics().epochs >= 2
+    assert len(store.items) == 1
+
+
+@pytest.mark.parametrize("lost", ["data", "ack"])
+async def test_what_the_network_swallows_is_sent_again(lost: str) -> None:
+    """A receiver that never saw a message asks for a new epoch; an acknowledgement that never came is missed."""
+    context = zmq.asyncio.Context()
+    router = context.socket(zmq.ROUTER)
+    router.linger = 0
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    sender = TrajectorySender(f"tcp://127.0.0.1:{port}", RUN, "a", heartbeat_s=BEAT_S)
+    try:
+        async with asyncio.timeout(SOON_S), sender, asyncio.TaskGroup() as group:
+            send = group.create_task(sender.send(make_trajectory(), SOON_S))
+            epochs: list[int] = []
+            while not send.done():
+                identity, head, *_ = await router.recv_multipart()
+                answer: Message | None = None
+                match read_message(head):
+                    case Hello(epoch=epoch):
+                        answer = Welcome(epoch, 1 << 20, 1 << 20)
+                    case Data(epoch=epoch, seq=seq):
+                        epochs.append(epoch)
+                        answer = Ack(seq, "appended", 1 << 20, epoch) if epoch == 2 else None
+                    case Ping(epoch=epoch, sent=sent) if sent:
+                        answer = Resync(epoch) if lost == "data" else State(epoch, sent, 1 << 20)
+                    case _:
+                        pass
+                if answer is not None:
+                    await router.send_multipart([identity, write_message(answer)])
+                if epochs == [1, 2]:
+                    assert await send is AppendOutcome.APPENDED
+            assert epochs == [1, 2]
+    finally:
+        context.destroy(linger=0)
+
+
+async def test_a_full_disk_delays_the_acknowledgement_and_loses_nothing() -> None:
+    store = Store()
+    store.failing = 3
+    async with receiver_for(store) as receiver, sender_to(receiver) as sender:
+        assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
+        assert receiver.statistics().failed_appends == 3
+
+
+async def test_credit_holds_a_sender_back_instead_of_growing_the_receiver() -> None:
+    store = Store()
+    store.gate.clear()
+    largest = codec.payload_size(codec.encode(make_trajectory(29, sampled=1000)))
+    async with (
+        receiver_for(store, max_bytes=largest, window_bytes=2 * largest) as receiver,
+        sender_to(receiver) as sender,
+        asyncio.TaskGroup() as group,
+    ):
+        sends = [group.create_task(sender.send(make_trajectory(g, sampled=1000), SOON_S)) for g in range(30)]
+        await store.called.wait()
+        async with raw_peer(receiver) as other:  # the receiver has handled all that came before
+            await other.hello()
+            await other.ask(write_message(Ping(1, 0)))
+        assert receiver.statistics().pending_bytes <= 2 * largest
+        assert sender.statistics().sent <= 2
+        store.gate.set()
+        for send in sends:
+            assert await send is AppendOutcome.APPENDED
+    assert len(store.items) == 30
+
+
+async def test_a_foreign_run_is_refused_by_name_and_for_good() -> None:
+    store = Store()
+    async with receiver_for(store) as receiver, sender_to(receiver, run_id="another") as sender:
+        for _ in range(2):
+            with pytest.raises(MessageRefused, match="another") as caught:
+                await sender.send(make_trajectory(run_id="another"), SOON_S)
+            assert caught.value.reason is Refusal.FOREIGN_RUN
+    assert store.refused == [(Refusal.FOREIGN_RUN, "worker-0")]
+
+
+async def test_a_trajectory_that_does_not_belong_here_is_refused_and_the_next_one_is_taken() -> None:
+    store = Store()
+    evaluation = make_trajectory()
+    evaluation = replace(evaluation, ticket=replace(evaluation.ticket, purpose="held_out"))
+    async with receiver_for(store, max_bytes=4000) as receiver, sender_to(receiver) as sender:
+        for trajectory, reason in (
+            (evaluation, Refusal.NOT_FOR_TRAINING),
+            (make_trajectory(run_id="another"), Refusal.FOREIGN_RUN),
+            (make_trajectory(sampled=5000), Refusal.OVERSIZED),
+        ):
+            with pytest.raises(MessageRefused) as caught:
+                await sender.send(trajectory, SOON_S)
+            assert caught.value.reason is reason
+        assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
+
+
+async def test_messages_of_a_hostile_peer_are_refused_named_and_counted() -> None:
+    store = Store()
+    frames = codec.encode(make_trajectory())
+    size = codec.payload_size(frames)
+    limit = size + 100
+    async with receiver_for(store, max_bytes=limit) as receiver, raw_peer(receiver) as raw:
+        for junk in (b"", b"\x80\x04pickle", b"[]", b'["hello",1]', b'["data","a",1]', b"[" * 5000):
+            answer = await raw.ask(junk)
+            assert isinstance(answer, Nack)
+            assert answer.reason == Refusal.MALFORMED
+        assert isinstance(await raw.ask(write_message(Data(1, 1)), *frames), Resync)
+        assert (await raw.hello(protocol=99)).reason == Refusal.PROTOCOL_VERSION
+        assert (await raw.hello(run_id="x")).reason == Refusal.FOREIGN_RUN
+        assert isinstance(await raw.hello(), Welcome)
+        broken = [frames[0], *frames[:0:-1]]
+        for seq, (payload, reason) in enumerate(
+            (
+                (broken, Refusal.MALFORMED),
+                ([b"x"], Refusal.MALFORMED),
+                ([bytes(limit + 1)], Refusal.OVERSIZED),
+                ([bytes(3 * limit)], Refusal.OVERSIZED),
+            )
+        ):
+            answer = await raw.ask(write_message(Data(1, seq)), *payload)
+            assert answer == Nack(seq, reason.value, answer.detail)
+    assert not store.items
+    assert receiver.statistics().refused == {
+        Refusal.MALFORMED: 8,
+        Refusal.PROTOCOL_VERSION: 1,
+        Refusal.FOREIGN_RUN: 1,
+        Refusal.OVERSIZED: 2,
+    }
+    assert (Refusal.OVERSIZED, "raw") in store.refused
+
+
+async def test_a_peer_that_ignores_its_credit_is_refused() -> None:
+    store = Store()
+    store.gate.clear()
+    frames = codec.encode(make_trajectory())
+    size = codec.payload_size(frames)
+    async with receiver_for(store, max_bytes=size, window_bytes=size) as receiver, raw_peer(receiver) as raw:
+        await raw.hello()
+        await raw.socket.send_multipart([write_message(Data(1, 1)), *frames])
+        answer = await raw.ask(write_message(Data(1, 2)), *frames)
+        assert isinstance(answer, Nack)
+        assert (answer.seq, answer.reason) == (2, Refusal.OVER_CREDIT)
+
+
+async def test_without_a_receiver_the_deadline_ends_the_wait_and_says_so() -> None:
+    async with receiver_for(Store()) as gone:
+        pass
+    async with sender_to(gone) as sender:
+        with pytest.raises(NotAcknowledged, match="does not answer"):
+            await sender.send(make_trajectory(), 0.05)
+        assert sender.statistics().unacknowledged == 0
+
+
+async def test_closing_says_what_is_not_acknowledged() -> None:
+    store = Store()
+    store.gate.clear()
+
+    async def expect_closed(sender: TrajectorySender) -> None:
+        with pytest.raises(SenderClosed, match="train-g000003-s01"):
+            await sender.send(make_trajectory(3, 1), SOON_S)
+
+    async with receiver_for(store) as receiver, asyncio.TaskGroup() as group:
+        async with sender_to(receiver) as sender:
+            group.create_task(expect_closed(sender))
+            await store.called.wait()
+        assert sender.unacknowledged == ["train-g000003-s01"]
+        with pytest.raises(SenderClosed):
+            await sender.send(make_trajectory(), SOON_S)
+
+
+@pytest.mark.skipif(not zmq.has("curve"), reason="libzmq without CURVE")
+async def test_with_keys_only_admitted_senders_get_in() -> None:
+    store = Store()
+    (server, server_secret), (good, good_secret), (bad, bad_secret) = (zmq.curve_keypair() for _ in range(3))
+    async with receiver_for(store, curve=CurveServer(server, server_secret, frozenset({good}))) as receiver:
+        async with sender_to(receiver, curve=CurveClient(good, good_secret, server)) as sender:
+            assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
+        async with sender_to(receiver, curve=CurveClient(bad, bad_secret, server)) as sender:
+            with pytest.raises(NotAcknowledged):
+                await sender.send(make_trajectory(0, 1), 0.5)
+        async with sender_to(receiver) as sender:
+            with pytest.raises(NotAcknowledged):
+                await sender.send(make_trajectory(0, 2), 0.5)
+    assert len(store.items) == 1
+    assert Refusal.UNAUTHENTICATED in {reason for reason, _ in store.refused}
