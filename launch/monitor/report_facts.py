@@ -126,12 +126,11 @@ def _books(view: RunView, known: Event) -> Books:
 
 
 def _lossless(books: Books, *, measured: bool) -> Promise:
-    said = (
-        f"{count(books.acked)} acknowledged = {count(books.trained)} trained + "
-        f"{count(sum(books.dropped.values()))} dropped + {count(books.superseded)} superseded + {count(books.in_buffer)} in the buffer"
-    )
+    out = f"{count(books.trained)} trained + {count(sum(books.dropped.values()))} dropped"
+    rest = f"{count(books.superseded)} superseded + {count(books.in_buffer)} in the buffer"
+    said = f"{count(books.acked)} acknowledged = {out} + {rest}."
     if not measured:
-        return Promise("Lossless", "unknown", f"{count(books.acked)} acknowledged; the run left no books to check")
+        return Promise("Lossless", "unknown", f"{count(books.acked)} acknowledged; the run left no books to check.")
     return Promise("Lossless", "kept" if books.balanced else "broken", said)
 
 
@@ -140,10 +139,10 @@ def _fresh(view: RunView, age: Event, bound: float | None) -> Promise:
     oldest = number(age, "max")
     oldest = max(known, default=None) if oldest is None else oldest
     if oldest is None or bound is None:
-        return Promise("Fresh", "unknown", "no token was trained, or no bound was set")
+        return Promise("Fresh", "unknown", "No token was trained, or no bound was set.")
     steps = "step" if oldest == 1 else "steps"
     masked = f"; {count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
-    said = f"the oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}"
+    said = f"The oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}."
     return Promise("Fresh", "kept" if oldest <= bound else "broken", said)
 
 
@@ -153,10 +152,10 @@ def _pauses(view: RunView, weights: Event) -> Promise:
     if longest is None:
         longest = max((engine.pause_ms_max for engine in view.engines), default=0.0)
     if not loads:
-        return Promise("Never blocking", "unknown", "no engine loaded new weights")
+        return Promise("Never blocking", "unknown", "No engine loaded new weights.")
     middle = number(weights, "pause_ms_p50")
     median = "" if middle is None else f", half of them below {milliseconds(middle)}"
-    said = f"an engine stood still for at most {milliseconds(longest)} in {count(loads)} loads of new weights{median}"
+    said = f"An engine stood still for at most {milliseconds(longest)} in {count(loads)} loads of new weights{median}."
     return Promise("Never blocking", "kept", said)
 
 
@@ -243,7 +242,7 @@ def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
     restarts = sum(engine.restarts for engine in view.engines)
     facts = [
         ("Engines", count(len(view.engines))),
-        ("Weights published", count(integer(weights, "pushes", integer(weights, "loads")))),
+        ("Weights published", count(integer(weights, "pushes", view.published))),
         ("Loads in place", count(integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
         ("Engine restarts", count(restarts)),
         ("Sandboxes started", count(integer(sandbox, "started", view.sandboxes.started))),

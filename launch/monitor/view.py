@@ -100,6 +100,8 @@ class RunView:
     tokens: TokenTotals
     totals: Totals
     engines: list[EngineView]
+    published: int
+    """Sets of weights that the learner gave out."""
     nodes: int
     workers: int
     sandboxes: SandboxCounts
@@ -135,6 +137,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         ),
         totals=state.totals,
         engines=[_engine(engine) for _, engine in sorted(state.engines.items())],
+        published=len(state.version_steps),
         nodes=sum(state.nodes.values()),
         workers=sum(state.workers.values()),
         sandboxes=_sandboxes(state),

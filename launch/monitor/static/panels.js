@@ -104,7 +104,7 @@ export function drawCurves(state) {
   const marks = [];
   for (const evaluation of state.evaluations) {
     const at = evaluation.name.includes("before") ? "start" : evaluation.name.includes("after") ? "end" : null;
-    if (at) marks.push({ at, value: evaluation.pass_at_1, stderr: evaluation.stderr, label: `held out, ${at === "start" ? "before" : "after"} ${percent(evaluation.pass_at_1)}` });
+    if (at) marks.push({ at, value: evaluation.pass_at_1, stderr: evaluation.stderr, label: `evaluation ${at === "start" ? "before" : "after"} ${percent(evaluation.pass_at_1)}` });
   }
   drawCurve(document.getElementById("reward"), { ...common, title: "Mean reward", series: [{ label: "reward", values: curves.reward_mean }], low: 0, smooth: true, height: 196, format: (value) => fixed(value) });
   drawCurve(document.getElementById("pass"), { ...common, title: "Pass rate", series: [{ label: "pass rate", values: curves.pass_rate }], marks, low: 0, high: 1, smooth: true, height: 196, format: (value, tick) => percent(value, tick ? 0 : 1) });

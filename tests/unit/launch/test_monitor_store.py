@@ -1,0 +1,221 @@
+"""If these fail, a person who watches a run misses events, sees some twice, or sees nothing because of one bad line."""
+
+from __future__ import annotations
+
+
+import random
+from pathlib import Path
+
+import orjson
+import pytest
+
+from launch.monitor.store import EVENT_FILES, NoSuchRunError, RunStore
+from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
+from tests.support.fake_run import ETA, write_fake_run
+
+
+def _keys(lines: list) -> list[tuple[str, int]]:
+    return [(line.value["writer"], line.value["seq"]) for line in lines]
+
+
+def _all(reader: RunReader, limit: int = 5_000) -> list:
+    found = []
+    while lines := reader.read(limit):
+        found += lines
+    return found
+
+
+def test_a_torn_last_line_is_kept_back_until_it_is_whole(tmp_path: Path):
+    path = tmp_path / "events" / "a.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(b'{"t":1,"kind":"x","writer":"a","seq":0}\n{"t":2,"ki')
+    reader = RunReader(tmp_path, EVENT_FILES)
+    assert _keys(reader.read()) == [("a", 0)]
+    assert reader.read() == []
+    with path.open("ab") as file:
+        file.write(b'nd":"x","writer":"a","seq":1}\n')
+    assert _keys(reader.read()) == [("a", 1)]
+    assert reader.statistics().damaged == 0
+
+
+def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path: Path):
+    folder = tmp_path / "events"
+    folder.mkdir()
+    lines = [b'{"t":1,"kind":"x","writer":"a","seq":0}', b"\x00\xff not json", b"[1,2]", b"",
+             b'{"t":"no time","kind":"x","writer":"a","seq":1}']  # fmt: skip
+    (folder / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    reader = RunReader(tmp_path, EVENT_FILES)
+    assert _keys(reader.read()) == [("a", 0), ("a", 1)]
+    assert reader.statistics().damaged == 3
+    assert reader.read() == []
+
+
+@pytest.mark.parametrize("how", ["shrunk", "replaced"])
+def test_a_rotated_file_is_read_from_its_start(tmp_path: Path, how: str):
+    folder = tmp_path / "events"
+    folder.mkdir()
+    path = folder / "a.jsonl"
+    path.write_bytes(b'{"t":1,"kind":"x","writer":"a","seq":0}\n{"t":2,"kind":"x","writer":"a","seq":1}\n')
+    reader = RunReader(tmp_path, EVENT_FILES)
+    assert len(reader.read()) == 2
+    fresh = b'{"t":3,"kind":"x","writer":"a","seq":2}\n'
+    if how == "shrunk":
+        path.write_bytes(fresh)
+    else:
+        other = folder / "a.new"
+        other.write_bytes(fresh * 9)
+        other.replace(path)
+    assert _keys(reader.read())[0] == ("a", 2)
+    assert reader.statistics().rotated == 1
+
+
+def test_a_reader_cut_off_fifty_times_misses_nothing_and_repeats_nothing(tmp_path: Path):
+    write_fake_run(tmp_path, steps=4)
+    expected = sorted(_keys(_all(RunReader(tmp_path, EVENT_FILES))))
+    rng, seen, cursor = random.Random(1), [], ""
+    for _ in range(50):
+        reader = RunReader(tmp_path, EVENT_FILES, parse_cursor(cursor))
+        seen += _keys(reader.read(rng.randint(1, len(expected) // 40)))
+        cursor = format_cursor(reader.cursor)
+    seen += _keys(_all(RunReader(tmp_path, EVENT_FILES, parse_cursor(cursor))))
+    assert sorted(seen) == expected
+    assert len(set(seen)) == len(seen)
+
+
+def test_lines_that_arrive_in_pieces_between_reads_all_come_through(tmp_path: Path):
+    source, copy = tmp_path / "whole", tmp_path / "growing"
+    write_fake_run(source, steps=2)
+    data = {path.name: path.read_bytes() for path in (source / "events").glob("*.jsonl")}
+    (copy / "events").mkdir(parents=True)
+    reader, rng, seen = RunReader(copy, EVENT_FILES), random.Random(2), []
+    while any(data.values()):
+        name = rng.choice([name for name, rest in data.items() if rest])
+        size = rng.randint(1, 4_000)
+        with (copy / "events" / name).open("ab") as file:
+            file.write(data[name][:size])
+        data[name] = data[name][size:]
+        seen += _keys(reader.read())
+    assert sorted(seen) == sorted(_keys(_all(RunReader(source, EVENT_FILES))))
+
+
+def test_a_line_without_end_does_not_eat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("launch.monitor.tail._MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr("launch.monitor.tail._CHUNK_BYTES", 600)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * 5_000 + b'\n{"t":1}\n')
+    values = [line.value for line in JsonlTail(path, "a").pending()]
+    assert values[-1] == {"t": 1}
+    assert set(map(str, values[:-1])) == {"None"}
+
+
+@pytest.mark.parametrize("text", ["a", "a:b", "a:-1", ":x", "a:1,b", "a:١"])
+def test_a_foreign_cursor_is_refused(text: str):
+    with pytest.raises(ValueError, match="source:offset"):
+        parse_cursor(text)
+
+
+def test_a_cursor_survives_odd_names():
+    cursor = {"events/a,b:c d": 12, "events/é": 0}
+    assert parse_cursor(format_cursor(cursor)) == cursor
+    assert format_cursor(cursor).isascii()
+
+
+def test_the_state_of_a_finished_run(tmp_path: Path):
+    run = write_fake_run(tmp_path / "demo", steps=5)
+    store = RunStore(tmp_path / "demo")
+    store.catch_up()
+    view = store.view()
+    assert (view.phase, view.step, view.run.steps, view.run.age_bound) == ("done", 5, 5, ETA)
+    assert view.tokens.trained == run.trained_tokens
+    assert view.tokens.masked == run.masked_tokens
+    assert view.totals.acked == run.counts["acked"]
+    assert view.totals.dropped == run.dropped
+    assert view.totals.trained == run.counts["trained"]
+    assert view.running_count == 0
+    assert [found.name for found in view.evaluations] == ["before", "after"]
+    assert view.engines[0].version == "1.5"
+    assert view.engines[0].pause_ms_max == pytest.approx(max(run.pauses), abs=0.1)
+    assert orjson.loads(store.view_json())["run"]["id"] == "demo"
+
+
+def test_the_sessions_of_a_live_run(tmp_path: Path):
+    write_fake_run(tmp_path, steps=3, finished=False)
+    store = RunStore(tmp_path)
+    store.catch_up()
+    view = store.view()
+    assert view.phase == "training"
+    assert view.running_count == 6
+    assert all(session.turn > 0 and session.command for session in view.running)
+    assert view.groups[0].outcome == "open"
+
+
+def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
+    write_fake_run(tmp_path, steps=3)
+    fast, slow = RunStore(tmp_path), RunStore(tmp_path)
+    fast.catch_up()
+    while slow.poll(7):
+        pass
+    assert slow.view_json() == fast.view_json()
+
+
+def test_steps_that_are_taken_again_replace_the_first_ones(tmp_path: Path):
+    line = {"t": 1.0, "reward_mean": 0.1, "trained_tokens": 10, "masked_tokens": 1, "sampled_tokens": 11}
+    rows = [line | {"step": step} for step in (1, 2, 3)] + [{"rewound_to": 1, "t": 2.0}]
+    rows += [line | {"step": 2, "reward_mean": 0.9}]
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    store = RunStore(tmp_path)
+    store.catch_up()
+    view = store.view()
+    assert view.curves["step"] == [1, 2]
+    assert view.curves["reward_mean"] == [0.1, 0.9]
+    assert view.tokens.trained == 20
+    assert view.totals.rewinds == 1
+
+
+def test_memory_stays_bounded_and_totals_stay_exact_over_a_long_run(tmp_path: Path):
+    with (tmp_path / "metrics.jsonl").open("wb") as file:
+        for step in range(1, 20_001):
+            file.write(orjson.dumps({"step": step, "t": float(step), "trained_tokens": 3}) + b"\n")
+    store = RunStore(tmp_path)
+    store.catch_up()
+    view = store.view()
+    assert len(store.state.curve.points) <= 4_096
+    assert view.tokens.trained == 60_000
+    assert view.curves["step"][-1] == 20_000
+    assert len(view.curves["step"]) <= 480
+
+
+def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
+    (tmp_path / "events").mkdir()
+    events = [
+        {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s00-a0", "worker": "w0"},
+        {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s01-a0", "worker": "w1"},
+        {"t": 2, "kind": "worker.died", "worker": "w0"},
+        {"t": 3, "kind": "episode.failed", "trajectory": "train-g000001-s01", "reason": "engine"},
+    ]
+    (tmp_path / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
+    store = RunStore(tmp_path)
+    store.catch_up()
+    assert store.view().running == []
+    assert [session.status for session in store.view().recent] == ["infra:engine", "worker_died"]
+
+
+def test_an_empty_run_directory_has_a_view(tmp_path: Path):
+    store = RunStore(tmp_path)
+    store.catch_up()
+    assert store.view().empty
+    assert store.view().phase == "waiting"
+
+
+def test_no_run_directory_says_so(tmp_path: Path):
+    with pytest.raises(NoSuchRunError, match="is not a run directory"):
+        RunStore(tmp_path / "nothing")
+
+
+def test_reading_changes_nothing(tmp_path: Path):
+    write_fake_run(tmp_path, steps=2)
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}
+    store = RunStore(tmp_path)
+    store.catch_up()
+    store.view_json()
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")} == before

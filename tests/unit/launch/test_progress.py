@@ -1,0 +1,56 @@
+"""If these fail, the terminal that started a run is silent, or prints a step twice."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from launch.monitor.progress import Said, render, run_progress
+from launch.monitor.store import RunStore
+from tests.support.fake_run import write_fake_run
+
+
+async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
+    write_fake_run(tmp_path, steps=3)
+    out = io.StringIO()
+    async with asyncio.timeout(20):
+        await run_progress(tmp_path, Console(file=out, width=40))
+    lines = out.getvalue().splitlines()
+    assert [line for line in lines if line.startswith("step 3/3")]
+    assert lines[-1].startswith("finished")
+    assert any(line.startswith("evaluation after: pass@1") for line in lines)
+
+
+def test_nothing_is_said_twice(tmp_path: Path):
+    write_fake_run(tmp_path, steps=3)
+    store, said = RunStore(tmp_path), Said()
+    store.catch_up()
+    assert said.new_lines(store.view())
+    assert said.new_lines(store.view()) == []
+
+
+def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
+    run_dir = tmp_path / "demo"
+    run_dir.mkdir()
+    out = io.StringIO()
+    console = Console(file=out, width=120, force_terminal=True, color_system=None)
+    console.print(render(RunStore(run_dir).view()))
+    assert "waiting for the first event" in out.getvalue()
+    write_fake_run(run_dir, steps=3, finished=False)
+    store = RunStore(run_dir)
+    store.catch_up()
+    console.print(render(store.view()))
+    for word in (
+        "training",
+        "reward",
+        "pass rate",
+        "tokens/s",
+        "token age",
+        "engine pause",
+        "sandboxes live",
+        "masked",
+    ):
+        assert word in out.getvalue()

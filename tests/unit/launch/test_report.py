@@ -1,0 +1,135 @@
+"""If these fail, a report that is sent to somebody needs the network, says other figures, or runs a sandbox's text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launch.monitor.report import write_report
+from launch.monitor.store import NoSuchRunError
+from launch.report import main
+from protocol.recordings import CastWriter
+from tests.support.fake_run import HELD_OUT, write_fake_run
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    write_fake_run(tmp_path / "demo", steps=6)
+    return tmp_path / "demo"
+
+
+def _report(run_dir: Path) -> str:
+    return write_report(run_dir).read_text()
+
+
+def test_it_asks_nothing_of_the_network(run_dir: Path):
+    page = _report(run_dir)
+    outside = [url for url in re.findall(r"\b\w+://[^\s\"'<>)]*", page) if url != "http://www.w3.org/2000/svg"]
+    assert outside == []
+    assert not re.search(r"(?:src|href)\s*=\s*\"(?!data:)", page.partition("<script")[0])
+    assert not re.search(r"@import|url\(", page)
+    assert "default-src 'none'" in page
+
+
+def test_its_figures_are_the_summarys(run_dir: Path):
+    page = html.unescape(_report(run_dir))
+    summary = json.loads((run_dir / "summary.json").read_text())
+    books, evaluation = summary["trajectories"], summary["eval"]
+    dropped = sum(books["dropped"].values())
+    assert f"{books['acked']:,} acknowledged = {books['trained']:,} trained + {dropped:,} dropped" in page
+    assert f"{100 * evaluation['before']['pass_at_1']:.1f} %" in page
+    assert f"{100 * evaluation['after']['pass_at_1']:.1f} %" in page
+    assert f"+{100 * evaluation['difference']:.1f} points" in page
+    assert f"the bound is {summary['token_age']['bound']}" in page
+    assert f"at most {summary['weights']['pause_ms_max']:,.0f} ms" in page
+    for family, row in evaluation["families"].items():
+        assert family.replace("_", " ") in page
+        assert f"+{100 * row['difference']:.1f} ± 9.2" in page
+
+
+def test_the_held_out_family_stands_apart(run_dir: Path):
+    before, _, after = _report(run_dir).partition("Held-out family, never trained on")
+    for family in HELD_OUT:
+        assert family.replace("_", " ") not in before.partition("Evaluation</h2>")[2]
+        assert f"<td>{family.replace('_', ' ')}</td>" in after
+
+
+def test_a_broken_promise_is_shown_as_broken(run_dir: Path):
+    path = run_dir / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["trajectories"]["acked"] += 1
+    summary["token_age"]["max"] = 9
+    summary["ok"] = False
+    path.write_text(json.dumps(summary))
+    page = _report(run_dir)
+    assert page.count('class="broken"') == 2
+    assert "a check failed" in page
+
+
+def test_what_a_sandbox_printed_cannot_become_part_of_the_page(run_dir: Path):
+    name = next((run_dir / "terminals").glob("*.cast")).stem
+    for path in (run_dir / "terminals").glob("*.cast"):
+        with CastWriter.open(path, 80, 24, HOSTILE) as cast:
+            cast.output(HOSTILE)
+    line = {"t": 2e9, "kind": "episode.finished", "trajectory": name, "status": HOSTILE, "reward": 9.0}
+    started = {"t": 2e9, "kind": "episode.started", "trajectory": name, "task": HOSTILE, "instruction": HOSTILE}
+    with (run_dir / "events" / "worker-0.jsonl").open("a") as file:
+        file.write(json.dumps(started) + "\n" + json.dumps(line) + "\n")
+    page = _report(run_dir)
+    assert page.count("<script") == 2
+    assert "<img src=x" not in page
+    assert "alert(1)" in page, "the text itself is there, to be read"
+
+
+def test_only_its_own_script_and_style_may_run(run_dir: Path):
+    page = _report(run_dir)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    script = re.search(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    assert policy
+    assert script
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy[1]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to parse the script")
+def test_the_bundled_script_parses(run_dir: Path, tmp_path: Path):
+    script = re.search(r'<script type="module">(.*?)</script>', _report(run_dir), re.DOTALL)
+    assert script
+    path = tmp_path / "bundle.mjs"
+    path.write_text(script[1])
+    done = subprocess.run(["node", "--check", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_that_ended_early_has_a_report_that_says_so(tmp_path: Path):
+    write_fake_run(tmp_path / "cut", steps=6, finished=False)
+    page = _report(tmp_path / "cut")
+    assert "not finished" in page
+    assert "it left no summary" in page
+
+
+def test_an_empty_or_damaged_run_directory_has_a_report(tmp_path: Path):
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "a.jsonl").write_bytes(b"\xff\xfe\n{}\n")
+    (tmp_path / "summary.json").write_text("{torn")
+    (tmp_path / "metrics.jsonl").write_text('{"step": "x", "dropped": []}\n')
+    assert "not finished" in _report(tmp_path)
+
+
+def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([str(run_dir)]) == 0
+    assert capsys.readouterr().out.strip().endswith("report.html")
+    assert main([str(run_dir / "nothing")]) == 2
+    assert "is not a run directory" in capsys.readouterr().err
+    with pytest.raises(NoSuchRunError):
+        write_report(run_dir / "nothing")
