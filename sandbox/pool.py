@@ -48,7 +48,12 @@ class PoolSettings:
     """A container ends after this long without a heartbeat."""
     session_max_s: float = 3600.0
     """A session ends after this long, whatever happens."""
+    start_timeout_s: float = 60.0
+    """Longest start of one container."""
     setup_timeout_s: float = 120.0
+    """Longest run of a task's setup script."""
+    image: str = ""
+    """Image of tasks that name none; empty for the host's base image."""
     drain_s: float = 60.0
     """How long leaving the pool waits for the daemon to remove what has ended."""
 
@@ -132,7 +137,14 @@ class SandboxPool:
             began = time.perf_counter()
             self._starting += 1
             try:
-                session = await SandboxSession.start(self.engine, self._spec(task, max_s), task.workdir, limits)
+                async with asyncio.timeout(self.settings.start_timeout_s):
+                    session = await SandboxSession.start(self.engine, self._spec(task, max_s), task.workdir, limits)
+            except TimeoutError as error:
+                self._failed += 1
+                raise SandboxStartError(
+                    f"no sandbox within start_timeout_s = {self.settings.start_timeout_s:g}: lower start_concurrency, "
+                    "or look at the daemon's log"
+                ) from error
             except SandboxStartError:
                 self._failed += 1
                 raise
@@ -152,7 +164,7 @@ class SandboxPool:
 
     def _spec(self, task: Task, max_s: float) -> ContainerSpec:
         return ContainerSpec(
-            image=task.image or self.host.base_image,
+            image=task.image or self.settings.image or self.host.base_image,
             kit=self.host.kit,
             labels={
                 f"{LABEL}.run": self.settings.run_id,

@@ -221,7 +221,9 @@ class SandboxSession:
                         self.remaining_s = message.value / 1000
                 elif not future.done():
                     future.set_result(message)
-            case wire.Hello():
+            case wire.Hello(protocol):
+                if protocol != wire.PROTOCOL:
+                    raise wire.WireError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
                 self._hello.set()
             case wire.Bye():
                 self._gone.bye = message.why

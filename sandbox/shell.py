@@ -90,7 +90,8 @@ class Shell:
     async def run(
         self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
     ) -> CommandResult:
-        """Evaluate ``command`` in the shell.  ``on_output`` gets the text as it comes.
+        """Evaluate ``command`` in the shell.  ``on_output`` gets the text as it comes; it must not
+        raise.
 
         Raises SandboxLost or SandboxDestroyed when the container goes, ValueError for a command with NUL bytes.
         """

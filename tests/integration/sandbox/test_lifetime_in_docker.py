@@ -188,3 +188,13 @@ async def test_the_stress_command_accounts_for_every_answer_and_container(docker
     report = await stress(sessions=4, commands=5, concurrency=2)
     assert report.ok
     assert report.commands == 20
+
+
+async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(docker_engine: Host):
+    settings = PoolSettings(f"slow-{os.getpid()}", "r", 1, start_timeout_s=0.001)
+    async with SandboxPool(settings, docker_engine) as slow:
+        with pytest.raises(SandboxStartError, match="start_timeout_s"):
+            async with slow.acquire(TASK):
+                pass
+    async with DockerEngine(docker_engine.docker_url) as engine:
+        assert not await engine.containers({f"{LABEL}.pool": settings.pool})
