@@ -137,11 +137,15 @@ class Buffer:
 
     async def _open(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
-        self._journal = await self._in_thread(self._open_journal)
         try:
-            await self._open_rest()
+            self._journal = await self._in_thread(self._open_journal)
+            try:
+                await self._open_rest()
+            except BaseException:
+                await self._in_thread(self._journal.close)
+                raise
         except BaseException:
-            await self._in_thread(self._journal.close)
+            self._thread.shutdown(wait=False)
             raise
 
     async def _open_rest(self) -> None:

@@ -274,23 +274,25 @@ class Journal:
         return True
 
     def _require_room(self, plan: GroupPlan) -> None:
-        settings, needed = self._settings, plan.size * self._settings.max_trajectory_bytes
-        reserved = self._reserved()
-        used = reserved + self._live()
+        settings = self._settings
+        needed, reserved = plan.size * settings.max_trajectory_bytes, self._reserved()
+        used, budget = reserved + self._live(), f"buffer.budget_bytes = {_size(settings.budget_bytes)}"
+        if needed > settings.budget_bytes:
+            raise BudgetFull(
+                f"one group may need {_size(needed)}, more than {budget}: raise it, or lower buffer.max_trajectory_bytes"
+            )
         if used + needed > settings.budget_bytes:
             raise BudgetFull(
-                f"group {plan.group} may need {_mb(needed)} and {_mb(used)} of buffer.budget_bytes = "
-                f"{_mb(settings.budget_bytes)} are taken: the next step and checkpoint free them"
-                if used
-                else f"one group may need {_mb(needed)}, more than buffer.budget_bytes = {_mb(settings.budget_bytes)}: "
-                "raise it, or lower buffer.max_trajectory_bytes"
+                f"group {plan.group} may need {_size(needed)}, and {_size(used)} of {budget} are taken: "
+                "the next step and checkpoint free them"
             )
-        free = self._free(self.path.parent)
-        if free < (reserved + needed) * _DISK_COPIES + settings.disk_floor_bytes:
+        folder, largest = self.path.parent, (reserved + needed) * _DISK_COPIES
+        free = self._free(folder)
+        if free < largest + settings.disk_floor_bytes:
             raise DiskFull(
-                f"{self.path.parent} has {_mb(free)} free; the open groups and one more may need "
-                f"{_mb((reserved + needed) * _DISK_COPIES)} beside the reserve of {_mb(settings.disk_floor_bytes)}: "
-                f"free some space (du -xh {self.path.parent.parent} | sort -h | tail); the run goes on by itself"
+                f"{folder} has {_size(free)} free; the open groups and one more may need {_size(largest)} beside the "
+                f"reserve of {_size(settings.disk_floor_bytes)}: free some space "
+                f"(du -xh {folder.parent} | sort -h | tail); the run goes on by itself"
             )
 
     def cursor(self) -> bytes | None:
@@ -571,7 +573,7 @@ class Journal:
                 self._db.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _NO_ROOM:
                 raise DiskFull(
-                    f"{self.path} could not be written ({error}) with {_mb(self._free(self.path.parent))} free: "
+                    f"{self.path} could not be written ({error}) with {_size(self._free(self.path.parent))} free: "
                     f"free some space (du -xh {self.path.parent.parent} | sort -h | tail); nothing was acknowledged"
                 ) from error
             raise
@@ -617,5 +619,5 @@ class Journal:
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 
 
-def _mb(number: int) -> str:
-    return f"{number / _MB:.1f} MiB"
+def _size(number: int) -> str:
+    return f"{number / _MB:.1f} MiB" if number >= _MB else f"{number} bytes"

@@ -177,7 +177,7 @@ class TrajectorySender:
         for task in self._running:
             task.cancel()
         try:
-            await self._tasks.__aexit__(kind, error, trace)
+            await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
         finally:
             _send_now(self._socket, [write_message(Bye())])
             self._context.destroy(linger=0)
@@ -425,7 +425,7 @@ class TrajectoryReceiver:
         for task in self._running:
             task.cancel()
         try:
-            await self._tasks.__aexit__(kind, error, trace)
+            await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
         finally:
             self._leave()
 

@@ -392,4 +392,4 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestBooks.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)

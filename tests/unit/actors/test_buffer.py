@@ -1,0 +1,205 @@
+"""If these fail, the learner waits for groups that have closed, or a restarted buffer has forgotten a promise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+import pytest
+from support.trajectories import RUN, assert_equal, make_plan, make_trajectory
+
+from actors.buffer import Buffer, BufferSettings
+from protocol import codec
+from protocol.errors import InfraError, UserError
+from protocol.export import read_exported, read_index
+from protocol.groups import GroupOutcome
+from protocol.journal import BudgetFull, DiskFull, JournalError
+from protocol.stream import TrajectorySender
+from protocol.trajectory import DropReason, GroupId, InfraFailure
+
+SOON_S = 30.0
+T = TypeVar("T")
+
+
+def settings_for(run_dir: Path, **changes: object) -> BufferSettings:
+    given: dict[str, object] = {"disk_floor_bytes": 0, "max_trajectory_bytes": 10_000} | changes
+    return BufferSettings(run_dir=run_dir, run_id=RUN, node="node-0", **given)  # pyright: ignore[reportArgumentType]
+
+
+@contextlib.asynccontextmanager
+async def running(settings: BufferSettings) -> AsyncIterator[tuple[Buffer, TrajectorySender]]:
+    buffer = Buffer(settings)
+    try:
+        async with TrajectorySender(await buffer.start(), RUN, "worker-0", heartbeat_s=0.05) as sender:
+            yield buffer, sender
+    finally:
+        await buffer.stop()
+
+
+def _moved(value: T) -> T:
+    """As Ray moves it."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301  # written a moment ago
+
+
+async def fill(buffer: Buffer, sender: TrajectorySender, group: int, rewards: tuple[float, ...] = (0, 1, 0, 1)) -> None:
+    await buffer.open_group(make_plan(group, len(rewards)), b"after %d" % group)
+    async with asyncio.TaskGroup() as sends:
+        for sample, reward in enumerate(rewards):
+            sends.create_task(sender.send(make_trajectory(group, sample, reward=reward), SOON_S))
+
+
+def events(run_dir: Path) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in (run_dir / "events" / "buffer.jsonl").read_bytes().splitlines()]
+
+
+async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        lease = await buffer.lease(1)
+        assert lease is not None
+        assert await buffer.lease(2) is None
+        payload = await buffer.payload(_moved(lease))
+        assert_equal(codec.loads(payload[1]), make_trajectory(0, 1, reward=1))
+        await buffer.mark_trained(1, lease.trajectories[1:], {lease.trajectories[0]: DropReason.ALL_STALE})
+        await fill(buffer, sender, 1)
+        await buffer.commit(1)
+        await buffer.compact(1)
+        books = await buffer.accounting()
+        assert (books.acked, books.trained, books.in_buffer) == (8, 3, 4)
+        assert books.balanced
+        await buffer.rewind(1)
+        await buffer.end_run()
+        assert (await buffer.accounting()).dropped == {DropReason.ALL_STALE: 1, DropReason.RUN_ENDED: 4}
+    kinds = [event["kind"] for event in events(tmp_path)]
+    assert kinds == [*["group.opened", *["trajectory.acked"] * 4, "group.closed"] * 2]
+    acked = events(tmp_path)[1]
+    assert (acked["outcome"], acked["status"], acked["tokens"], acked["sampled"]) == ("appended", "completed", 8, 5)
+    assert (acked["versions_min"], acked["versions_max"]) == (0, 0)
+
+
+async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        assert (await buffer.wait_progress(0, 0.0)).closed == ()
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(buffer.wait_progress(0, SOON_S))
+            tasks.create_task(fill(buffer, sender, 0, (1, 1, 1, 1)))
+        progress = waiting.result()
+        assert progress.seq == 1
+        assert [(each.group, each.outcome) for each in progress.closed] == [(0, GroupOutcome.ZERO_VARIANCE)]
+        assert (progress.opened, progress.dropped, progress.open, progress.ready) == (1, 1, 0, 0)
+        await fill(buffer, sender, 1)
+        later = await buffer.wait_progress(progress.seq, SOON_S)
+        assert [each.group for each in later.closed] == [1]
+        assert (await buffer.wait_progress(0, 0.0)).seq == 2
+        now = await buffer.wait_progress(-1, SOON_S)
+        assert (now.seq, now.closed) == (2, ())
+
+
+async def test_a_freed_budget_wakes_the_conductor(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path, budget_bytes=44_000)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        with pytest.raises(BudgetFull):
+            await buffer.open_group(make_plan(1, 5), b"1")
+        lease = await buffer.lease(1)
+        assert lease is not None
+        await buffer.mark_trained(1, lease.trajectories, {})
+        assert not (await buffer.statistics()).wants_checkpoint
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(buffer.wait_progress(1, SOON_S))
+            tasks.create_task(buffer.commit(1))
+        assert waiting.result().closed == ()
+        await buffer.open_group(make_plan(1, 4), b"1")
+
+
+async def test_a_learner_that_fills_half_the_budget_is_asked_for_a_checkpoint(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path, max_trajectory_bytes=1500, budget_bytes=12_000)) as (buffer, sender):
+        for group in range(100):
+            await fill(buffer, sender, group)
+            lease = await buffer.lease(1)
+            assert lease is not None
+            await buffer.mark_trained(group + 1, lease.trajectories, {})
+            if (await buffer.statistics()).wants_checkpoint:
+                break
+            assert (await buffer.statistics()).journal.uncommitted_bytes <= 6_000
+        assert (await buffer.statistics()).wants_checkpoint
+        await buffer.commit(group + 1)
+        assert not (await buffer.statistics()).wants_checkpoint
+
+
+async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    first = Buffer(settings)
+    endpoint = await first.start()
+    async with TrajectorySender(endpoint, RUN, "worker-0", heartbeat_s=0.05) as sender:
+        await fill(first, sender, 0)
+        await first.open_group(make_plan(1), b"after 1")
+        await sender.send(make_trajectory(1, 2), SOON_S)
+        await first.abandon(GroupId(1), 0, InfraFailure.ENGINE)
+        await first.stop()
+        with pytest.raises(InfraError, match="stopped"):
+            await first.lease(1)
+
+        again = Buffer(settings)
+        try:
+            (group,) = await again.open_groups()  # the first call opens everything
+            assert (group.plan, group.missing) == (make_plan(1), (1, 3))
+            assert await again.cursor() == b"after 1"
+            assert await again.start() == endpoint
+            assert await again.lease(1) is not None
+            assert (await again.wait_progress(0, 0.0)).seq == 1
+            await sender.send(make_trajectory(1, 3, reward=1.0), SOON_S)
+            assert (await again.accounting()).acked == 6
+        finally:
+            await again.stop()
+
+
+async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_no_gap(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0)
+    index = tmp_path / "trajectories" / "index.jsonl"
+    lines = index.read_bytes().splitlines(keepends=True)
+    index.write_bytes(b"".join(lines[:2]) + lines[2][:10])
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+        assert (await buffer.statistics()).export_failures == 0
+    entries = list(read_index(tmp_path))
+    assert sorted((entry.group, entry.sample) for entry in entries) == [(g, s) for g in (0, 1) for s in range(4)]
+    for entry in entries:
+        trajectory = read_exported(tmp_path, entry)
+        assert trajectory.ticket.trajectory_id == entry.trajectory
+        assert (trajectory.reward.total, trajectory.ticket.task) == (entry.reward, entry.task)
+
+
+async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
+    (tmp_path / "trajectories").write_text("in the way")
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        assert (await buffer.accounting()).acked == 4
+        assert (await buffer.statistics()).export_failures > 0
+
+
+async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        assert await sender.send(make_trajectory(9, 0), SOON_S) == "unknown"
+        books = await buffer.accounting()
+        assert (books.acked, books.unknown) == (0, 1)
+    (refused,) = events(tmp_path)
+    assert (refused["kind"], refused["reason"], refused["sender"]) == ("message.refused", "unknown", "worker-0")
+
+
+async def test_errors_reach_the_caller_and_survive_the_way_between_processes(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path, budget_bytes=100)) as (buffer, _):
+        with pytest.raises(BudgetFull, match=r"buffer\.budget_bytes"):
+            await buffer.open_group(make_plan(0), b"")
+        with pytest.raises(JournalError):
+            await buffer.mark_trained(1, ["train-g000000-s00"], {})
+    for error in (BudgetFull("a"), DiskFull("b"), JournalError("c"), UserError("d")):
+        assert str(_moved(error)) == str(error)
+    with pytest.raises(JournalError, match="belongs to run"):
+        await Buffer(BufferSettings(run_dir=tmp_path, run_id="another", node="n")).start()
