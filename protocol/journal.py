@@ -279,7 +279,7 @@ class Journal:
         used, budget = reserved + self._live(), f"buffer.budget_bytes = {_size(settings.budget_bytes)}"
         if needed > settings.budget_bytes:
             raise BudgetFull(
-                f"one group may need {_size(needed)}, more than {budget}: raise it, or lower buffer.max_trajectory_bytes"
+                f"one group may need {_size(needed)}, more than {budget}: raise that or lower max_trajectory_bytes"
             )
         if used + needed > settings.budget_bytes:
             raise BudgetFull(
