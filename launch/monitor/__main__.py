@@ -40,6 +40,7 @@ def _serve(store: RunStore, port: int) -> int:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
+        listener.listen(128)
     except OSError as error:
         listener.close()
         raise UserError(f"port {port} cannot be used ({error.strerror}): leave --port out for a free one") from error

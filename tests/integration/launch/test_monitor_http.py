@@ -48,6 +48,13 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield opened
 
 
+async def _get(session: aiohttp.ClientSession, url: object, **options: object) -> aiohttp.ClientResponse:
+    """The whole answer."""
+    async with session.get(url, **options) as answer:
+        await answer.read()
+    return answer
+
+
 async def _messages(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str, str]]:
     """Id, event and data of each message."""
     fields = {"id": "", "event": "", "data": ""}
@@ -76,7 +83,9 @@ async def _some_events(session: aiohttp.ClientSession, url: str, last_id: str, e
 
 async def test_a_stream_that_breaks_goes_on_where_it_was(served, session):
     url, run_dir = served
-    lines = [json.loads(line) for path in (run_dir / "events").glob("*.jsonl") for line in path.open()]
+    lines = [
+        json.loads(line) for path in (run_dir / "events").glob("*.jsonl") for line in path.read_bytes().splitlines()
+    ]
     expected = sorted((line["writer"], line["seq"]) for line in lines)
     seen, last_id = [], ""
     while len(seen) < len(expected):
@@ -114,7 +123,7 @@ async def test_the_page_moves_when_the_run_does(tmp_path: Path, session):
 
 async def test_a_terminal_is_followed_and_resumed_by_offset(served, session):
     url, run_dir = served
-    state = await (await session.get(f"{url}/api/state")).json()
+    state = await (await _get(session, f"{url}/api/state")).json()
     name = state["running"][0]["trajectory"]
     whole = [json.loads(line)[2] for line in (run_dir / "terminals" / f"{name}.cast").read_text().splitlines()[1:]]
     async with session.get(f"{url}/api/terminals/{name}") as answer:
@@ -143,14 +152,14 @@ async def test_what_a_sandbox_printed_stays_data(served, session):
         _, event, data = await anext(_messages(answer))
     assert event == "cast"
     assert json.loads(data)["events"][0][1] == HOSTILE.replace("\n", "\r\n"), "one message, nothing injected"
-    answer = await session.get(f"{url}/api/trajectories/hostile")
+    answer = await _get(session, f"{url}/api/trajectories/hostile")
     assert answer.content_type == "application/json"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/state", "/api/nothing", "/nowhere"])
 async def test_every_answer_has_the_strict_policy(served, session, path: str):
-    answer = await session.get(served[0] + path)
+    answer = await _get(session, served[0] + path)
     policy = answer.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "script-src 'self'" in policy
@@ -169,27 +178,27 @@ def test_the_pages_own_files_ask_for_nothing_outside_and_write_no_markup():
 @pytest.mark.parametrize("name", ["nothing-here", "..%2F..%2Fconfig", ".hidden", "a%00b"])
 async def test_an_unknown_terminal_is_a_clear_404(served, session, name: str):
     for kind in ("terminals", "trajectories"):
-        answer = await session.get(aiohttp.client.URL(f"{served[0]}/api/{kind}/{name}", encoded=True))
+        answer = await _get(session, aiohttp.client.URL(f"{served[0]}/api/{kind}/{name}", encoded=True))
         assert answer.status == 404
         assert "error" in await answer.json()
 
 
 async def test_a_foreign_cursor_is_a_clear_400(served, session):
-    answer = await session.get(f"{served[0]}/api/events", headers={"Last-Event-ID": "what"})
+    answer = await _get(session, f"{served[0]}/api/events", headers={"Last-Event-ID": "what"})
     assert answer.status == 400
 
 
 async def test_another_host_name_is_refused(served, session):
-    answer = await session.get(f"{served[0]}/api/state", headers={"Host": "evil.example"})
+    answer = await _get(session, f"{served[0]}/api/state", headers={"Host": "evil.example"})
     assert answer.status == 400
 
 
 async def test_the_index_is_paged_backwards(served, session):
     url, run_dir = served
-    whole = [json.loads(line) for line in (run_dir / "trajectories" / "index.jsonl").open()]
+    whole = [json.loads(line) for line in (run_dir / "trajectories" / "index.jsonl").read_text().splitlines()]
     seen, before = [], ""
     while before is not None:
-        page = await (await session.get(f"{url}/api/trajectories?limit=50&before={before}")).json()
+        page = await (await _get(session, f"{url}/api/trajectories?limit=50&before={before}")).json()
         seen, before = seen + page["trajectories"], page["next"]
     assert seen == whole[::-1]
 
@@ -210,9 +219,9 @@ def test_json_prints_the_state_once(served):
 
 async def test_the_launcher_starts_and_ends_the_process(tmp_path: Path, session):
     async with monitor_process(tmp_path, log=tmp_path / "logs" / "monitor.log") as url:
-        assert (await (await session.get(f"{url}api/state")).json())["empty"]
+        assert (await (await _get(session, f"{url}api/state")).json())["empty"]
     with pytest.raises(aiohttp.ClientError):
-        await session.get(url)
+        await _get(session, url)
 
 
 async def test_a_monitor_that_cannot_start_does_not_stop_the_run(tmp_path: Path):
