@@ -1,6 +1,6 @@
 """``longshore X …`` is ``python -m launch.X …``; ``longshore`` alone lists the commands.
 
-A command is a module or package of this room that can be run; the first line of its docstring is its description.
+A command is a module or package of this room whose docstring begins with ``python -m launch.X …``: and what it does.
 Listing them imports none.
 """
 
@@ -22,12 +22,10 @@ def commands() -> dict[str, str]:
     """Command → description, for all that this room can run."""
     found: dict[str, str] = {}
     for path in sorted([*ROOM.glob("*.py"), *ROOM.glob("*/__main__.py")]):
-        text = path.read_text(encoding="utf-8")
-        if path == Path(__file__).resolve() or 'if __name__ == "__main__":' not in text:
-            continue
-        name = path.parent.name if path.name == "__main__.py" else path.stem
-        described = ast.get_docstring(ast.parse(text)) or ""
-        found[name] = described.partition("\n")[0]
+        first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+        usage, _, described = first.partition("``: ")
+        if usage.startswith("``python -m launch."):
+            found[usage.removeprefix("``python -m launch.").split()[0]] = described
     return found
 
 

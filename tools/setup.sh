@@ -33,8 +33,9 @@ step() {
 }
 
 make_venv() {
-    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-        fail "Python 3.11 or newer is needed and '$PYTHON' is $("$PYTHON" -V 2>&1 || true): make setup PYTHON=python3.11"
+    command -v "$PYTHON" >/dev/null || fail "there is no '$PYTHON' on PATH: make setup PYTHON=/path/to/python3.11"
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "Python 3.11 or newer is needed, '$PYTHON' is $("$PYTHON" -V 2>&1): make setup PYTHON=python3.11"
     if ! "$PYTHON" -c 'import ensurepip' 2>/dev/null; then
         local package
         package=$("$PYTHON" -c 'import sys; print(f"python3.{sys.version_info[1]}-venv")')
