@@ -94,6 +94,7 @@ def create_app(store: RunStore) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        await asyncio.to_thread(published.refresh)
         async with asyncio.TaskGroup() as group:
             poller = group.create_task(published.keep_fresh())
             try:
@@ -132,8 +133,6 @@ class _Handlers:
         return _error(404, f"there is no {request.url.path} here; the page is at /")
 
     async def state(self, _: Request) -> Response:
-        if not self._published.body:
-            await asyncio.to_thread(self._published.refresh)
         return Response(self._published.body, media_type="application/json")
 
     async def events(self, request: Request) -> Response:

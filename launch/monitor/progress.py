@@ -6,7 +6,9 @@ It reads the run directory like every other reader, in a thread, so it can neith
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Callable
+from threading import Lock
+from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -25,39 +27,43 @@ _ACCENT = "cyan"
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
-async def run_progress(run_dir: Path, console: Console) -> None:
-    """Show the run on ``console`` until it is finished or this is cancelled."""
-    store = RunStore(run_dir)
+async def run_progress(store: RunStore, stream: TextIO) -> None:
+    """Show the run until it is finished or this is cancelled; what happened until then is shown before it ends.
+
+    ``store`` must be this reader's own.
+    """
+    console = Console(file=stream, highlight=False)
     if console.is_terminal:
-        await _panel(store, console)
+        with Live(console=console, auto_refresh=False) as live:
+            await _follow(store, lambda view: live.update(render(view), refresh=True))
     else:
-        await _lines(store, console)
+        said = Said()
+        await _follow(store, lambda view: _write(said.new_lines(view), stream))
 
 
-async def _panel(store: RunStore, console: Console) -> None:
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+async def _follow(store: RunStore, show: Callable[[RunView], None]) -> None:
+    one_at_a_time = Lock()  # a cancelled wait leaves its thread at work
+
+    def poll() -> RunView:
+        with one_at_a_time:
+            store.poll()
+            return store.view()
+
+    try:
         while True:
-            view = await asyncio.to_thread(_poll, store)
-            live.update(render(view), refresh=True)
+            view = await asyncio.to_thread(poll)
+            show(view)
             if view.run.ok is not None:
                 return
             await asyncio.sleep(POLL_S)
+    except asyncio.CancelledError:
+        show(poll())
+        raise
 
 
-async def _lines(store: RunStore, console: Console) -> None:
-    said = Said()
-    while True:
-        view = await asyncio.to_thread(_poll, store)
-        for line in said.new_lines(view):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        if view.run.ok is not None:
-            return
-        await asyncio.sleep(POLL_S)
-
-
-def _poll(store: RunStore) -> RunView:
-    store.poll()
-    return store.view()
+def _write(lines: list[str], stream: TextIO) -> None:
+    stream.writelines(line + "\n" for line in lines)
+    stream.flush()
 
 
 class Said:

@@ -6,6 +6,7 @@ import asyncio
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from launch.monitor.progress import Said, render, run_progress
@@ -17,11 +18,24 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
     out = io.StringIO()
     async with asyncio.timeout(20):
-        await run_progress(tmp_path, Console(file=out, width=40))
+        await run_progress(RunStore(tmp_path), out)
     lines = out.getvalue().splitlines()
     assert [line for line in lines if line.startswith("step 3/3")]
     assert lines[-1].startswith("finished")
     assert any(line.startswith("evaluation after: pass@1") for line in lines)
+
+
+async def test_what_happened_is_shown_before_a_cancelled_run_ends(tmp_path: Path):
+    out, store = io.StringIO(), RunStore(tmp_path)
+    write_fake_run(tmp_path, steps=3, finished=False)
+
+    async def cut_short() -> None:
+        async with asyncio.timeout(0):
+            await run_progress(store, out)
+
+    with pytest.raises(TimeoutError):
+        await cut_short()
+    assert "step 2/3" in out.getvalue()
 
 
 def test_nothing_is_said_twice(tmp_path: Path):
