@@ -8,6 +8,7 @@ deadline; ``extend`` moves that, up to the session's maximum.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import time
@@ -75,7 +76,7 @@ class SandboxSession:
         first, most = round(limits.first_deadline_s * 1000), round(limits.max_s * 1000)
         spec = replace(spec, command=("/.sbx/init", str(first), str(most), workdir))
         try:
-            container = await engine.create(spec)
+            container = await _create(engine, spec)
         except EngineError as error:
             raise SandboxStartError(str(error)) from error
         session = cls(engine, container)
@@ -256,3 +257,15 @@ class SandboxSession:
 
 class _StreamEndedError(Exception):
     """The attach stream ended under a waiter."""
+
+
+async def _create(engine: DockerEngine, spec: ContainerSpec) -> str:
+    """The daemon finishes a creation that its client has given up, and what never ran has no deadline.  So a cancelled
+    creation is seen to its end, which has a deadline of its own, and removed."""
+    making = asyncio.ensure_future(engine.create(spec))
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        with contextlib.suppress(EngineError):
+            await engine.remove(await making)
+        raise
