@@ -91,6 +91,8 @@ def _run_finished(state: RunState, event: Event, t: float) -> None:
         session.status, session.ended_at = "ended_with_run", t
         state.recent.append(session)
     state.running.clear()
+    for counts in state.sandboxes.values():
+        counts.live = counts.waiting = 0
 
 
 def _warm_start(state: RunState, event: Event, t: float) -> None:

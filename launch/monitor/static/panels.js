@@ -12,6 +12,7 @@ export function runStatus(state, connected) {
   if (state.phase === "done") return ["finished", "done"];
   if (state.phase === "stopped") return ["stopped", "bad"];
   if (!connected) return ["monitor away", "warn"];
+  if (state.last_event_at === null) return ["waiting", "warn"];
   return quiet > QUIET_S ? [`quiet for ${duration(quiet)}`, "warn"] : ["live", "live"];
 }
 
@@ -38,7 +39,7 @@ function drawPhases(state) {
   const ended = state.run.finished_at !== null;
   const items = state.order.map((name) => {
     const span = spans.get(name);
-    const now = span === current && !ended;
+    const now = span !== undefined && span === current && !ended;
     const share = !span ? 0 : !now ? 1 : span.total ? span.done / span.total : 0.5;
     const took = span && span.until ? duration(span.until - span.since) : now && span.total ? `${count(span.done)} / ${count(span.total)}` : "";
     const fill = h("span", { class: "fill", width: `${100 * share}%` });
@@ -123,8 +124,8 @@ export function drawSmall(box, state) {
 }
 
 export function drawGroups(box, state, open) {
-  const short = { open: "open", ready: "ready", zero_variance: "no variance, dropped", infra_short: "too few, dropped" };
-  document.getElementById("groups-note").textContent = state.groups.length ? "newest first; one bar for each member's reward" : "";
+  const short = { open: "open", ready: "ready", zero_variance: "no variance", infra_short: "too few" };
+  document.getElementById("groups-note").textContent = state.groups.length ? "newest first; a bar is a member's reward; grey groups are dropped" : "";
   replace(box, ...state.groups.map((group) => {
     const size = Math.max(group.size, group.members.length);
     const bars = Array.from({ length: size }, (_, sample) => {
