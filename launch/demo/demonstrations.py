@@ -22,7 +22,7 @@ import numpy as np
 from actors.agents.chat import ChatFormat, Message, load_tokenizer
 from launch.config import RunConfig
 from launch.config.policy import WarmStartSection
-from learner.sft import SftBatch
+from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import draw_instance, trained_families
@@ -33,13 +33,18 @@ Example = tuple[Int32Array, Uint8Array]
 
 NO_OUTPUT = "(no output)"
 """What the shell tool answers for a command that printed nothing."""
-_ERRORS = (
-    "Exit code: 1",
-    "Exit code: 2",
-    "{word}.txt: No such file or directory\nExit code: 1",
+_OUTPUTS = (
     "{word}",
-    "{word} {word}",
+    "{word} {word}\n{word} {word}",
+    "Exit code: 1",
+    "cp: cannot stat '{word}.txt': No such file or directory\nExit code: 1",
+    "sort: cannot read: {word}.txt: No such file or directory\nExit code: 2",
+    "head: cannot open '{word}.log' for reading: No such file or directory\nExit code: 1",
+    "chmod: missing operand after '{word}.sh'\nTry 'chmod --help' for more information.\nExit code: 1",
+    "grep: {word}: No such file or directory\nExit code: 2",
+    "Error: the tool call is not valid JSON: unexpected end of data: line 1 column 71 (char 70)",
 )
+"""What it answers else.  Whatever it is, the demo's agent then says that it is done."""
 _INSTRUCTION = "\u2063instruction\u2063"
 _OUTPUT = "\u2063output\u2063"
 
@@ -64,17 +69,17 @@ def demonstrate(family: str, rng: random.Random, noise: float) -> Demonstration:
     """A training instance and, with probability ``noise``, a spoilt command for it."""
     choices = draw_instance(family, rng, Split.TRAIN)
     made = FAMILIES[family](choices)
+    output = rng.choice((NO_OUTPUT, rng.choice(_OUTPUTS).format(word=rng.choice(WORDS))))
     if rng.random() >= noise:
-        return Demonstration(made.instruction, tool_call(made.command))
+        return Demonstration(made.instruction, tool_call(made.command), output)
     kind = rng.choices(("command", "name", "argument", "json"), (5, 3, 1, 1))[0]
     if kind == "json":
-        return Demonstration(made.instruction, tool_call(made.command).replace('"}}', '"}'))
+        return Demonstration(made.instruction, tool_call(made.command).replace('"}}', '"}'), output)
     command = made.command
     if kind != "command":
         command = FAMILIES[family](_another(choices, made.command, kind, rng)).command
     if command == made.command:
         command = rng.choice(made.mistakes)
-    output = rng.choice((NO_OUTPUT, rng.choice(_ERRORS).format(word=rng.choice(WORDS))))
     return Demonstration(made.instruction, tool_call(command), output)
 
 

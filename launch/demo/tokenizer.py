@@ -88,6 +88,8 @@ def corpus() -> Iterator[str]:
         yield f"{word}\n {word}\n" * 100
     yield "".join(f".{extension}\n" for extension in (*EXTENSIONS, "sh", "out", "json", "tar")) * 100
     yield "system\nuser\nassistant\nYou are a shell agent.\nUse the shell.\ndone\n(no output)\nExit code: 1\n" * 1000
+    yield "Error: the tool call is not valid JSON: unexpected end of data: line 1 column (char )\n" * 100
+    yield "cannot stat: No such file or directory cannot open for reading missing operand after Try --help\n" * 100
 
 
 def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
