@@ -6,6 +6,7 @@ It reads the run directory like every other reader, in a thread, so it can neith
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import TextIO
@@ -21,6 +22,7 @@ from rich.text import Text
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
 
+_log = logging.getLogger(__name__)
 POLL_S = 0.5
 _TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
@@ -29,9 +31,17 @@ _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_
 
 async def run_progress(store: RunStore, stream: TextIO) -> None:
     """Show the run until it is finished or this is cancelled; what happened until then is shown before it ends.
+    A display that fails is logged and never raised.
 
     ``store`` must be this reader's own.
     """
+    try:
+        await _show(store, stream)
+    except Exception:  # noqa: BLE001 - a display must not end a run
+        _log.warning("the progress display ended; the run goes on", exc_info=True)
+
+
+async def _show(store: RunStore, stream: TextIO) -> None:
     console = Console(file=stream, highlight=False)
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:

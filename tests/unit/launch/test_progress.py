@@ -38,6 +38,14 @@ async def test_what_happened_is_shown_before_a_cancelled_run_ends(tmp_path: Path
     assert "step 2/3" in out.getvalue()
 
 
+async def test_a_display_that_fails_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    write_fake_run(tmp_path, steps=2)
+    out = io.StringIO()
+    out.close()
+    await run_progress(RunStore(tmp_path), out)
+    assert "the run goes on" in caplog.text
+
+
 def test_nothing_is_said_twice(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
     store, said = RunStore(tmp_path), Said()
