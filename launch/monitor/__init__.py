@@ -1,6 +1,6 @@
 """What a person sees of a run: a page, a panel in the terminal, a report.
 
-All of it reads the run directory and nothing else.  ``tail`` turns files into events and cursors, ``rules`` turns events
-into ``state``, ``view`` turns state into what readers get; ``store`` joins them, and ``app``, ``progress`` and ``report``
-show it.  Nothing here is ever waited for by a run, and nothing that a sandbox printed is ever more than text.
+All of it reads the run directory and nothing else.  ``tail`` turns files into events and cursors, ``rules`` turns
+events into ``state``, ``view`` turns state into what readers get; ``store`` joins them, and ``app``, ``progress`` and
+``report`` show it.  Nothing here is ever waited for by a run, and nothing that a sandbox printed is more than text.
 """
