@@ -11,12 +11,12 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks import Task, TaskError, load_dataset, load_task, write_task
+from sandbox.tasks.__main__ import main
 from sandbox.tasks.checks import SUMMARY
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import (
     held_out_tasks,
     make_task,
-    sketch,
     solution_command,
     trained_families,
     training_tasks,
@@ -222,6 +222,13 @@ def passes(task: Task, command: str, folder: Path) -> bool:
     return "FAILED" not in done.stdout and done.stdout.count("PASSED") == len(task.expected_tests)
 
 
-def test_what_a_family_is_told_holds_for_its_sketch():
-    made = sketch("json_field", 1, Split.TRAIN)
-    assert made.command.count('"') == 1  # JSON must escape it: the tool call's escaping is part of what is learned
+def test_a_data_set_is_written_and_validated_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["write", str(tmp_path), "--count", "3", "--held-out", "1"]) == 0
+    assert main(["validate", str(tmp_path)]) == 0
+    (tmp_path / "bad").mkdir()
+    assert main(["validate", str(tmp_path)]) == 1
+    assert main(["write", str(tmp_path), "--count", "1"]) == 2
+    printed = capsys.readouterr()
+    assert "bad: task.yaml is missing" in printed.out
+    assert f"{3 + len(FAMILIES)} tasks can be used, 1 cannot" in printed.out
+    assert "exists already" in printed.err
