@@ -252,6 +252,7 @@ class Conductor:
         if self._restored:
             return
         self._restored = True
+        self._seen = (await self._buffer.call(Buffer.wait_progress, -1, 0.0)).seq
         if state := await self._buffer.call(Buffer.cursor):
             self._cursor.restore(state)
         for group in await self._buffer.call(Buffer.open_groups):

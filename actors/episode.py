@@ -8,7 +8,7 @@ the engine, and no token is ever re-tokenised.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -246,7 +246,7 @@ class Episode:
         )
 
 
-def _has_malformed(actions: Final | list[Action]) -> bool:
+def _has_malformed(actions: Final | Sequence[Action]) -> bool:
     return not isinstance(actions, Final) and any(isinstance(action, Malformed) for action in actions)
 
 

@@ -14,10 +14,10 @@ import sys
 import tempfile
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import cast
 
 from launch.args import ClusterArguments, parse
 from launch.config import RunConfig
-from launch.driver import Driver
 from launch.errors import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from launch.guardian import Guardian
 from launch.output import JsonOutput, error_console
@@ -27,6 +27,14 @@ from launch.rundir import RunDirectory, config_values
 from protocol.events import Json
 
 
+LOCAL_RAY = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+"""Read by Ray when it is imported.  The second keeps local nodes on loopback: with it off, Ray takes 127.0.0.1 for this
+machine's outer address."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     return main_guard(lambda: _main(parse(argv)))
 
@@ -34,12 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(arguments: ClusterArguments) -> int:
     with JsonOutput(arguments.json or arguments.dry_run) as out:
         if arguments.dry_run:
-            out.set(config_values(arguments.config()))
+            out.set(cast("dict[str, Json]", config_values(arguments.config())))
             return EXIT_OK
-        if arguments.proof:
-            result = prove(arguments, run_once)
-        else:
-            result = run_once(arguments)
+        result = prove(arguments, run_once) if arguments.proof else run_once(arguments)
         out.set(result)
         return EXIT_OK if result["ok"] else 1
 
@@ -52,6 +57,10 @@ def run_once(arguments: ClusterArguments) -> dict[str, Json]:
         write_record(directory, config)
         console = error_console()
         console.print(f"run directory: {directory.path}")
+        if not config.cluster.address:
+            os.environ.update(LOCAL_RAY)
+        from launch.driver import Driver
+
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         with Guardian(secrets.token_hex(16), temporary):
             driver = Driver(config, directory, temporary, console)

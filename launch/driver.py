@@ -8,9 +8,10 @@ buffer, then Ray.  What a crash of the driver itself leaves is the guardian's to
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 
 import orjson
@@ -22,12 +23,14 @@ from actors.evaluation import Attempt, EvaluationPlan
 from launch.checkpoints import CheckpointStore
 from launch.config import RunConfig
 from launch.evaluation_files import read_attempts, write_attempts
+from launch.evaluations import score, trained
 from launch.fleet import Fleet
 from launch.leaks import take_inventory, wait_for_leaks
 from launch.metrics import MetricsLog
 from launch.monitor.process import monitor_process
 from launch.monitor.progress import run_progress
 from launch.monitor.report import write_report
+from launch.monitor.store import RunStore
 from launch.nodes import Node, joined_nodes, local_nodes
 from launch.prepare import Prepared, prepare
 from launch.pusher import Pusher
@@ -36,8 +39,9 @@ from launch.structured import beside
 from launch.summary import SummaryFacts, summarise
 from launch.training import Training, TrainingSettings
 from launch.warm_start import warm_start
+from protocol.errors import UserError
 from protocol.events import EventLog, Json
-from protocol.journal import Accounting
+from protocol.journal import Accounting, DiskFull
 from protocol.staleness import StalePolicy
 from sandbox.engine import Inventory
 
@@ -49,27 +53,29 @@ class Driver:
         self._config, self._directory, self._temporary, self._console = config, directory, temporary, console
         self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
         self._finished = False
-        self._books = Accounting.empty()
 
     async def run(self, *, resume: bool) -> dict[str, Json]:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
-        config, path = self._config, self._directory.path
+        path = self._directory.path
         begun, stock = time.monotonic(), await take_inventory()
         reason = "interrupted"
         try:
             async with AsyncExitStack() as stack:
-                url = await stack.enter_async_context(monitor_process(path, config.monitor))
+                url = await stack.enter_async_context(self._monitor())
                 self._announce(url)
-                await stack.enter_async_context(beside(run_progress(path, self._console)))
+                await stack.enter_async_context(beside(run_progress(RunStore(path), sys.stderr)))
                 nodes = await stack.enter_async_context(self._nodes())
-                await self._phases(nodes, resume=resume)
+                books = await self._phases(nodes, resume=resume)
             reason = "done"
+        except DiskFull as error:
+            reason = str(error)
+            raise UserError(f"{error}. Nothing is lost: go on with --resume {self._directory.run_id}") from error
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise
         finally:
             self._events.emit("run.finished", ok=reason == "done", reason=reason)
-        return await self._summary(time.monotonic() - begun, stock)
+        return await self._summary(books, time.monotonic() - begun, stock)
 
     def conclude(self, summary: dict[str, Json]) -> dict[str, Json]:
         """Write the report, say where things are, and whether the run's own checks held."""
@@ -80,7 +86,8 @@ class Driver:
 
     # -- phases --------------------------------------------------------------------------------------------------
 
-    async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> None:
+    async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> Accounting:
+        """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
         checkpoints = CheckpointStore(run_dir, config.checkpoint.keep)
         checkpoint = checkpoints.latest() if resume else None
@@ -111,8 +118,9 @@ class Driver:
                 await self._train(fleet, training)
                 await self._evaluate(AFTER, fleet, prepared)
                 self._finished = training.step >= config.run.steps
-                self._books = await fleet.buffer.call(Buffer.accounting)
+                books = await fleet.buffer.call(Buffer.accounting)
         self._phase("done", "")
+        return books
 
     async def _begin(self, fleet: Fleet, training: Training, prepared: Prepared) -> None:
         """Start the engines on the first weights, warm the model up beside that, and keep step 0."""
@@ -152,8 +160,6 @@ class Driver:
         self._events.emit("eval.finished", name=name, **self._headline(attempts))
 
     def _headline(self, attempts: Sequence[Attempt]) -> dict[str, Json]:
-        from launch.evaluations import score, trained
-
         sampled = score(trained(attempts, self._held_out_families))
         greedy = score(trained(attempts, self._held_out_families), greedy=True)
         return {
@@ -189,8 +195,14 @@ class Driver:
         if url:
             self._console.print(f"live monitor: {url}")
 
+    def _monitor(self) -> AbstractAsyncContextManager[str]:
+        if not self._config.monitor.enabled:
+            return nullcontext("")
+        log = self._directory.logs / "monitor.log"
+        return monitor_process(self._directory.path, port=self._config.monitor.port, log=log)
+
     @asynccontextmanager
-    async def _nodes(self) -> AsyncIterator[list[Node]]:
+    async def _nodes(self) -> AsyncGenerator[list[Node]]:
         cluster = self._config.cluster
         if cluster.address:
             source = joined_nodes(cluster.address, cluster.nodes, cluster.node_wait_s, self._say_alive)
@@ -220,7 +232,7 @@ class Driver:
             config.stop.after_s,
         )
 
-    async def _summary(self, seconds: float, stock: Inventory) -> dict[str, Json]:
+    async def _summary(self, books: Accounting, seconds: float, stock: Inventory) -> dict[str, Json]:
         config, path = self._config, self._directory.path
         evaluations = {name: read_attempts(path, name) for name in (BEFORE, AFTER)}
         facts = SummaryFacts(
@@ -233,10 +245,10 @@ class Driver:
             seconds=seconds,
             evaluations={name: attempts for name, attempts in evaluations.items() if attempts is not None},
             held_out=self._held_out_families,
-            accounting=self._books,
+            accounting=books,
             leaked=len(await wait_for_leaks(stock)),
             finished=self._finished,
         )
         summary = summarise(path, facts)
-        summary["ok"] = facts.finished and facts.leaked == 0 and self._books.balanced
+        summary["ok"] = facts.finished and facts.leaked == 0 and books.balanced
         return orjson.loads(orjson.dumps(summary))

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.evaluation import Attempt
+from protocol.events import Json
 
 Z95 = 1.959964
 
@@ -77,14 +78,12 @@ def trained(attempts: Iterable[Attempt], held_out: Collection[str]) -> list[Atte
     return [attempt for attempt in attempts if attempt.family not in held_out]
 
 
-def family_table(
-    evaluations: Mapping[str, Sequence[Attempt]], held_out: Collection[str]
-) -> dict[str, dict[str, object]]:
-    """Family → for each evaluation pass@1, its error, n and greedy pass rate; the paired difference when there are two."""
-    table: dict[str, dict[str, object]] = {}
+def family_table(evaluations: Mapping[str, Sequence[Attempt]], held_out: Collection[str]) -> dict[str, Json]:
+    """Family → for each evaluation pass@1, its error, n and greedy pass rate; with two, the paired difference."""
+    table: dict[str, Json] = {}
     split = {name: by_family(attempts) for name, attempts in evaluations.items()}
     for family in sorted({family for families in split.values() for family in families}):
-        row: dict[str, object] = {"held_out": family in held_out}
+        row: dict[str, Json] = {"held_out": family in held_out}
         for name, families in split.items():
             sampled = score(families.get(family, []))
             row[name] = {

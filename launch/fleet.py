@@ -1,14 +1,14 @@
 """The actors of a run and where they live: learner, buffer and conductor on the head, a worker with its sandbox pool on
 each node, as many engines as the recipe says, spread.
 
-Buffer, conductor and workers are restarted by Ray when their process dies: their state is in the journal.  Engines restart
-their server themselves.  The learner is started again by the training loop, from a checkpoint.
+Buffer, conductor and workers are restarted by Ray when their process dies: their state is in the journal.  Engines
+restart their server themselves.  The learner is started again by the training loop, from a checkpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
@@ -18,16 +18,16 @@ from actors.engines.engine import Engine, EngineSettings
 from actors.episode import EpisodeSettings
 from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
 from actors.worker import Worker, WorkerSettings
-from launch.config import Control, RunConfig
+from launch.config import RunConfig
 from launch.learners import Learners
 from launch.nodes import Node
 from launch.ports import free_port
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
+from launch.settings import learner_settings
 from learner.rank import LearnerRank
-from learner.settings import Advantage, Dtype, LearnerSettings
 from protocol.events import EventLog
-from protocol.staleness import Admission, AdmissionMode, StalePolicy
+from protocol.staleness import Admission, AdmissionMode
 from protocol.weights import WeightManifest
 from sandbox.pool import PoolSettings
 
@@ -52,7 +52,7 @@ class Fleet:
         self.engines: tuple[Remote[Engine], ...] = ()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self.buffer = self._on(self._nodes[0], "buffer", Buffer, self._buffer_settings())
         endpoint = await self.buffer.call(Buffer.start)
         self.conductor = self._on(self._nodes[0], "conductor", Conductor, self._conductor_settings(), self.buffer)
@@ -97,7 +97,7 @@ class Fleet:
         for rank in self._learners:
             kill(rank)
         self._generation += 1
-        settings, port = self._learner_settings(), free_port()
+        settings, port = learner_settings(self._config, self._prepared.model_path), free_port()
         ranks = self._config.learner.ranks
         self._learners = tuple(
             spawn(
@@ -145,10 +145,11 @@ class Fleet:
         while True:
             try:
                 await worker.call(Worker.run)
-                return
             except RemoteError as error:
                 self._events.emit("process.died", what=worker.name, why=error.why)
                 await asyncio.sleep(_RETRY_S)
+            else:
+                return
 
     async def cancel_training(self) -> None:
         """Drop the training episodes that still run."""
@@ -177,32 +178,6 @@ class Fleet:
             self._events.emit("stop.failed", why=str(error))
 
     # -- settings ------------------------------------------------------------------------------------------------
-
-    def _learner_settings(self) -> LearnerSettings:
-        config, learner = self._config, self._config.learner
-        return LearnerSettings(
-            model_path=str(self._prepared.model_path),
-            dtype=Dtype(learner.dtype.value),
-            tp=learner.tp,
-            pp=learner.pp,
-            cp=learner.cp,
-            lr=config.learning_rate,
-            betas=learner.betas,
-            eps=learner.adam_eps,
-            weight_decay=learner.weight_decay,
-            clip_grad=learner.clip_grad,
-            eps_low=learner.eps_low,
-            eps_high=learner.eps_high,
-            dual_clip=learner.dual_clip,
-            advantage=Advantage(learner.advantage.value),
-            shuffle_rewards=config.run.control is Control.SHUFFLED,
-            temperature=config.agent.temperature,
-            eta=config.staleness.eta,
-            stale_policy=StalePolicy(config.staleness.policy.value),
-            micro_batch_tokens=learner.micro_batch_tokens,
-            seed=config.run.seed,
-            threads=learner.threads,
-        )
 
     def _buffer_settings(self) -> BufferSettings:
         config = self._config

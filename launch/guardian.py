@@ -1,7 +1,7 @@
 """Leaves nothing behind: ends every process of a run when its driver is gone, however it went.
 
-The driver starts this small process (standard library only, its own session) and keeps the write end of a pipe.  When the pipe
-closes - the driver ended, was killed, or lost power - every process whose environment carries the run's token is
+The driver starts this small process (standard library only, its own session) and keeps the write end of a pipe.  When
+the pipe closes, because the driver ended or was killed, every process whose environment carries the run's token is
 killed, round after round until none is left, and the run's temporary folder is removed.  The token is random, so that
 nothing foreign can be hit.  Containers are no processes of ours: they end by their own deadline.
 """

@@ -1,13 +1,14 @@
 """Ray nodes: a cluster to join, or N local ones that stand in for it.
 
-Local nodes listen on loopback, carry the run's token (see :mod:`launch.guardian`) and end with the driver.
+Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.cluster`), carry the run's token (see
+:mod:`launch.guardian`) and end with the driver.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,15 +34,15 @@ class Node:
 
 
 @asynccontextmanager
-async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncIterator[list[Node]]:
+async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGenerator[list[Node]]:
     """Start ``count`` Ray nodes here.  Their processors are nominal: they only say how many actors fit."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingTypeStubs]  # ships no stubs
+    from ray import cluster_utils
+
+    untyped: Any = cluster_utils
 
     def start() -> Any:
-        head = {"_temp_dir": str(temporary), **_node_options(cpus)}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+        head = {"temp_dir": str(temporary), **_node_options(cpus)}
+        cluster = untyped.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         for _ in range(count - 1):
             cluster.add_node(wait=False, **_node_options(cpus))
         return cluster
@@ -51,7 +52,7 @@ async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncItera
         await asyncio.to_thread(_connect, str(cluster.address))
         yield await _wait_alive(count, 120.0, lambda _: None)
     finally:
-        await asyncio.to_thread(ray.shutdown)
+        await asyncio.to_thread(_disconnect)
         await asyncio.to_thread(cluster.shutdown)
 
 
@@ -68,10 +69,9 @@ def _node_options(cpus: int) -> dict[str, Any]:
 @asynccontextmanager
 async def joined_nodes(
     address: str, count: int, wait_s: float, progress: Callable[[int], None]
-) -> AsyncIterator[list[Node]]:
+) -> AsyncGenerator[list[Node]]:
     """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are.
     Raises :class:`NodesMissing` after ``wait_s``, UserError when nothing answers."""
-    import ray
 
     try:
         await asyncio.to_thread(_connect, address)
@@ -83,13 +83,25 @@ async def joined_nodes(
     try:
         yield await _wait_alive(count, wait_s, progress)
     finally:
-        await asyncio.to_thread(ray.shutdown)
+        await asyncio.to_thread(_disconnect)
 
 
 def _connect(address: str) -> None:
     import ray
 
-    ray.init(address=address, logging_level="ERROR", log_to_driver=False)  # pyright: ignore[reportUnknownMemberType]  # untyped
+    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)  # pyright: ignore[reportUnknownMemberType]  # untyped
+
+
+def _disconnect() -> None:
+    import ray
+
+    ray.shutdown()  # pyright: ignore[reportUnknownMemberType]  # untyped
+
+
+def _nodes() -> list[dict[str, Any]]:
+    import ray
+
+    return list(ray.nodes())  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]  # untyped
 
 
 async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]) -> list[Node]:
@@ -99,7 +111,7 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
     try:
         async with asyncio.timeout(wait_s):
             while True:
-                found: list[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
+                found = await asyncio.to_thread(_nodes)
                 alive = [node for node in found if node["Alive"]]
                 progress(len(alive))
                 if len(alive) >= count:

@@ -9,8 +9,9 @@ from pathlib import Path
 from launch.config import DataKind, RunConfig
 from launch.demo.model import build_demo_model
 from protocol.errors import UserError
-from sandbox.tasks import Task, load_dataset
 from sandbox.tasks.generated import held_out_tasks, training_tasks
+from sandbox.tasks.task import Task
+from sandbox.tasks.terminal_bench import load_dataset, load_task, write_task
 
 _HELD_OUT_SHARE = 0.2
 
@@ -37,9 +38,12 @@ def prepare(config: RunConfig, run_dir: Path) -> Prepared:
     model_path, warm = _model(config, run_dir)
     if config.data.kind is DataKind.TERMINAL_BENCH:
         return _from_folder(config, model_path)
-    seed, data = config.run.seed, config.data
-    train = training_tasks(seed, data.training_tasks, held_out_family=data.held_out_family)
-    held_out = held_out_tasks(seed, config.evaluation.tasks_per_family, held_out_family=data.held_out_family)
+    seed, data, count = config.run.seed, config.data, config.evaluation.tasks_per_family
+    folder = run_dir / "tasks"
+    train = _through_folders(
+        folder / "training", training_tasks(seed, data.training_tasks, held_out_family=data.held_out_family)
+    )
+    held_out = _through_folders(folder / "held-out", held_out_tasks(seed, count, held_out_family=data.held_out_family))
     return Prepared(
         model_path,
         warm,
@@ -47,6 +51,14 @@ def prepare(config: RunConfig, run_dir: Path) -> Prepared:
         tuple(task.id for task in train),
         tuple(task.id for task in held_out),
     )
+
+
+def _through_folders(parent: Path, tasks: list[Task]) -> list[Task]:
+    """``tasks`` as they come out of Terminal-Bench folders under ``parent``, which anybody can read and run again."""
+    for task in tasks:
+        if not (parent / task.id).exists():
+            write_task(task, parent)
+    return [load_task(parent / task.id) for task in tasks]
 
 
 def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
-async def beside(*services: Coroutine[object, object, None]) -> AsyncIterator[None]:
+async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[None]:
     """Run ``services`` while the body runs; they are cancelled when it ends.  A service that fails cancels the body,
     and what it raised comes out, not a group around it."""
     try:

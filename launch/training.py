@@ -61,7 +61,7 @@ class Training:
     lineage: Lineage = field(default_factory=Lineage)
     ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
     _count: int = 0
-    _seen: int = 0
+    _seen: int = -1
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import urlsplit
 
 from sandbox.engine import EngineError
@@ -45,10 +46,9 @@ class Attachment(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # a stream protocol gets a stream transport
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         query = "stream=1&stdin=1&stdout=1&stderr=1"
-        transport.write(
+        self._transport.write(
             f"POST /containers/{self._container}/attach?{query} HTTP/1.1\r\nHost: {self._host}\r\n"
             "Connection: Upgrade\r\nUpgrade: tcp\r\nContent-Length: 0\r\n\r\n".encode()
         )

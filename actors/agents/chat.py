@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
 
 def load_tokenizer(model_path: str) -> Tokenizer:
     """The tokenizer of a Hugging Face folder.  Raises UserError when there is none or it has no chat template."""
-    from transformers import AutoTokenizer  # pyright: ignore[reportMissingTypeStubs]  # ships no stubs
+    from transformers import AutoTokenizer
 
     fix = "point model.path at a folder saved with tokenizer.save_pretrained()"
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -148,8 +148,8 @@ class SamplingSection(Section):
 class EngineSection(Section):
     count: PositiveInt = 1
     """SGLang servers, spread over the nodes."""
-    device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
-    """``cpu`` or ``cuda``."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the servers run."""
     dtype: Annotated[str, Field(pattern="^(float32|bfloat16)$")] = "float32"
     """Arithmetic of the server; float32 on a CPU is as fast, and its log-probabilities equal the learner's."""
     max_total_tokens: PositiveInt = 40_000

@@ -15,8 +15,20 @@ def attempt(task: str, passed: bool, *, greedy: bool = False, family: str = "f")
     return Attempt(task, family, greedy, passed, float(passed), Status.COMPLETED, 10)
 
 
-BEFORE = [attempt("a", True), attempt("a", False), attempt("b", False), attempt("b", False), attempt("a", True, greedy=True)]
-AFTER = [attempt("a", True), attempt("a", True), attempt("b", True), attempt("b", False), attempt("a", True, greedy=True)]
+BEFORE = [
+    attempt("a", True),
+    attempt("a", False),
+    attempt("b", False),
+    attempt("b", False),
+    attempt("a", True, greedy=True),
+]
+AFTER = [
+    attempt("a", True),
+    attempt("a", True),
+    attempt("b", True),
+    attempt("b", False),
+    attempt("a", True, greedy=True),
+]
 
 
 def test_pass_at_1_is_the_mean_of_task_means_and_its_error_that_of_tasks() -> None:

@@ -1,0 +1,106 @@
+"""``python -m launch.replay RUN``: train again on what a run recorded, and compare the weights.
+
+The replay starts from the oldest checkpoint that is kept, takes the same optimizer steps on the same trajectories in
+the same order, and compares the weights with those of the newest checkpoint, bit by bit.  With the run's own settings they
+are equal (on the same kind of machine and number of threads); with another clip range they are not, wherever the clip
+was at work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine
+from launch.config import resolve
+from launch.errors import main_guard
+from launch.output import JsonOutput, error_console
+from launch.rundir import config_values, stored_config
+from launch.settings import learner_settings
+from learner.rank import LearnerRank
+from protocol.errors import UserError
+from protocol.events import Json
+from protocol.export import ExportEntry, read_blob, read_index
+from protocol.weights import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """``equal`` is whether the replayed weights are those of the run's newest checkpoint."""
+
+    steps: tuple[int, ...]
+    digest: str
+    recorded: str
+
+    @property
+    def equal(self) -> bool:
+        return self.digest == self.recorded
+
+
+def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
+    """Train again.  Raises UserError when the run has fewer than two checkpoints."""
+    store = CheckpointStore(run_dir, keep=1)
+    found = store.all()
+    if len(found) < 2:
+        raise UserError(
+            f"{run_dir} has {len(found)} checkpoint: a replay needs two; run with a smaller checkpoint.every_steps"
+        )
+    first, last = found[0], found[-1]
+    config = stored_config(run_dir)
+    changed = resolve(config_values(config), overrides, source=f"run {run_dir.name}")
+    settings = learner_settings(changed, _model_of(first, run_dir))
+    rank = LearnerRank(settings)
+    rank.setup()
+    try:
+        rank.load(str(last.learner))
+        recorded = rank.weights_digest()
+        rank.load(str(first.learner))
+        lines = [line for line in last.ledger() if line.step > first.manifest.step]
+        exported = {entry.trajectory: entry for entry in read_index(run_dir)}
+        for line in lines:
+            rank.step(line.step, _payload(run_dir, exported, line), last.lineage, Version(line.version))
+        return Replay(tuple(line.step for line in lines), rank.weights_digest(), recorded)
+    finally:
+        rank.close()
+
+
+def _payload(run_dir: Path, exported: Mapping[str, ExportEntry], line: LedgerLine) -> list[bytes]:
+    """The step's trajectories in the order in which the learner got them: by group and sample."""
+    return [read_blob(run_dir, exported[name]) for name in sorted((*line.trained, *line.dropped))]
+
+
+def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
+    """Any weights folder of the run: it has the model's configuration; the weights come from the checkpoint."""
+    folders = sorted((run_dir / "weights").glob("v*/config.json"))
+    if not folders:
+        raise UserError(f"{run_dir} has no weights folder, so {checkpoint.path} cannot be loaded")
+    return folders[-1].parent
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m launch.replay", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="learner.eps_high=0.2, say")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args(argv)
+    with JsonOutput(given.json) as out:
+        done = replay(given.run, given.set)
+        value: dict[str, Json] = {
+            "run": given.run.name,
+            "steps": list(done.steps),
+            "digest": done.digest,
+            "recorded": done.recorded,
+            "equal": done.equal,
+        }
+        out.set(value)
+        error_console().print(
+            f"steps {done.steps[0]} to {done.steps[-1]} again: the weights are {'equal' if done.equal else 'different'}"
+        )
+    return 0 if done.equal or given.set else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(lambda: _main(None)))

@@ -1,0 +1,36 @@
+"""From the configuration to each room's own settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launch.config import Control, RunConfig
+from learner.settings import Advantage, Dtype, LearnerSettings
+from protocol.staleness import StalePolicy
+
+
+def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
+    learner = config.learner
+    return LearnerSettings(
+        model_path=str(model_path),
+        dtype=Dtype(learner.dtype.value),
+        tp=learner.tp,
+        pp=learner.pp,
+        cp=learner.cp,
+        lr=config.learning_rate,
+        betas=learner.betas,
+        eps=learner.adam_eps,
+        weight_decay=learner.weight_decay,
+        clip_grad=learner.clip_grad,
+        eps_low=learner.eps_low,
+        eps_high=learner.eps_high,
+        dual_clip=learner.dual_clip,
+        advantage=Advantage(learner.advantage.value),
+        shuffle_rewards=config.run.control is Control.SHUFFLED,
+        temperature=config.agent.temperature,
+        eta=config.staleness.eta,
+        stale_policy=StalePolicy(config.staleness.policy.value),
+        micro_batch_tokens=learner.micro_batch_tokens,
+        seed=config.run.seed,
+        threads=learner.threads,
+    )
