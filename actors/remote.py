@@ -86,12 +86,34 @@ class Ref(Generic[R]):
         return cast("R", await _value(self.actor, self.object_ref))
 
 
-@dataclass(frozen=True, slots=True)
 class Remote(Generic[T]):
-    """A handle to an actor of class ``T``.  It can be passed to other actors."""
+    """A handle to an actor of class ``T``.
 
-    name: str
-    handle: ActorHandle[Any]
+    It travels to other actors as the actor's name, so that an actor which holds it can be restarted by Ray long after
+    the message that brought it; whoever spawned the actor keeps it alive.
+    """
+
+    __slots__ = ("_handle", "name")
+
+    def __init__(self, name: str, handle: ActorHandle[Any] | None = None) -> None:
+        self.name, self._handle = name, handle
+
+    def __reduce__(self) -> tuple[type[Remote[T]], tuple[str]]:
+        return (Remote, (self.name,))
+
+    def __repr__(self) -> str:
+        return f"Remote({self.name!r})"
+
+    @property
+    def handle(self) -> ActorHandle[Any]:
+        """Ray's own.  Raises :class:`ActorDied` when there is no actor of this name."""
+        if self._handle is None:
+            try:
+                found: Any = ray.get_actor(self.name)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
+            except ValueError as error:
+                raise ActorDied(self.name, "there is no such actor") from error
+            self._handle = cast("ActorHandle[Any]", found)
+        return self._handle
 
     @overload
     async def call(

@@ -77,20 +77,19 @@ class Worker:
     def __init__(
         self,
         settings: WorkerSettings,
-        tasks: Mapping[str, Task],
         conductor: Remote[Conductor],
         engines: tuple[Remote[Engine], ...],
     ) -> None:
-        self._settings, self._tasks, self._conductor = settings, tasks, conductor
+        self._settings, self._conductor = settings, conductor
         self._router = Router([RemoteEngine(engine) for engine in engines])
         self._incarnation = f"{os.getpid()}.{time.time_ns():x}"
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
 
-    async def run(self) -> None:
-        """Work until :meth:`stop`."""
-        settings = self._settings
+    async def run(self, tasks: Mapping[str, Task]) -> None:
+        """Work on ``tasks`` (by id) until :meth:`stop`."""
+        settings, self._tasks = self._settings, tasks
         self._chat = ChatFormat(await asyncio.to_thread(load_tokenizer, settings.model_path))
         async with (
             SandboxPool(settings.pool) as self._pool,

@@ -30,9 +30,10 @@ from protocol.events import Json
 LOCAL_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_worker_niceness": "0",
 }
-"""Read by Ray when it is imported.  The second keeps local nodes on loopback: with it off, Ray takes 127.0.0.1 for this
-machine's outer address."""
+"""Read by Ray when it is imported.  The second keeps local nodes on loopback: without it, Ray takes 127.0.0.1 for this
+machine's outer address.  The third lets actors compete as equals with the Docker daemon."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

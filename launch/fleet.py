@@ -68,7 +68,6 @@ class Fleet:
                 f"worker-{node.name.removeprefix('node-')}-{index}",
                 Worker,
                 self._worker_settings(node, index, endpoint),
-                self._prepared.tasks,
                 self.conductor,
                 self.engines,
             )
@@ -81,12 +80,13 @@ class Fleet:
             await asyncio.shield(self._stop())
 
     def _on(self, node: Node, name: str, cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
-        """An actor on ``node`` whose calls Ray repeats when its process had to be restarted."""
+        """An actor on ``node``.  Ray restarts it when its process dies, and repeats the calls to it; a worker's are the
+        driver's to repeat, which says so."""
         options = ActorOptions(
             name=f"{self._directory.run_id}/{self._directory.attempt}/{name}",
             node_id=node.ray_id,
             max_restarts=-1,
-            max_task_retries=-1,
+            max_task_retries=0 if cls is Worker else -1,
         )
         return spawn(cls, options, *args, **kwargs)
 
@@ -144,7 +144,7 @@ class Fleet:
     async def _keep_working(self, worker: Remote[Worker]) -> None:
         while True:
             try:
-                await worker.call(Worker.run)
+                await worker.call(Worker.run, self._prepared.tasks)
             except RemoteError as error:
                 self._events.emit("process.died", what=worker.name, why=error.why)
                 await asyncio.sleep(_RETRY_S)
