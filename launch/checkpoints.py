@@ -1,8 +1,8 @@
 """Checkpoints: a folder is one only once its manifest stands in it.
 
-``checkpoints/step-000004/{learner/, ledger.jsonl, manifest.json}``.  The learner's shards come first and are fsynced, then
-the ledger and the manifest, then one rename makes them a checkpoint: a crash at any point leaves the older checkpoints
-or this one too, never half of it.  The manifest is the only truth about what is consumed.
+``checkpoints/step-000004/{learner/, ledger.jsonl, manifest.json}``.  The learner's shards come first and are fsynced,
+then the ledger and the manifest, then one rename makes them a checkpoint: a crash at any point leaves the older
+checkpoints or this one too, never half of it.  The manifest is the only truth about what is consumed.
 """
 
 from __future__ import annotations

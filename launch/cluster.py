@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import cast
 
 from launch.args import ClusterArguments, parse
-from launch.config import RunConfig
+from launch.config import RunConfig, resolve
 from launch.errors import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from launch.guardian import Guardian
 from launch.output import JsonOutput, error_console
+from launch.preflight import preflight
 from launch.proof import prove
 from launch.record import write_record
 from launch.rundir import RunDirectory, config_values
@@ -54,7 +55,6 @@ def run_once(arguments: ClusterArguments) -> dict[str, Json]:
     """One run from its arguments to its summary."""
     directory, config = _open(arguments)
     with directory:
-        directory.check_disk(config.run.disk_reserve_mb << 20)
         write_record(directory, config)
         console = error_console()
         console.print(f"run directory: {directory.path}")
@@ -72,11 +72,26 @@ def run_once(arguments: ClusterArguments) -> dict[str, Json]:
 def _open(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:
     if arguments.resume is None:
         config = arguments.config()
+        preflight(config)
         return RunDirectory.create(config.run.dir, config.run.name, arguments.run_id), config
-    parent = Path("runs")
-    name = arguments.config().run.name if arguments.recipe else ""
-    directory = RunDirectory.resume(parent, arguments.resume, name)
-    return directory, directory.resumed_config(arguments.overrides)
+    directory = RunDirectory.resume(*_where_to_resume(arguments))
+    try:
+        config = directory.resumed_config(arguments.overrides)
+        preflight(config)
+    except BaseException:
+        directory.close()
+        raise
+    return directory, config
+
+
+def _where_to_resume(arguments: ClusterArguments) -> tuple[Path, str, str]:
+    """Folder of runs, run id and recipe's name; without a recipe only an override can say where the runs are."""
+    assert arguments.resume is not None  # noqa: S101  # the caller has looked
+    if arguments.recipe:
+        run = arguments.config().run
+        return run.dir, arguments.resume, run.name
+    where = [each for each in arguments.overrides if each.partition("=")[0].strip() == "run.dir"]
+    return resolve({}, where).run.dir, arguments.resume, ""
 
 
 async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id: str) -> dict[str, Json]:

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import orjson
+from pydantic import TypeAdapter
 
 from actors.evaluation import Attempt
 from launch.rundir import RunDirectory
-from protocol.trajectory import Status
 
 
 def write_attempts(directory: RunDirectory, name: str, attempts: Sequence[Attempt]) -> None:
@@ -22,6 +22,4 @@ def read_attempts(run_dir: Path, name: str) -> list[Attempt] | None:
     path = run_dir / f"evaluation-{name}.json"
     if not path.exists():
         return None
-    return [
-        Attempt(**{**each, "status": Status(each["status"])}) for each in orjson.loads(path.read_bytes())["attempts"]
-    ]
+    return TypeAdapter(list[Attempt]).validate_python(orjson.loads(path.read_bytes())["attempts"])

@@ -36,6 +36,6 @@ async def wait_for_leaks(before: Inventory) -> frozenset[str]:
     left = frozenset[str]()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_S):
-            while left := added(before, await take_inventory()):
-                await asyncio.sleep(_POLL_S)  # noqa: ASYNC110  # the daemon has no event for "nothing left"
+            while left := added(before, await take_inventory()):  # noqa: ASYNC110  the daemon has no event for "nothing left"
+                await asyncio.sleep(_POLL_S)
     return left

@@ -101,7 +101,7 @@ def _disconnect() -> None:
 def _nodes() -> list[dict[str, Any]]:
     import ray
 
-    return list(ray.nodes())  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]  # untyped
+    return list(ray.nodes())  # pyright: ignore[reportUnknownArgumentType]  # untyped
 
 
 async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]) -> list[Node]:

@@ -1,9 +1,9 @@
 """``python -m launch.replay RUN``: train again on what a run recorded, and compare the weights.
 
 The replay starts from the oldest checkpoint that is kept, takes the same optimizer steps on the same trajectories in
-the same order, and compares the weights with those of the newest checkpoint, bit by bit.  With the run's own settings they
-are equal (on the same kind of machine and number of threads); with another clip range they are not, wherever the clip
-was at work.
+the same order, and compares the weights with those of the newest checkpoint, bit by bit.  With the run's own settings
+they are equal (on the same kind of machine and number of threads); with another clip range they are not, wherever the
+clip was at work.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from typing import cast
 
 
 @asynccontextmanager
@@ -26,4 +27,4 @@ async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[N
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error that is no group."""
     inner = errors.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+    return _first(cast("BaseExceptionGroup[BaseException]", inner)) if isinstance(inner, BaseExceptionGroup) else inner

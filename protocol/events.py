@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import orjson
 
-Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 
 class EventLog:
@@ -30,8 +30,13 @@ class EventLog:
 
     def emit(self, kind: str, **fields: Json) -> None:
         """Append one event; a failure (disk full, say) is counted, not raised."""
-        head: dict[str, Json] = {"t": round(self._now(), 3), "kind": kind, "node": self.node, "writer": self.writer,
-                                 "seq": self._seq}
+        head: dict[str, Json] = {
+            "t": round(self._now(), 3),
+            "kind": kind,
+            "node": self.node,
+            "writer": self.writer,
+            "seq": self._seq,
+        }
         self._seq += 1
         try:
             os.write(self._fd, orjson.dumps(head | fields) + b"\n")

@@ -108,7 +108,7 @@ def read_index(run_dir: Path) -> Iterator[ExportEntry]:
 
 
 def read_blob(run_dir: Path, entry: ExportEntry) -> bytes:
-    """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name, OSError if there is none."""
+    """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name, OSError without one."""
     if Path(entry.segment).name != entry.segment:
         raise codec.CodecError(f"{entry.segment!r} is not a segment")
     with (run_dir / FOLDER / entry.segment).open("rb") as file:

@@ -170,7 +170,7 @@ class Accounting:
         return self.acked == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
 
     def as_dict(self) -> dict[str, object]:
-        return asdict(self) | {"dropped": {reason.value: number for reason, number in self.dropped.items()}}
+        return {**asdict(self), "dropped": {reason.value: number for reason, number in self.dropped.items()}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Steps and versions: which weights made a token, and how old that makes it.
 
-``step`` counts optimizer steps in the lineage of the current checkpoint and rolls back on resume.  ``version`` names one
-set of weights and is never used twice, not across resumes either: the attempt stands in its high bits, a counter in the
-low ones.  Only versions leave the learner: KV keys, files, routing and token labels carry them.
+``step`` counts optimizer steps in the lineage of the current checkpoint and rolls back on resume.  ``version`` names
+one set of weights and is never used twice, not across resumes either: the attempt stands in its high bits, a counter in
+the low ones.  Only versions leave the learner: KV keys, files, routing and token labels carry them.
 """
 
 from __future__ import annotations

@@ -155,10 +155,10 @@ class DockerEngine:
         return self._client
 
     def _container(self, container: str) -> DockerContainer:
-        return self._docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]
+        return self._docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
     async def _containers(self, filters: str) -> list[DockerContainer]:
-        return await self._docker.containers.list(  # pyright: ignore[reportUnknownMemberType]
+        return await self._docker.containers.list(  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
             all="1", filters=filters
         )
 
@@ -175,7 +175,7 @@ class DockerEngine:
         """Not tried twice: the daemon removes a container whose start failed."""
 
         async def call() -> None:
-            await self._container(container).start()  # pyright: ignore[reportUnknownMemberType]
+            await self._container(container).start()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
         await _retry(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
@@ -206,7 +206,7 @@ class DockerEngine:
         async def call() -> Inventory:
             containers = await self._containers("{}")
             networks = await self._docker.networks.list()
-            volumes = cast("Json", await self._docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]
+            volumes = cast("Json", await self._docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
             return Inventory(
                 frozenset(each.id for each in containers),
                 frozenset(cast("str", each["Id"]) for each in networks),

@@ -96,5 +96,5 @@ def install() -> bool:
     sys.meta_path.insert(0, _Placeholders())
     for name in _FACTORIES:
         setattr(torch, name, _without_pinning(getattr(torch, name)))
-    torch.Tensor.pin_memory = _itself  # pyright: ignore[reportAttributeAccessIssue]
+    torch.Tensor.pin_memory = _itself  # pyright: ignore[reportAttributeAccessIssue]  replaced on purpose
     return True

@@ -1,6 +1,7 @@
 """The seam to tokenizers and transformers, which are only partly typed."""
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeStubs=false
+# (what they do not type stays in this file)
 
 from __future__ import annotations
 

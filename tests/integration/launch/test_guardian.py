@@ -18,8 +18,8 @@ from launch.guardian import Guardian
 token, folder, how = sys.argv[1:]
 with Guardian(token, Path(folder)):
     for _ in range(3):
-        subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"],
-                         start_new_session=True, stdout=subprocess.DEVNULL)
+        stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", stubborn], start_new_session=True, stdout=subprocess.DEVNULL)
     print("ready", flush=True)
     if how == "waits":
         time.sleep(600)

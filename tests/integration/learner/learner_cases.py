@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 import learner.checkpoint
 import learner.publish
 import learner.sft
-import learner.step  # noqa: F401
+import learner.step  # noqa: F401  the first to import megatron
 from learner.rank import LearnerRank
 
 

@@ -49,7 +49,7 @@ async def gone(engine: DockerEngine, container: str, within_s: float = 20.0) -> 
 
 
 async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: Host, engine: DockerEngine):
-    with subprocess.Popen(  # noqa: ASYNC220
+    with subprocess.Popen(  # noqa: ASYNC220  a process that the test itself reads
         [sys.executable, "-c", ORPHAN_MAKER, f"orphan-{os.getpid()}"],
         stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
     ) as process:  # fmt: skip
@@ -75,7 +75,7 @@ async def test_a_session_never_passes_its_maximum(pool: SandboxPool):
 
 
 async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(docker_engine: Host, engine: DockerEngine):
-    with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220
+    with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  it starts at once
         dead = owner.of_process(process.pid)
         process.kill()
     mine, other = f"sweep-{os.getpid()}", f"sweep-other-{os.getpid()}"
