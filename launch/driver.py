@@ -93,6 +93,8 @@ class Driver:
         checkpoint = checkpoints.latest() if resume else None
         self._phase("model", "building the model and the tasks")
         prepared = await asyncio.to_thread(prepare, config, run_dir)
+        for problem in prepared.problems:
+            self._console.print(f"left out: {problem}")
         fleet = Fleet(config, self._directory, prepared, nodes, self._events)
         async with fleet.running():
             pusher = Pusher(fleet.engines, fleet.conductor, self._events, config.engine.update_timeout_s)

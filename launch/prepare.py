@@ -8,10 +8,11 @@ from pathlib import Path
 
 from launch.config import DataKind, RunConfig
 from launch.demo.model import build_demo_model
+from learner.qwen import read_config
 from protocol.errors import UserError
 from sandbox.tasks.generated import held_out_tasks, training_tasks
 from sandbox.tasks.task import Task
-from sandbox.tasks.terminal_bench import load_dataset, load_task, write_task
+from sandbox.tasks.terminal_bench import Dataset, load_dataset, load_task, write_task
 
 _HELD_OUT_SHARE = 0.2
 
@@ -37,7 +38,7 @@ def prepare(config: RunConfig, run_dir: Path) -> Prepared:
     """
     model_path, warm = _model(config, run_dir)
     if config.data.kind is DataKind.TERMINAL_BENCH:
-        return _from_folder(config, model_path)
+        return _from_folder(config, model_path, warm=warm)
     seed, data, count = config.run.seed, config.data, config.evaluation.tasks_per_family
     folder = run_dir / "tasks"
     train = _through_folders(
@@ -65,7 +66,7 @@ def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
     from launch.warm_start import cached
 
     if config.model.path is not None:
-        return _check_model(config.model.path), True
+        return check_model(config.model.path), True
     if config.warm_start.enabled and (found := cached(config)) is not None:
         return found, True
     folder = run_dir / "model"
@@ -74,22 +75,33 @@ def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
     return folder, False
 
 
-def _check_model(path: Path) -> Path:
+def check_model(path: Path) -> Path:
+    """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
     for name, what in (("config.json", "model's configuration"), ("tokenizer_config.json", "tokenizer")):
         if not (path / name).exists():
             raise UserError(
                 f"{path} has no {name}, so it holds no {what}: point --model at a folder saved with "
                 "save_pretrained() by both the model and its tokenizer"
             )
+    read_config(path)
     return path
 
 
-def _from_folder(config: RunConfig, model_path: Path) -> Prepared:
-    """Tasks in Terminal-Bench's format; a fifth of them, by a hash of seed and name, is held out."""
+def usable_tasks(config: RunConfig) -> Dataset:
+    """The task folders of ``data.path``.  Raises UserError when there is no usable one."""
     assert config.data.path is not None  # noqa: S101  # checked by the config
     dataset = load_dataset(config.data.path)
     if not dataset.tasks:
-        raise UserError(f"{config.data.path} has no usable task: python -m sandbox.tasks validate {config.data.path}")
+        why = f", the first because {dataset.problems[0]}" if dataset.problems else ""
+        raise UserError(
+            f"{config.data.path} has no usable task{why}: python -m sandbox.tasks validate {config.data.path}"
+        )
+    return dataset
+
+
+def _from_folder(config: RunConfig, model_path: Path, *, warm: bool) -> Prepared:
+    """Tasks in Terminal-Bench's format; a fifth of them, by a hash of seed and name, is held out."""
+    dataset = usable_tasks(config)
 
     def order(task: Task) -> str:
         return hashlib.sha256(f"{config.run.seed}:{task.id}".encode()).hexdigest()
@@ -99,7 +111,7 @@ def _from_folder(config: RunConfig, model_path: Path) -> Prepared:
     held_out, train = ordered[:wanted], ordered[wanted:]
     return Prepared(
         model_path,
-        warm=True,
+        warm,
         tasks={task.id: task for task in ordered},
         training=tuple(task.id for task in train),
         held_out=tuple(task.id for task in held_out),

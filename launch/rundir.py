@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,18 +123,6 @@ class RunDirectory:
         path = self.path / name
         write_json(path, value)
         return path
-
-    def free_bytes(self) -> int:
-        return shutil.disk_usage(self.path).free
-
-    def check_disk(self, reserve_bytes: int) -> None:
-        """Raise RunDirectoryError when less than ``reserve_bytes`` is free."""
-        free = self.free_bytes()
-        if free < reserve_bytes:
-            raise RunDirectoryError(
-                f"{self.path} has {free >> 20} MB free and the run keeps {reserve_bytes >> 20} MB in reserve: free "
-                "some space, or put runs elsewhere with --set run.dir=FOLDER"
-            )
 
     def close(self) -> None:
         """Let another driver in.  May be called twice."""

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
+from launch.preflight import check_disk
 from launch.record import make_record, write_record
 from launch.rundir import RunDirectory, RunDirectoryError
+from protocol.errors import UserError
 
 
 def test_each_start_has_a_directory_of_its_own(tmp_path: Path) -> None:
@@ -81,7 +83,6 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with RunDirectory.create(tmp_path, "demo") as run:
-        run.check_disk(1)
-        with pytest.raises(RunDirectoryError, match=r"--set run\.dir=FOLDER"):
-            run.check_disk(1 << 60)
+    check_disk(tmp_path / "runs", 1)
+    with pytest.raises(UserError, match=r"--set run\.dir=FOLDER"):
+        check_disk(tmp_path / "runs", 1 << 40)

@@ -1,0 +1,66 @@
+"""What can be known to be wrong before anything starts: each check takes moments, and raises a UserError that says what
+is wrong, why it matters, and what to do.  Nothing is left behind by a run that is refused here."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from launch.config import DataKind, RunConfig
+from launch.ports import check_port
+from launch.prepare import check_model, usable_tasks
+from protocol.errors import UserError
+from sandbox.host import HostSettings, current_host
+from sandbox.provision import engine_answers, has_image
+from sandbox.tasks.generated import trained_families
+
+
+def preflight(config: RunConfig) -> None:
+    """Raise UserError for the first thing that would stop the run described by ``config``."""
+    check_port(config.monitor.port if config.monitor.enabled else 0, "monitor.port")
+    check_port(config.buffer.port, "buffer.port")
+    if config.model.path is not None:
+        check_model(config.model.path)
+    if config.data.kind is DataKind.TERMINAL_BENCH:
+        usable_tasks(config)
+    else:
+        trained_families(config.data.held_out_family)
+    check_disk(config.run.dir, config.run.disk_reserve_mb)
+    check_docker(HostSettings.from_environment())
+
+
+def check_disk(folder: Path, reserve_mb: int) -> None:
+    """``folder``, or where it will be made, has room."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if free < reserve_mb << 20:
+        raise UserError(
+            f"{there} has {free >> 20} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb): free "
+            "some space, or put runs elsewhere with --set run.dir=FOLDER"
+        )
+
+
+def check_docker(settings: HostSettings) -> None:
+    """The engine that this machine was set up with answers and has the base image."""
+    asked = settings.docker_url
+    if asked and not engine_answers(asked):
+        raise UserError(
+            f"no Docker engine answers at DOCKER_HOST={asked}, and agents work in containers: start it, or unset "
+            "DOCKER_HOST and run `make setup`"
+        )
+    host = current_host(settings)
+    if asked and asked != host.docker_url:
+        raise UserError(
+            f"DOCKER_HOST={asked} is not the engine that this machine was set up with, {host.docker_url}: run "
+            "`make setup` to use it, or unset DOCKER_HOST"
+        )
+    if not engine_answers(host.docker_url):
+        raise UserError(
+            f"no Docker engine answers at {host.docker_url}, and agents work in containers: run `make setup`, which "
+            "starts one"
+        )
+    if not has_image(host.docker_url, host.base_image) or not host.kit.exists():
+        raise UserError(
+            f"the base image {host.base_image} or the kit {host.kit} is gone, and sandboxes are made of them: run "
+            "`make setup`"
+        )
