@@ -3,18 +3,15 @@
 Shapes: ``M`` trajectories; ``rewards_M`` float32, ``groups_M`` int64 (any labels).  A group is whoever is present with
 the same label; a group of one, or without variance, has advantage 0.
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 # ruff: noqa: N803, N806 - shape suffixes
 
 from __future__ import annotations
-
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from learner.settings import Advantage
+from learner.tensors import labels_to_indices
 
 _STD_EPS = 1e-6
 
@@ -23,7 +20,7 @@ def advantages(rewards_M: Tensor, groups_M: Tensor, kind: Advantage) -> Tensor:
     """``group``: (r − mean) ÷ (std + 1e-6), std with n − 1 (GRPO, arXiv 2402.03300, section 4.1.2).  ``loo``: r − mean
     of the group's others (RLOO, arXiv 2402.14740).  ``no_std``: r − mean (Dr. GRPO, arXiv 2503.20783)."""
     rewards = rewards_M.double()
-    index_M = cast("Tensor", torch.unique(groups_M, return_inverse=True)[1])
+    index_M = labels_to_indices(groups_M)
     groups = int(index_M.max()) + 1 if index_M.numel() else 0
     count_G = torch.bincount(index_M, minlength=groups).double()
     mean_G = torch.zeros(groups, dtype=torch.float64).index_add_(0, index_M, rewards) / count_G

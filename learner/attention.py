@@ -7,8 +7,6 @@ mask no token sees the padding after it.
 
 Shapes: ``T`` tokens, ``N`` heads of this rank, ``D`` head size.
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 # ruff: noqa: N803 - shape suffixes
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from torch import Tensor
 from learner.kernels import pad_rows, rotate, take_rows
 from learner.megatron import MegatronModule, PackedSeqParams
 from learner.packing import Bucket, MicroBatch
+from learner.tensors import from_numpy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +64,7 @@ class PackedBatch(PackedSeqParams):
 def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> PackedBatch:
     """``frequencies_H`` are the rotary embedding's, on the device."""
     place = frequencies_H.device
-    positions = torch.from_numpy(batch.positions).to(place)
+    positions = from_numpy(batch.positions).to(place)
     angles = positions[:, None].float() * frequencies_H
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
     bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place)
@@ -75,14 +74,14 @@ def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> Pac
         cu_seqlens_kv=bounds,
         max_seqlen_q=max(lengths),
         max_seqlen_kv=max(lengths),
-        tokens=torch.from_numpy(batch.token_ids).to(place)[None],
+        tokens=from_numpy(batch.token_ids).to(place)[None],
         positions=positions[None],
         cos=angles.cos()[:, None],
         sin=angles.sin()[:, None],
-        rows=torch.from_numpy(batch.rows).to(place),
-        labels=torch.from_numpy(batch.labels).to(place),
-        behaviour=torch.from_numpy(batch.behaviour).to(place),
-        advantages=torch.from_numpy(batch.advantages).to(place),
+        rows=from_numpy(batch.rows).to(place),
+        labels=from_numpy(batch.labels).to(place),
+        behaviour=from_numpy(batch.behaviour).to(place),
+        advantages=from_numpy(batch.advantages).to(place),
         calls=tuple(_padded(bucket, place) for bucket in batch.buckets),
         entropy=entropy,
     )
@@ -101,8 +100,8 @@ def _padded(bucket: Bucket, place: torch.device) -> PaddedCall:
     return PaddedCall(
         tokens,
         (count, longest),
-        torch.from_numpy(source.reshape(-1)).to(place),
-        torch.from_numpy(np.flatnonzero(real)).to(place),
+        from_numpy(source.reshape(-1)).to(place),
+        from_numpy(np.flatnonzero(real)).to(place),
     )
 
 
@@ -122,7 +121,7 @@ class PackedAttention(MegatronModule):
     """``core_attention`` of megatron's SelfAttention, for a :class:`PackedBatch` only."""
 
     def __init__(self, config: Any, softmax_scale: float | None = None, **_: object) -> None:
-        super().__init__(config=config)
+        super().__init__(config=config)  # pyright: ignore[reportUnknownMemberType]  untyped in megatron
         self.scale: float = softmax_scale if softmax_scale is not None else config.kv_channels**-0.5
 
     def forward(

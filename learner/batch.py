@@ -3,15 +3,12 @@
 Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and denominators are global
 without a collective.
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
@@ -19,6 +16,7 @@ import torch
 from learner.advantages import advantages
 from learner.packing import Sample
 from learner.settings import LearnerSettings
+from learner.tensors import floats
 from protocol.codec import loads
 from protocol.staleness import StalePolicy, StaleVerdict, apply_policy, token_ages
 from protocol.trajectory import DropReason, Int32Array, Segment, Trajectory, Uint8Array
@@ -56,9 +54,7 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     dropped: dict[str, DropReason] = {}
     ages: list[Int32Array] = []
     denominator = 0
-    for trajectory, verdict, advantage in zip(
-        trajectories, verdicts, cast("list[float]", per_trajectory.tolist()), strict=True
-    ):
+    for trajectory, verdict, advantage in zip(trajectories, verdicts, floats(per_trajectory), strict=True):
         if verdict.drop is None or settings.stale_policy is not StalePolicy.DROP:
             denominator += verdict.sampled
         if verdict.drop is not None:

@@ -3,8 +3,6 @@
 A folder is complete when :func:`save` has returned on all ranks; the caller says so in a manifest, written last.  It
 may be loaded by other numbers of ranks than wrote it; the random state only by the same.
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -13,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from learner import seam
 from learner.megatron import ShardedObject, dist_checkpointing, get_rng_tracker, parallel_state
 from learner.parallel import Layout
 from learner.step import Trainer
+from learner.tensors import barrier
 from protocol.errors import UserError
 
 _CONTENT = {
@@ -53,7 +51,7 @@ def save(trainer: Trainer, layout: Layout, folder: Path) -> None:
     seam.prepare_checkpointing()
     if layout.writes:
         folder.mkdir(parents=True, exist_ok=True)
-    dist.barrier()
+    barrier()
     trainer.optimizer.make_state()
     with seam.quiet(), seam.cuda_is_cpu():
         dist_checkpointing.save(
@@ -66,7 +64,7 @@ def save(trainer: Trainer, layout: Layout, folder: Path) -> None:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-    dist.barrier()
+    barrier()
 
 
 def load(trainer: Trainer, layout: Layout, folder: Path) -> None:

@@ -3,8 +3,6 @@
 Megatron keeps q, k and v of each key-value head together in one matrix, gate and up projection of each tensor-parallel
 rank one above the other, and shares matrices over ranks by rows or columns.
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from learner.parallel import Layout
 from learner.qwen import QwenConfig
+from learner.tensors import all_gather
 from protocol.errors import UserError
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
@@ -157,7 +156,7 @@ def export(model: torch.nn.Module, config: QwenConfig, layout: Layout) -> Iterat
         if layout.tp == 1 or own.ndim == 1:
             return own
         parts = [torch.empty_like(own) for _ in range(layout.tp)]
-        dist.all_gather(parts, own.contiguous(), group=layout.tp_group)
+        all_gather(parts, own.contiguous(), layout.tp_group)
         if name.endswith("linear_fc1.weight"):
             gates, ups = zip(*(part.chunk(2) for part in parts), strict=True)
             return torch.cat([*gates, *ups])

@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from learner.tensors import all_reduce, all_reduce_max
+
 
 class TokenLogprobs(NamedTuple):
     logprobs: Tensor
@@ -41,7 +43,7 @@ def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGrou
     mine = (labels >= first) & (labels < first + logits.shape[1])
     largest = logits.amax(-1)
     if group is not None:
-        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+        all_reduce_max(largest, group)
     logits.sub_(largest[:, None])
     target = logits.gather(1, local[:, None])[:, 0].masked_fill(~mine, 0.0)
     if entropy:
@@ -52,7 +54,7 @@ def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGrou
         sums = [powers.sum(-1), target]
     total = torch.stack(sums)
     if group is not None:
-        dist.all_reduce(total, group=group)
+        all_reduce(total, group)
     log_z = total[0].log()
     return _Chunk(
         total[1] - log_z, log_z - total[2] / total[0] if entropy else None, powers.div_(total[0][:, None]), local, mine

@@ -3,19 +3,18 @@
 Shapes: ``N`` tokens with loss of one micro-batch, float32.  Metrics travel as sums, so that micro-batches and ranks add
 up; :func:`summarise` divides.
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 # ruff: noqa: N803, N806 - shape suffixes
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from learner.corrections import truncated_importance_weights
+from learner.tensors import floats
 
 SUMS = ("loss", "tokens", "clip_high", "clip_low", "clip_dual", "kl_k1", "kl_k3", "ratio", "ratio_squared", "entropy")
 """Order of :attr:`LossResult.sums`."""
@@ -101,7 +100,7 @@ def summarise(sums: Tensor, mismatch_max: float) -> dict[str, float]:
     """Metrics of the whole batch from the added sums: ``loss``; fractions ``clip_high``, ``clip_low``, ``clip_dual``;
     ``kl_k1`` and ``kl_k3``, estimates of KL(μ‖π) (Schulman, "Approximating KL divergence"); ``ess``, the token-level
     effective sample size (Σr)² ÷ (N·Σr²); ``entropy``; ``mismatch_max``."""
-    values = cast("list[float]", sums.tolist())
+    values = floats(sums)
     total = dict(zip(SUMS, values, strict=True))
     tokens = max(total["tokens"], 1.0)
     metrics = {

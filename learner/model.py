@@ -1,6 +1,4 @@
 """Qwen3 (dense) as a megatron-core GPTModel, made of torch operations only."""
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class SwiGlu(MegatronModule):
     """silu(first half) · second half.  Megatron's own adds a zero offset in one more pass over memory."""
 
     def __init__(self, config: Any) -> None:
-        super().__init__(config=config)
+        super().__init__(config=config)  # pyright: ignore[reportUnknownMemberType]  untyped in megatron
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = x.chunk(2, dim=-1)

@@ -2,8 +2,6 @@
 
 Ranks are numbered tensor-parallel fastest, then data-parallel, then pipeline (megatron's ``tp-cp-ep-dp-pp``).
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -18,6 +16,7 @@ import torch.distributed as dist
 from learner import seam
 from learner.megatron import parallel_state, seed_model_parallel
 from learner.settings import LearnerSettings
+from learner.tensors import manual_seed
 from protocol.errors import UserError
 
 
@@ -84,7 +83,7 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         create_gloo_process_groups=False,
     )
     seam.install()
-    torch.manual_seed(settings.seed)
+    manual_seed(settings.seed)
     seed_model_parallel(settings.seed)
     return Layout(
         rank=rank,

@@ -10,8 +10,6 @@ megatron-core names ``"cuda"`` throughout.  On a CPU three means answer it, all 
 
 Import megatron inside ``with importing():``, then call :func:`install`.
 """
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -26,6 +24,8 @@ from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from learner.tensors import manual_seed
 
 CPU = torch.device("cpu")
 ACTIVE = not torch.cuda.is_available()
@@ -63,7 +63,7 @@ def importing() -> Generator[None]:
     """Import megatron without its warnings about absent CUDA libraries and, on a CPU, without ``torch.compile``: making
     one compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
     compiler."""
-    real = cast("Callable[..., Any]", torch.compile)
+    real = cast("Callable[..., Any]", torch.compile)  # pyright: ignore[reportUnknownMemberType]  untyped in torch
 
     def unchanged(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
@@ -151,7 +151,7 @@ def _make_facade() -> _Facade:
             "synchronize": _nothing,
             "empty_cache": _nothing,
             "set_device": _nothing,
-            "manual_seed": torch.manual_seed,
+            "manual_seed": manual_seed,
             "get_rng_state": _get_rng_state,
             "set_rng_state": _set_rng_state,
             "stream": _no_context,

@@ -1,6 +1,4 @@
 """One optimizer step over a batch of samples: share, pack, forward and backward through megatron's schedule, update."""
-# pyright: reportUnknownMemberType=false
-# (some of torch's own signatures are partly untyped)
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from learner import seam
@@ -23,6 +20,7 @@ from learner.packing import Sample, balance, micro_batches
 from learner.parallel import Layout
 from learner.qwen import QwenConfig
 from learner.settings import LearnerSettings
+from learner.tensors import all_reduce, all_reduce_max
 
 LossFunction = Callable[[Tensor, Tensor, PackedBatch], LossResult]
 """(log-probabilities [N], entropy [N], batch) → loss of one micro-batch."""
@@ -84,8 +82,8 @@ class Trainer:
                 sums += result.sums
                 largest = torch.maximum(largest, result.mismatch_max)
         if self.layout.world > 1:
-            dist.all_reduce(sums)
-            dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+            all_reduce(sums)
+            all_reduce_max(largest)
         return sums.cpu(), float(largest)
 
 

@@ -1,0 +1,52 @@
+"""The seam to torch functions whose own signatures are partly untyped: the same calls, typed."""
+# pyright: reportUnknownMemberType=false
+# (that is what this file is for)
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def from_numpy(array: NDArray[Any]) -> Tensor:
+    """``array`` as a tensor over the same memory."""
+    return torch.from_numpy(array)
+
+
+def floats(values_N: Tensor) -> list[float]:  # noqa: N803  shape suffix
+    """A vector's values."""
+    return cast("list[float]", values_N.tolist())
+
+
+def labels_to_indices(labels_M: Tensor) -> Tensor:  # noqa: N803  shape suffix
+    """For each label its place among the sorted distinct ones."""
+    return cast("Tensor", torch.unique(labels_M, return_inverse=True)[1])
+
+
+def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
+    """The sum over ``group`` (None: all ranks), in place."""
+    dist.all_reduce(tensor, group=group)
+
+
+def all_reduce_max(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
+    """The largest over ``group`` (None: all ranks), in place."""
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
+
+
+def all_gather(parts: list[Tensor], own: Tensor, group: dist.ProcessGroup) -> None:
+    """Each rank's ``own`` into every rank's ``parts``."""
+    dist.all_gather(parts, own, group=group)
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    dist.barrier()
+
+
+def manual_seed(seed: int) -> None:
+    """Seed torch's generators."""
+    torch.manual_seed(seed)
