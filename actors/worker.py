@@ -9,6 +9,7 @@ when it is told to stop or its actor dies; its containers end with their deadlin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 
 _TAKE_S = 10.0
+_TELL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Worker:
         ):
             await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
             self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
+            episodes.create_task(self._tell(), name="tell")
             await self._take_tickets(episodes)
 
     async def stop(self) -> None:
@@ -117,6 +120,22 @@ class Worker:
             if name.startswith(TRAIN):
                 task.cancel()
 
+    async def _tell(self) -> None:
+        """Say every second how full the pool is, until :meth:`stop`."""
+        while not self._stopping.is_set():
+            pool = self._pool.statistics()
+            self._events.emit(
+                "sandbox.stats",
+                worker=self._settings.name,
+                live=pool.live,
+                starting=pool.starting,
+                waiting=pool.waiting,
+                started=pool.started,
+            )
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TELL_S):
+                    await self._stopping.wait()
+
     async def _take_tickets(self, episodes: asyncio.TaskGroup) -> None:
         settings = self._settings
         place_free = self._place_free = asyncio.Event()
@@ -133,6 +152,8 @@ class Worker:
                 continue
             for ticket in tickets:
                 key = f"{ticket.trajectory_id}-a{ticket.attempt}"
+                if key in self._running:  # a restarted conductor does not know that it is here already
+                    continue
                 self._running[key] = episodes.create_task(self._run_ticket(key, ticket), name=key)
 
     async def _run_ticket(self, key: str, ticket: Ticket) -> None:
@@ -163,7 +184,8 @@ class Worker:
             detail = f"{type(error).__name__}: {error}"
         else:
             return
-        await self._conductor.call(Conductor.failed, ticket, failure, detail)
+        with contextlib.suppress(RemoteError):  # the conductor finds a ticket that is out too long
+            await self._conductor.call(Conductor.failed, ticket, failure, detail)
 
     async def _deliver(self, trajectory: Trajectory) -> None:
         ticket = trajectory.ticket

@@ -73,7 +73,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
         ("buffer.budget_bytes=1000", "set it to 67108864 or more"),
-        ("rollout.episode_deadline_s=100", "must exceed its stages, 500 s"),
+        ("rollout.episode_deadline_s=100", "must exceed its stages, 420 s"),
         ("sandbox.max_s=300", "raise it to 660"),
         ("sandbox.deadline_s=5000", "is not below sandbox.max_s"),
         ("sandbox.grade_timeout_s=150", "could end a container during sandbox.grade_timeout_s"),
