@@ -256,6 +256,7 @@ class Buffer:
     async def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
         """Optimizer step ``step`` used these: together the whole groups of a lease."""
         await self._call(Journal.mark_trained, step, trained, dropped)
+        await self._free()
 
     async def commit(self, step: int) -> None:
         """The checkpoint of ``step`` is complete: its trajectories leave the budget."""

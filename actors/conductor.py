@@ -8,7 +8,8 @@ Invariants:
   dies has its tickets issued again.
 
 Workers wait for the conductor (``take``), the conductor waits for the buffer (``run`` follows its progress); the
-learner waits for neither.  The conductor ends with its actor; a restarted one rebuilds everything from the journal.
+learner waits for neither.  The conductor ends with its actor; a restarted one rebuilds everything from the journal and
+from what the driver says next.
 """
 
 from __future__ import annotations
@@ -53,6 +54,18 @@ class ConductorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the run stands.  The driver's to say, again and again: a restarted conductor learns it so."""
+
+    training: bool = False
+    """Groups may be opened."""
+    learner_step: int = 0
+    """Optimizer steps taken."""
+    published_step: int = 0
+    """The step of the weights that every engine serves."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConductorStatistics:
     waiting: int
     out: int
@@ -81,9 +94,8 @@ class Conductor:
         self._evaluation: Evaluation | None = None
         self._changed = asyncio.Condition()
         self._filling = asyncio.Lock()
-        self._training = False
+        self._standing = Standing()
         self._restored = False
-        self._learner_step = self._published_step = 0
         self._open: dict[GroupId, OpenGroup] = {}
         self._ready = self._seen = self._infra_failures = 0
         self._blocked = ""
@@ -99,32 +111,18 @@ class Conductor:
             tasks.create_task(self._follow())
             tasks.create_task(self._patrol())
 
-    async def train(self, learner_step: int, published_step: int) -> None:
-        """Open groups from here on; the learner stands at ``learner_step``, engines serve ``published_step``."""
+    async def stand(self, standing: Standing) -> None:
+        """The run stands here.  When training ends, its tickets, waiting and out, are forgotten."""
+        ended = self._standing.training and not standing.training
+        self._standing = standing
         await self._restore()
-        self._training = True
-        await self._moved(learner_step, published_step)
-
-    async def stepped(self, learner_step: int) -> None:
-        """The learner has taken optimizer step ``learner_step``."""
-        await self._moved(learner_step, self._published_step)
-
-    async def published(self, step: int) -> None:
-        """Every engine serves the weights of ``step``."""
-        await self._moved(self._learner_step, step)
-
-    async def _moved(self, learner_step: int, published_step: int) -> None:
-        self._learner_step, self._published_step = learner_step, published_step
+        if ended:
+            self._tickets.forget(TRAIN)
         await self._notify()
 
     async def oldest_running_step(self) -> int | None:
         """The oldest step whose weights a running group may hold tokens of; None when no group is open."""
         return min((group.step for group in self._open.values()), default=None)
-
-    async def stop_training(self) -> None:
-        """No more training tickets: those waiting and those out are forgotten."""
-        self._training = False
-        self._tickets.forget(TRAIN)
 
     async def evaluate(self, plan: EvaluationPlan) -> Sequence[Attempt]:
         """Run ``plan`` to its end; attempts in plan order."""
@@ -210,11 +208,11 @@ class Conductor:
             self._changed.notify_all()
 
     def _may_open(self) -> int:
-        settings = self._settings
+        settings, standing = self._settings, self._standing
         steps, admission = settings.total_steps, settings.admission
-        live = self._learner_step * admission.groups_per_step + len(self._open) + self._ready
-        allowed = admission.allowed(opened_live=live, published_step=self._published_step)
-        return min(allowed, steps * admission.groups_per_step - live) if self._training else 0
+        live = standing.learner_step * admission.groups_per_step + len(self._open) + self._ready
+        allowed = admission.allowed(opened_live=live, published_step=standing.published_step)
+        return min(allowed, steps * admission.groups_per_step - live) if standing.training else 0
 
     async def _fill(self, wanted: int) -> None:
         """Open groups until ``wanted`` tickets wait, or admission, disk or budget says no."""
@@ -243,7 +241,7 @@ class Conductor:
         self._disk_full = full if isinstance(full, DiskFull) else None
 
     def _admit(self, plan: GroupPlan, samples: Sequence[int]) -> None:
-        self._open[plan.group] = OpenGroup(plan.task, self._published_step)
+        self._open[plan.group] = OpenGroup(plan.task, self._standing.published_step)
         for sample in samples:
             self._tickets.add(plan.ticket(self._settings.run_id, sample))
 
@@ -252,7 +250,8 @@ class Conductor:
         if self._restored:
             return
         self._restored = True
-        self._seen = (await self._buffer.call(Buffer.wait_progress, -1, 0.0)).seq
+        progress = await self._buffer.call(Buffer.wait_progress, -1, 0.0)
+        self._seen, self._ready = progress.seq, progress.ready
         if state := await self._buffer.call(Buffer.cursor):
             self._cursor.restore(state)
         for group in await self._buffer.call(Buffer.open_groups):

@@ -14,6 +14,7 @@ An actor is a plain class.  ``spawn(Engine, ActorOptions(name="engine-0"), setti
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
@@ -139,6 +140,10 @@ class Remote(Generic[T]):
         """Return when the actor's constructor has returned.  Raises what it raised, or :class:`ActorDied`."""
         await _value(self.name, self.handle.__ray_ready__.remote())
 
+    async def pid(self) -> int:
+        """The actor's process: another one after a restart.  Raises a :class:`RemoteError`."""
+        return cast("int", await _value(self.name, self.handle.__ray_call__.remote(_own_pid)))
+
     def _start(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ray.ObjectRef[Any]:
         bound = getattr(self.handle, method.__name__)
         return bound.remote(*map(_unwrapped, args), **{key: _unwrapped(value) for key, value in kwargs.items()})
@@ -169,6 +174,11 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
 def kill(remote: Remote[Any]) -> None:
     """End an actor's process at once, without its clean-up and without a restart.  Harmless on a dead one."""
     ray.kill(remote.handle, no_restart=True)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
+
+
+def _own_pid(actor: object) -> int:
+    del actor
+    return os.getpid()
 
 
 def _unwrapped(argument: object) -> object:

@@ -27,7 +27,6 @@ from launch.record import write_record
 from launch.rundir import RunDirectory, config_values
 from protocol.events import Json
 
-
 LOCAL_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",

@@ -35,6 +35,7 @@ from launch.nodes import Node, joined_nodes, local_nodes
 from launch.prepare import Prepared, prepare
 from launch.pusher import Pusher
 from launch.rundir import RunDirectory
+from launch.standing import Stand
 from launch.structured import beside
 from launch.summary import SummaryFacts, summarise
 from launch.training import Training, TrainingSettings
@@ -97,12 +98,14 @@ class Driver:
             self._console.print(f"left out: {problem}")
         fleet = Fleet(config, self._directory, prepared, nodes, self._events)
         async with fleet.running():
-            pusher = Pusher(fleet.engines, fleet.conductor, self._events, config.engine.update_timeout_s)
+            stand = Stand(fleet.conductor)
+            pusher = Pusher(fleet.engines, stand, self._events, config.engine.update_timeout_s)
             training = Training(
                 self._training_settings(),
                 await fleet.start_learners(),
                 fleet.buffer,
                 fleet.conductor,
+                stand,
                 pusher,
                 checkpoints,
                 MetricsLog(run_dir),
@@ -115,7 +118,12 @@ class Driver:
                 await fleet.start_engines(manifest)
             else:
                 await self._begin(fleet, training, prepared)
-            async with beside(fleet.look_after_workers(), pusher.run(), fleet.conductor.call(Conductor.run)):
+            async with beside(
+                fleet.look_after(lambda: pusher.newest),
+                pusher.run(),
+                stand.repeat(),
+                fleet.conductor.call(Conductor.run),
+            ):
                 await self._evaluate(BEFORE, fleet, prepared)
                 await self._train(fleet, training)
                 await self._evaluate(AFTER, fleet, prepared)
@@ -141,9 +149,9 @@ class Driver:
     async def _train(self, fleet: Fleet, training: Training) -> None:
         self._phase("training", "")
         served = training.pusher.served
-        await fleet.conductor.call(Conductor.train, training.step, served.step if served else training.step)
+        await training.stand.training(training.step, served.step if served else training.step)
         await training.run()
-        await fleet.conductor.call(Conductor.stop_training)
+        await training.stand.ended()
         await fleet.cancel_training()
         await training.pusher.wait_served_newest()
         await fleet.buffer.call(Buffer.end_run)

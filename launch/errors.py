@@ -36,21 +36,22 @@ def describe(error: BaseException) -> tuple[int, str] | None:
     A TaskGroup raises groups: an interrupt in one comes first, then what the person can mend.  A group that holds an
     unexpected error is unexpected.
     """
-    leaves = list(_leaves(error))
-    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+    found = list(leaves(error))
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
         return EXIT_INTERRUPTED, "interrupted"
-    for leaf in leaves:
+    for leaf in found:
         if isinstance(leaf, UserError):
             return EXIT_USER, f"error: {leaf}"
-    expected = [leaf for leaf in leaves if isinstance(leaf, LongshoreError)]
-    if expected and len(expected) == len(leaves):
+    expected = [leaf for leaf in found if isinstance(leaf, LongshoreError)]
+    if expected and len(expected) == len(found):
         return EXIT_FAILED, f"error: {expected[0]}"
     return None
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group of groups; a single error is its own leaf."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  the group's type argument is lost in isinstance
-            yield from _leaves(member)  # pyright: ignore[reportUnknownArgumentType]  as above
+            yield from leaves(member)  # pyright: ignore[reportUnknownArgumentType]  as above
     else:
         yield error

@@ -1,8 +1,10 @@
 """The actors of a run and where they live: learner, buffer and conductor on the head, a worker with its sandbox pool on
 each node, as many engines as the recipe says, spread.
 
-Buffer, conductor and workers are restarted by Ray when their process dies: their state is in the journal.  Engines
-restart their server themselves.  The learner is started again by the training loop, from a checkpoint.
+Buffer, conductor, workers and engines are restarted by Ray when their process dies.  Buffer and conductor find their
+state in the journal; workers are told to run again, and an engine to start on the newest weights, by
+:meth:`Fleet.look_after`.  A server that dies alone is restarted by its engine.  The learner is started again by the
+training loop, from a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer import Buffer, BufferSettings
 from actors.conductor import Conductor, ConductorSettings
 from actors.engines.engine import Engine, EngineSettings
+from actors.engines.messages import EngineState
 from actors.episode import EpisodeSettings
 from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
 from actors.worker import Worker, WorkerSettings
 from launch.config import RunConfig
+from launch.errors import leaves
 from launch.learners import Learners
 from launch.nodes import Node
 from launch.ports import free_port
@@ -26,6 +30,7 @@ from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from launch.settings import learner_settings
 from learner.rank import LearnerRank
+from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.staleness import Admission, AdmissionMode
 from protocol.weights import WeightManifest
@@ -36,6 +41,7 @@ T = TypeVar("T")
 
 _STOP_S = 15.0
 _RETRY_S = 1.0
+_LOOK_S = 2.0
 
 
 class Fleet:
@@ -133,23 +139,56 @@ class Fleet:
             for engine in self.engines:
                 group.create_task(engine.call(Engine.load, manifest, self._config.engine.update_timeout_s))
 
-    # -- workers -------------------------------------------------------------------------------------------------
+    # -- what dies -----------------------------------------------------------------------------------------------
 
-    async def look_after_workers(self) -> None:
-        """Keep every worker working until cancelled; Ray restarts a dead one's process."""
+    async def look_after(self, newest: Callable[[], WeightManifest | None]) -> None:
+        """Until cancelled: name every process that died, keep every worker working, and start the engines that Ray
+        had to restart on the ``newest`` weights."""
         async with asyncio.TaskGroup() as group:
+            for actor in (self.buffer, self.conductor, *self.engines, *self.workers):
+                group.create_task(self._name_deaths(actor))
+            for engine in self.engines:
+                group.create_task(self._keep_serving(engine, newest))
             for worker in self.workers:
                 group.create_task(self._keep_working(worker))
+
+    async def _name_deaths(self, actor: Remote[Any]) -> None:
+        known = 0
+        while True:
+            try:
+                pid = await actor.pid()
+            except RemoteError:
+                pid = known  # it is being restarted
+            if known and pid != known:
+                why = f"its process {known} ended; process {pid} is in its place"
+                self._events.emit("process.died", what=actor.name, why=why, pid=known)
+            known = pid
+            await asyncio.sleep(_LOOK_S)
+
+    async def _keep_serving(self, engine: Remote[Engine], newest: Callable[[], WeightManifest | None]) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                status = await engine.call(Engine.status)
+                if status.state is EngineState.NEW and (manifest := newest()) is not None:
+                    await engine.call(Engine.start, manifest)
+            except InfraError as error:
+                self._events.emit("engine.restart_failed", engine=engine.name, why=str(error))
 
     async def _keep_working(self, worker: Remote[Worker]) -> None:
         while True:
             try:
                 await worker.call(Worker.run, self._prepared.tasks)
-            except RemoteError as error:
-                self._events.emit("process.died", what=worker.name, why=error.why)
+            except Exception as error:
+                why = [leaf for leaf in leaves(error) if isinstance(leaf, InfraError)]
+                if len(why) < len(list(leaves(error))):
+                    raise
+                self._events.emit("worker.failed", worker=worker.name, why=str(why[0]))
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
+
+    # -- workers -------------------------------------------------------------------------------------------------
 
     async def cancel_training(self) -> None:
         """Drop the training episodes that still run."""

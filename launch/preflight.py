@@ -35,8 +35,8 @@ def check_disk(folder: Path, reserve_mb: int) -> None:
     free = shutil.disk_usage(there).free
     if free < reserve_mb << 20:
         raise UserError(
-            f"{there} has {free >> 20} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb): free "
-            "some space, or put runs elsewhere with --set run.dir=FOLDER"
+            f"{there} has {free >> 20} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb): "
+            "free some space, or put runs elsewhere with --set run.dir=FOLDER"
         )
 
 

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import LoadReport
 from actors.remote import Remote
+from launch.standing import Stand
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import WeightManifest
@@ -25,7 +25,7 @@ _RETRY_S = 1.0
 @dataclass(slots=True)
 class Pusher:
     engines: Sequence[Remote[Engine]]
-    conductor: Remote[Conductor]
+    stand: Stand
     events: EventLog
     deadline_s: float
     share: float = 0.5
@@ -58,7 +58,7 @@ class Pusher:
                 manifest = self.newest
             assert manifest is not None  # noqa: S101  # the condition above
             if await self._push(manifest):
-                await self.conductor.call(Conductor.published, manifest.step)
+                await self.stand.published(manifest.step)
                 async with self._changed:
                     self.served = manifest
                     self._changed.notify_all()
@@ -71,12 +71,15 @@ class Pusher:
         return all(load.result() for load in loads)
 
     async def _load(self, engine: Remote[Engine], manifest: WeightManifest, turns: asyncio.Semaphore) -> bool:
+        said = ""
         while self.newest is manifest:
             try:
                 async with turns, asyncio.timeout(self.deadline_s + _RETRY_S):
                     report: LoadReport = await engine.call(Engine.load, manifest, self.deadline_s)
             except (InfraError, TimeoutError) as error:
-                self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=str(error))
+                if said != str(error):
+                    said = str(error)
+                    self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=said)
                 await asyncio.sleep(_RETRY_S)
                 continue
             self.pauses_ms.append(report.pause_ms)

@@ -22,6 +22,7 @@ from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, 
 from launch.learners import Learners
 from launch.metrics import MetricsLog, StepFacts
 from launch.pusher import Pusher
+from launch.standing import Stand
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
@@ -30,6 +31,8 @@ from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_
 
 _LEASE_WAIT_S = 5.0
 _KEPT_VERSIONS = 4
+_DEATHS_IN_A_ROW = 3
+"""A learner that dies oftener without a step in between dies of its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class Training:
     learners: Learners
     buffer: Remote[Buffer]
     conductor: Remote[Conductor]
+    stand: Stand
     pusher: Pusher
     checkpoints: CheckpointStore
     metrics: MetricsLog
@@ -86,14 +90,19 @@ class Training:
 
     async def run(self) -> None:
         """Train until the last step or a stop condition."""
-        begun = time.monotonic()
+        begun, deaths, lost = time.monotonic(), 0, None
         while self.step < self.settings.steps and not await self._stop(begun):
             try:
+                if lost is not None:
+                    await self._recover(lost)
+                lost = None
                 await self._one_step()
+                deaths = 0
             except RemoteError as error:
-                if not error.actor.startswith("learner"):
+                deaths += 1
+                if not error.actor.startswith("learner") or deaths > _DEATHS_IN_A_ROW:
                     raise
-                await self._recover(error)
+                lost = error
 
     async def _stop(self, begun: float) -> bool:
         settings = self.settings
@@ -117,7 +126,7 @@ class Training:
         self.step += 1
         dropped = {name: reason.value for name, reason in report.dropped.items()}
         self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped))
-        await self.conductor.call(Conductor.stepped, self.step)
+        await self.stand.stepped(self.step)
         await self.pusher.offer(await self.publish())
         await self._record(report.metrics, lease, stepping - waiting, time.monotonic() - stepping)
         last = self.step == self.settings.steps
@@ -202,7 +211,7 @@ class Training:
             raise error
         self.learners = await self.restart_learners()
         await self.pusher.offer(await self.resume(checkpoint))
-        await self.conductor.call(Conductor.stepped, self.step)
+        await self.stand.stepped(self.step)
         self.events.emit("learner.resumed", step=self.step)
 
     async def _record(self, learner: dict[str, float], lease: Lease, wait_s: float, step_s: float) -> None:
