@@ -78,7 +78,6 @@ class EpisodeSettings:
     time_limit_s: float
     """The agent's own time, unless its task allows less."""
     reward: OutcomeReward = OutcomeReward.BINARY
-    name_task: bool = False
 
 
 @dataclass(slots=True)
@@ -173,12 +172,9 @@ class Episode:
         )
 
     def _messages(self) -> list[Message]:
-        instruction = self.task.instruction
-        if self.settings.name_task:
-            instruction = f"Task name:{self.task.id}\nTask instruction: {instruction}"
         return [
             {"role": "system", "content": self.settings.system_prompt},
-            {"role": "user", "content": instruction},
+            {"role": "user", "content": self.task.instruction},
         ]
 
     async def _converse(self) -> Status:

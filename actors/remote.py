@@ -110,7 +110,7 @@ class Remote(Generic[T]):
         """Ray's own.  Raises :class:`ActorDied` when there is no actor of this name."""
         if self._handle is None:
             try:
-                found: Any = ray.get_actor(self.name)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
+                found: object = ray.get_actor(self.name)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  untyped in Ray
             except ValueError as error:
                 raise ActorDied(self.name, "there is no such actor") from error
             self._handle = cast("ActorHandle[Any]", found)

@@ -17,17 +17,21 @@ class SandboxTerminal:
     session: SandboxSession
     task: Task
     command_timeout_s: float
+    grade_timeout_s: float
+    """A task may allow its tests less."""
+    observation_chars: int
 
     async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome:
         try:
-            result = await call_tool(ToolContext(self.session, self.command_timeout_s), name, arguments)
+            context = ToolContext(self.session, self.command_timeout_s, self.observation_chars)
+            result = await call_tool(context, name, arguments)
         except SandboxDestroyed as error:
             raise SandboxGone(str(error)) from error
         return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
 
     async def grade(self) -> Graded:
         try:
-            result = await grade(self.session, self.task, self.task.test_timeout_s)
+            result = await grade(self.session, self.task, min(self.task.test_timeout_s, self.grade_timeout_s))
         except SandboxDestroyed as error:
             raise SandboxGone(str(error)) from error
         return Graded(result.tests, result.pass_ratio, result.all_passed, result.ms)

@@ -82,6 +82,3 @@ class Tickets:
         for key in [key for key in self.out if key[0] == purpose]:
             del self.out[key]
         return before - len(self.waiting) - len(self.out)
-
-    def waiting_for(self, purpose: str) -> int:
-        return sum(ticket.purpose == purpose for ticket in self.waiting)

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from protocol.stream import StreamError, TrajectorySender
 from protocol.trajectory import InfraFailure, Ticket, Trajectory
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
 _TAKE_S = 10.0
@@ -53,7 +54,12 @@ class WorkerSettings:
     episode: EpisodeSettings
     episode_deadline_s: float
     """Wall-clock seconds; passing it is an infrastructure failure."""
+    acquire_timeout_s: float
+    """Longest wait for a sandbox, its start included."""
     command_timeout_s: float
+    grade_timeout_s: float
+    observation_chars: int
+    """Most characters of a command's output that the agent reads."""
     send_deadline_s: float
     pool: PoolSettings
 
@@ -204,15 +210,29 @@ class Worker:
         )
         await self._conductor.call(Conductor.evaluated, ticket, attempt)
 
+    @contextlib.asynccontextmanager
+    async def _sandbox(self, task: Task) -> AsyncGenerator[SandboxSession]:
+        """A session for one episode.  Raises :class:`SandboxStartError` when there is none in time."""
+        settings = self._settings
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(settings.acquire_timeout_s):
+                    session = await stack.enter_async_context(self._pool.acquire(task, settings.episode_deadline_s))
+            except TimeoutError as error:
+                raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
+            yield session
+
     async def _episode(self, ticket: Ticket) -> Trajectory:
         settings, task = self._settings, self._tasks[ticket.task]
         started_at, begun = time.time(), time.monotonic()
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
-            async with self._pool.acquire(task, settings.episode_deadline_s) as session:
+            async with self._sandbox(task) as session:
                 self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
                 acquire_ms = (time.monotonic() - begun) * 1000
-                terminal = SandboxTerminal(session, task, settings.command_timeout_s)
+                terminal = SandboxTerminal(
+                    session, task, settings.command_timeout_s, settings.grade_timeout_s, settings.observation_chars
+                )
                 episode = Episode(ticket, task, self._chat, self._router.generate, terminal, settings.episode, recorder)
                 trajectory = await episode.run()
         finally:

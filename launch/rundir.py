@@ -141,7 +141,7 @@ class RunDirectory:
 
 _FIXED = (
     *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data.", "rollout.group_size"),
-    *("agent.format", "agent.system_prompt", "agent.done_text", "agent.context_tokens"),
+    *("rollout.reward", "agent.system_prompt", "agent.done_text", "agent.context_tokens"),
 )
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 

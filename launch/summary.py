@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,6 @@ class _Counts:
     infra_failures: int = 0
     sandboxes: int = 0
     pushes: int = 0
-    mixed_prefix: int = 0
 
     def take(self, event: dict[str, Json], pauses: list[float]) -> None:
         match event["kind"]:
@@ -143,11 +141,6 @@ def _evaluation(facts: SummaryFacts) -> dict[str, Json]:
         result["ci95"] = [round(change.ci95[0], 4), round(change.ci95[1], 4)]
     result["families"] = family_table(facts.evaluations, facts.held_out)
     return result
-
-
-def outcomes(attempts: Sequence[Attempt]) -> dict[str, int]:
-    """How many attempts ended in which status."""
-    return dict(Counter(attempt.status.value for attempt in attempts))
 
 
 def _total(steps: Sequence[Mapping[str, float]], name: str) -> float:

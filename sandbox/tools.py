@@ -35,6 +35,8 @@ class ToolResult:
 class ToolContext:
     session: SandboxSession
     command_timeout_s: float = 30.0
+    output_chars: int = OUTPUT_CHARS
+    """Longer output is cut to its beginning and its end."""
     on_output: Callable[[str], None] | None = None
 
 
@@ -54,12 +56,13 @@ async def _shell_exec(context: ToolContext, arguments: Arguments) -> ToolResult:
         done = await context.session.run(command, context.command_timeout_s, context.on_output)
     except ValueError as error:
         return ToolResult(f"Error: {error}.")
-    return ToolResult(describe(done, context.command_timeout_s), done.exit_code, done.ms, done.timed_out, done.output)
+    text = describe(done, context.command_timeout_s, context.output_chars)
+    return ToolResult(text, done.exit_code, done.ms, done.timed_out, done.output)
 
 
-def describe(done: CommandResult, timeout_s: float) -> str:
+def describe(done: CommandResult, timeout_s: float, chars: int = OUTPUT_CHARS) -> str:
     """A command's result in the agent's words: output, then whatever was not a plain success."""
-    text = shorten(without_escapes(done.output).rstrip("\n"), OUTPUT_CHARS)
+    text = shorten(without_escapes(done.output).rstrip("\n"), chars)
     notes: list[str] = []
     if done.timed_out:
         notes.append(f"Command timed out after {timeout_s:g} s and was killed.")

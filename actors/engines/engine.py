@@ -63,6 +63,7 @@ class EngineSettings:
     """Requests that the server works on at once; further ones wait in the engine."""
     max_queued: int = 4096
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     tp: int = 1
     seed: int = 0
     attempt: int = 0
@@ -84,6 +85,7 @@ class EngineSettings:
         default = 0.2 if device == "cpu" else 0.85
         return ServerSettings(
             device=device,
+            dtype=self.dtype,
             tp=self.tp,
             context_length=self.context_length,
             max_total_tokens=self.max_total_tokens,

@@ -33,6 +33,7 @@ _TAIL_LINES = 25
 class ServerSettings:
     device: str
     """``cpu`` or ``cuda``."""
+    dtype: str
     tp: int
     context_length: int
     max_total_tokens: int | None
@@ -68,7 +69,8 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
     arguments = [
         "--model-path", manifest.path, "--weight-version", str(manifest.version), "--skip-tokenizer-init",
         "--host", "127.0.0.1", "--port", str(port), "--api-key", api_key,
-        "--device", settings.device, "--tp", str(settings.tp), "--random-seed", str(settings.seed),
+        "--device", settings.device, "--dtype", settings.dtype, "--tp", str(settings.tp),
+        "--random-seed", str(settings.seed),
         "--context-length", str(settings.context_length), "--max-running-requests", str(settings.max_running),
         "--mem-fraction-static", str(settings.mem_fraction), "--grammar-backend", "none",
         "--sampling-backend", "pytorch", "--skip-server-warmup", "--disable-overlap-schedule", "--sleep-on-idle",
@@ -78,9 +80,7 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
     if settings.deterministic:
         arguments += ["--enable-deterministic-inference"]
     if settings.device == "cpu":
-        arguments += ["--attention-backend", "torch_native", "--dtype", "float32", "--disable-cuda-graph"]
-    else:
-        arguments += ["--dtype", "bfloat16"]
+        arguments += ["--attention-backend", "torch_native", "--disable-cuda-graph"]
     return arguments
 
 

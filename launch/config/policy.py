@@ -78,15 +78,10 @@ class WarmStartSection(Section):
     final_turn_every: PositiveInt = 8
     """Every how many batches the demonstrations include the turn that says the task is done."""
     lr: Annotated[float, Field(gt=0)] = 4e-3
-    """Peak learning rate (AdamW), reached after ``warmup_steps``, then a cosine to zero."""
+    """Peak learning rate, reached after ``warmup_steps``, then a cosine to a twentieth; the rest of AdamW is the
+    learner's."""
     warmup_steps: CountInt = 30
     """Steps of linear warm-up."""
-    betas: tuple[Share, Share] = (0.9, 0.95)
-    """Adam's β₁ and β₂."""
-    clip_grad: Annotated[float, Field(gt=0)] = 1.0
-    """Largest gradient norm."""
-    threads: PositiveInt = 2
-    """CPU threads while the warm start runs; nothing else does then."""
 
     @property
     def steps(self) -> int:
@@ -143,11 +138,6 @@ class LearnerSection(Section):
                 "set learner.dual_clip = 3.0"
             )
         return self
-
-    @property
-    def dp(self) -> int:
-        """Data-parallel replicas."""
-        return self.ranks // (self.tp * self.pp * self.cp)
 
 
 class StalenessSection(Section):

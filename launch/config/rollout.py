@@ -8,7 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from launch.config.base import CountInt, PositiveInt, Seconds, Section, Share
+from actors.rewards.outcome import OutcomeReward
+from launch.config.base import CountInt, PositiveInt, Seconds, Section
 
 
 class DataKind(StrEnum):
@@ -25,8 +26,6 @@ class DataSection(Section):
     """Folder of tasks, for ``terminal_bench``."""
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
-    held_out_per_family: CountInt = 8
-    """Generated tasks kept for evaluation, in each family; they occur neither in the warm start nor in training."""
     held_out_family: str = ""
     """A family that only the evaluation sees, reported apart; empty for none."""
 
@@ -39,14 +38,7 @@ class DataSection(Section):
         return self
 
 
-class AgentFormat(StrEnum):
-    HERMES = "hermes"
-    """``<tool_call>`` with a JSON object, as Qwen's chat template renders tools."""
-
-
 class AgentSection(Section):
-    format: AgentFormat = AgentFormat.HERMES
-    """How the agent writes an action."""
     system_prompt: str = "Use the shell."
     """First message of each episode."""
     done_text: str = "done"
@@ -59,7 +51,7 @@ class AgentSection(Section):
     """Most tokens of one reply."""
     context_tokens: PositiveInt = 768
     """Most tokens of one episode, prompt and observations included."""
-    observation_chars: PositiveInt = 400
+    observation_chars: Annotated[int, Field(ge=80)] = 1000
     """Most characters of a command's output that the agent reads: its beginning and its end."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature in training.  Recorded log-probabilities are those at this temperature."""
@@ -90,19 +82,16 @@ class RolloutSection(Section):
     """Episodes that one worker runs at the same time."""
     replacement_limit: CountInt = 3
     """How often a sample that infrastructure lost is issued again."""
+    reward: OutcomeReward = OutcomeReward.BINARY
+    """What a grade is worth."""
     episode_deadline_s: Seconds = 600.0
     """Wall clock of one episode, waiting included; passing it is infrastructure's failure, not the agent's."""
     acquire_timeout_s: Seconds = 120.0
-    """Longest wait for a sandbox."""
+    """Longest wait for a sandbox, its start and its task's set-up included."""
 
     @property
     def episodes_per_step(self) -> int:
         return self.groups_per_step * self.group_size
-
-    @property
-    def group_deadline_s(self) -> float:
-        """Wall clock of a group: every replacement may use an episode's whole deadline."""
-        return (1 + self.replacement_limit) * self.episode_deadline_s
 
 
 class SamplingSection(Section):
@@ -150,7 +139,7 @@ class EngineSection(Section):
     """SGLang servers, spread over the nodes."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the servers run."""
-    dtype: Annotated[str, Field(pattern="^(float32|bfloat16)$")] = "float32"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the server; float32 on a CPU is as fast, and its log-probabilities equal the learner's."""
     max_total_tokens: PositiveInt = 40_000
     """Tokens in one server's KV cache."""
@@ -168,21 +157,15 @@ class SandboxSection(Section):
     image: str = ""
     """Image of tasks that name none; empty for the base image that ``make setup`` leaves."""
     capacity_per_node: PositiveInt = 24
-    """Containers alive at once on a node."""
+    """Most containers alive at once on a node: a run that would need more is refused."""
     start_concurrency: PositiveInt = 4
     """Containers that start at once on a node."""
-    memory_mb: Annotated[int, Field(ge=32)] = 256
-    """Memory of one container."""
-    cpus: Annotated[float, Field(gt=0)] = 1.0
-    """Processor share of one container."""
-    pids: Annotated[int, Field(ge=16)] = 64
-    """Most processes in one container."""
     start_timeout_s: Seconds = 60.0
     """Longest start of one container."""
     command_timeout_s: Seconds = 20.0
     """Longest command of the agent; one that takes longer is stopped inside the container."""
     grade_timeout_s: Seconds = 60.0
-    """Longest run of a task's tests."""
+    """Longest run of a task's tests; a task may allow less."""
     deadline_s: Seconds = 120.0
     """A container ends itself so long after its owner was last heard of."""
     max_s: Seconds = 1200.0
@@ -191,12 +174,8 @@ class SandboxSection(Section):
 
 class EvaluationSection(Section):
     tasks_per_family: CountInt = 8
-    """Held-out tasks of each family; 0 for no evaluation."""
+    """Held-out tasks of each family, which occur neither in the warm start nor in training; 0 for no evaluation."""
     attempts: PositiveInt = 3
-    """Sampled attempts at each task: pass@1 is their mean."""
+    """Attempts at each task that are sampled as in training: pass@1 is their mean."""
     greedy_attempts: CountInt = 1
     """Attempts that take the likeliest token."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Temperature of the sampled attempts."""
-    infra_share_limit: Share = 0.02
-    """Share of attempts that infrastructure may lose before an evaluation counts as failed."""

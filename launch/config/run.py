@@ -87,10 +87,8 @@ class ClusterSection(Section):
 class MonitorSection(Section):
     enabled: bool = True
     """Serve the live page."""
-    host: str = "127.0.0.1"
-    """Where the live page listens."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Its port; 0 for a free one."""
+    """The page's port on 127.0.0.1; 0 for a free one."""
 
 
 class StopSection(Section):
@@ -126,11 +124,6 @@ class RunConfig(Section):
         """What the optimizer uses: 0 in the control that says so."""
         return 0.0 if self.run.control is Control.LR0 else self.learner.lr
 
-    @property
-    def lead_steps(self) -> int:
-        """How many steps rollout may be ahead of the learner."""
-        return {Mode.SYNC: 0, Mode.ONE_STEP_OFF: 1, Mode.ASYNC: self.staleness.eta}[self.run.mode]
-
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Report every inconsistency at once."""
@@ -148,17 +141,11 @@ class RunConfig(Section):
                 f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "
                 "set staleness.eta = 1 or run.mode = 'sync'"
             )
-        if self.data.kind is DataKind.GENERATED:
-            if self.evaluation.tasks_per_family > self.data.held_out_per_family:
-                found.append(
-                    f"evaluation.tasks_per_family = {self.evaluation.tasks_per_family} is more than "
-                    f"data.held_out_per_family = {self.data.held_out_per_family}: raise the latter"
-                )
-            if self.data.training_tasks < self.rollout.groups_per_step:
-                found.append(
-                    f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
-                    f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
-                )
+        if self.data.kind is DataKind.GENERATED and self.data.training_tasks < self.rollout.groups_per_step:
+            found.append(
+                f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
+                f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
+            )
         return found
 
     def _sizes(self) -> list[str]:

@@ -10,7 +10,16 @@ import sys
 import pytest
 
 HEAVY = {"torch", "ray", "sglang", "transformers", "megatron"}
-LIGHT = ["protocol", "sandbox.tasks", "launch.config", "launch.args", "launch.errors", "launch.rundir", "launch.cli"]
+LIGHT = [
+    "protocol",
+    "sandbox.tasks",
+    "launch.config",
+    "launch.args",
+    "launch.errors",
+    "launch.rundir",
+    "launch.cli",
+    "launch.cluster",
+]
 
 PROBE = """
 import importlib, json, pkgutil, sys

@@ -51,5 +51,5 @@ def test_forgetting_a_purpose_leaves_the_others() -> None:
         tickets.add(ticket(sample, purpose="before"))
     tickets.hand_out("w#1", 2, 9.0)
     assert tickets.forget("train") == 2
-    assert tickets.waiting_for("before") == 1
+    assert [ticket.purpose for ticket in tickets.waiting] == ["before"]
     assert [out.ticket.purpose for out in tickets.out.values()] == ["before"]

@@ -68,7 +68,6 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
         ("data.training_tasks=3", "raise data.training_tasks"),
-        ("evaluation.tasks_per_family=99", "data.held_out_per_family"),
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
@@ -117,7 +116,7 @@ def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('[run]\nmode = "sync"\n[staleness]\neta = 0\n')
     config = load_recipe(str(mine), ["run.steps=5"])
-    assert (config.run.name, config.run.steps, config.lead_steps) == ("mine", 5, 0)
+    assert (config.run.name, config.run.steps, config.run.mode) == ("mine", 5, Mode.SYNC)
     mine.write_text("[rollouts]\ngroup_size = 2\n")
     with pytest.raises(ConfigError, match="unknown key 'rollouts'; did you mean 'rollout'"):
         load_recipe(str(mine))
@@ -129,11 +128,6 @@ def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
         load_recipe(str(mine))
     with pytest.raises(RecipeError, match="cannot read the recipe"):
         load_recipe(str(tmp_path / "absent.toml"))
-
-
-def test_each_mode_has_its_lead() -> None:
-    leads = {mode: load_recipe("demo", [f"run.mode={mode}"]).lead_steps for mode in Mode}
-    assert leads == {Mode.SYNC: 0, Mode.ONE_STEP_OFF: 1, Mode.ASYNC: 2}
 
 
 def test_the_lr0_control_does_not_learn() -> None:
