@@ -37,11 +37,13 @@ machine's outer address.  The third lets actors compete as equals with the Docke
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return main_guard(lambda: _main(parse(argv)))
+    words = sys.argv[1:] if argv is None else argv
+    return main_guard(lambda: _main(words))
 
 
-def _main(arguments: ClusterArguments) -> int:
-    with JsonOutput(arguments.json or arguments.dry_run) as out:
+def _main(words: Sequence[str]) -> int:
+    with JsonOutput("--json" in words or "--dry-run" in words) as out:
+        arguments = parse(words)
         if arguments.dry_run:
             out.set(cast("dict[str, Json]", config_values(arguments.config())))
             return EXIT_OK

@@ -111,6 +111,7 @@ class Driver:
                 MetricsLog(run_dir),
                 self._events,
                 fleet.start_learners,
+                fleet.engine_tokens,
             )
             if checkpoint is not None:
                 manifest = await training.resume(checkpoint)

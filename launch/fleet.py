@@ -188,6 +188,12 @@ class Fleet:
             else:
                 return
 
+    async def engine_tokens(self) -> int:
+        """Tokens sampled by all engines in the lives of their actors."""
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(engine.call(Engine.statistics)) for engine in self.engines]
+        return sum(answer.result().sampled_tokens for answer in asked)
+
     # -- workers -------------------------------------------------------------------------------------------------
 
     async def cancel_training(self) -> None:

@@ -21,6 +21,8 @@ class StepFacts:
     """Of every trajectory whose group closed since the last step, trained or dropped: the policy's reward."""
     zero_variance_groups: int
     groups: int
+    sampled_tokens: int
+    """By all engines since the last step, for whatever they were."""
     wait_s: float
     """The learner stood idle for so long before this step."""
     step_s: float
@@ -49,7 +51,8 @@ class MetricsLog:
             "step_s": round(facts.step_s, 3),
             "pause_ms": round(facts.pause_ms, 2),
             "tokens_per_s_trained": round(learner.get("trained_tokens", 0.0) / seconds, 1),
-            "tokens_per_s_sampled": round(learner.get("sampled_tokens", 0.0) / seconds, 1),
+            "engine_tokens": facts.sampled_tokens,
+            "tokens_per_s_sampled": round(facts.sampled_tokens / seconds, 1),
         }
         if rewards:
             line["reward_mean"] = round(sum(rewards) / len(rewards), 6)

@@ -115,7 +115,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
         },
         "sandbox": {"started": counts.sandboxes, "leaked": facts.leaked},
         "tokens_per_s": {
-            "sampled": round(_total(steps, "sampled_tokens") / _seconds(steps), 1),
+            "sampled": round(_total(steps, "engine_tokens") / _seconds(steps), 1),
             "trained": round(_total(steps, "trained_tokens") / _seconds(steps), 1),
         },
     }

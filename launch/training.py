@@ -60,6 +60,8 @@ class Training:
     metrics: MetricsLog
     events: EventLog
     restart_learners: Callable[[], Awaitable[Learners]]
+    engine_tokens: Callable[[], Awaitable[int]]
+    """Tokens that the engines have sampled so far."""
     step: int = 0
     version: Version = NO_VERSION
     lineage: Lineage = field(default_factory=Lineage)
@@ -68,6 +70,7 @@ class Training:
     _seen: int = -1
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
+    _sampled: int = 0
 
     async def begin(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""
@@ -91,6 +94,7 @@ class Training:
     async def run(self) -> None:
         """Train until the last step or a stop condition."""
         begun, deaths, lost = time.monotonic(), 0, None
+        self._sampled = await self.engine_tokens()
         while self.step < self.settings.steps and not await self._stop(begun):
             try:
                 if lost is not None:
@@ -215,11 +219,14 @@ class Training:
         self.events.emit("learner.resumed", step=self.step)
 
     async def _record(self, learner: dict[str, float], lease: Lease, wait_s: float, step_s: float) -> None:
+        sampled, before = await self.engine_tokens(), self._sampled
+        self._sampled = sampled
         facts = StepFacts(
             step=self.step,
             rewards=self._rewards,
             zero_variance_groups=self._zero_variance,
             groups=len(lease.groups),
+            sampled_tokens=max(0, sampled - before),
             wait_s=wait_s,
             step_s=step_s,
             pause_ms=self.pusher.pauses_ms[-1] if self.pusher.pauses_ms else 0.0,
