@@ -1,0 +1,19 @@
+"""One folder of mini runs for the whole test session, so that their warm start is trained once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.host import Host
+from tests.support.cluster_runs import MiniRuns
+from tests.support.coin_tasks import write_coin_tasks
+
+
+@pytest.fixture(scope="session")
+def mini_runs(docker_engine: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniRuns]:
+    folder = tmp_path_factory.mktemp("mini")
+    runs = MiniRuns(folder, write_coin_tasks(folder / "tasks"))
+    yield runs
+    runs.clean_up()

@@ -1,0 +1,145 @@
+"""If this fails, a person who made a small mistake waits for minutes, or reads a traceback instead of what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.config import load_recipe
+from launch.prepare import prepare, usable_tasks
+from tests.support.cluster_runs import RECIPE, ROOT
+from tests.support.coin_tasks import write_coin_tasks
+
+pytestmark = pytest.mark.docker
+
+
+class Refused:
+    """A command that must be refused at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tasks = write_coin_tasks(folder / "tasks", 2)
+
+    def __call__(self, *options: str, env: dict[str, str] | None = None, tasks: Path | None = None) -> str:
+        """The one line on standard error; checks all that every refusal has in common."""
+        places = (f"run.dir={self.folder / 'runs'}", f"data.path={tasks or self.tasks}")
+        given = [word for place in places for word in ("--set", place)]
+        command = [sys.executable, "-m", "launch.cluster", "--json", *given, *options]
+        ended = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}
+        )
+        assert ended.returncode == 2, f"exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+        (line,) = ended.stderr.splitlines()
+        assert json.loads(ended.stdout) == {"error": line.removeprefix("error: "), "exit_code": 2}
+        assert "run directory" not in ended.stderr, "it was refused too late"
+        return line
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Refused:
+    return Refused(tmp_path_factory.mktemp("refused"))
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+MINI = ("--recipe", str(RECIPE))
+
+
+def test_no_docker(refused: Refused) -> None:
+    line = refused(*MINI, env={"DOCKER_HOST": "unix:///nowhere/docker.sock"})
+    assert "no Docker engine answers at DOCKER_HOST=unix:///nowhere/docker.sock" in line
+    assert "make setup" in line
+
+
+def test_a_machine_that_was_not_set_up(refused: Refused, tmp_path: Path) -> None:
+    line = refused(*MINI, env={"LONGSHORE_HOME": str(tmp_path)})
+    assert "not set up for sandboxes" in line
+    assert "python -m sandbox.host up" in line
+
+
+@pytest.mark.parametrize("key", ["monitor.port", "buffer.port"])
+def test_a_port_in_use(refused: Refused, taken_port: int, key: str) -> None:
+    line = refused(*MINI, "--set", "monitor.enabled=true", "--set", f"{key}={taken_port}")
+    assert f"port {taken_port} is in use" in line
+    assert f"--set {key}=PORT" in line
+
+
+def test_an_unknown_key(refused: Refused) -> None:
+    assert "did you mean 'rollout.group_size'?" in refused(*MINI, "--set", "rollout.group_sise=4")
+
+
+def test_an_unknown_option(refused: Refused) -> None:
+    assert "did you mean '--steps'?" in refused(*MINI, "--stepps", "4")
+
+
+def test_an_unknown_recipe(refused: Refused) -> None:
+    assert "did you mean 'demo'?" in refused("--recipe", "dmeo")
+
+
+def test_a_run_directory_that_exists(refused: Refused) -> None:
+    (refused.folder / "runs" / "there").mkdir(parents=True)
+    line = refused(*MINI, "--run-id", "there")
+    assert all(way in line for way in ("--resume there", "--run-id", "rm -r"))
+
+
+def test_a_run_to_resume_that_does_not_exist(refused: Refused) -> None:
+    assert "no run called 'nowhere'" in refused("--resume", "nowhere")
+    assert "leave --resume out" in refused(*MINI, "--resume", "nowhere")
+
+
+def test_a_model_folder_without_tokenizer(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    line = refused(*MINI, "--model", str(tmp_path))
+    assert "has no tokenizer_config.json" in line
+    assert "--model" in line
+
+
+def test_a_model_that_the_learner_does_not_train(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    assert "the learner trains dense Qwen3 models" in refused(*MINI, "--model", str(tmp_path))
+
+
+def test_sampling_that_would_falsify_the_recorded_log_probabilities(refused: Refused) -> None:
+    line = refused(*MINI, "--set", "sampling.top_p=0.9", "--set", "sampling.top_k=50")
+    assert "sampling.top_p, sampling.top_k: would falsify the recorded log-probabilities" in line
+    assert "remove them" in line
+
+
+def test_a_disk_without_room(refused: Refused) -> None:
+    line = refused(*MINI, "--set", f"run.disk_reserve_mb={1 << 40}")
+    assert "free some space" in line
+    assert "--set run.dir=FOLDER" in line
+
+
+def test_a_folder_without_a_usable_task(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    line = refused(*MINI, tasks=tmp_path)
+    assert "has no usable task" in line
+    assert "broken: task.yaml is missing" in line
+    assert f"python -m sandbox.tasks validate {tmp_path}" in line
+
+
+def test_a_malformed_task_folder_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    tasks = write_coin_tasks(tmp_path / "tasks", 3)
+    (tasks / "coin-1" / "task.yaml").write_text("instruction: [unclosed")
+    shutil.rmtree(tasks / "coin-2" / "tests", ignore_errors=True)
+    config = load_recipe(str(RECIPE), [f"data.path={tasks}", "warm_start.enabled=false"])
+    dataset = usable_tasks(config)
+    assert [task.id for task in dataset.tasks] == ["coin-0", "coin-2"]
+    (problem,) = prepare(config, tmp_path).problems
+    assert "coin-1: task.yaml is not readable YAML" in problem

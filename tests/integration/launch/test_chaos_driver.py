@@ -1,0 +1,118 @@
+"""If this fails, a killed or interrupted command leaves processes, ports and containers behind, or cannot go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from launch.guardian import carriers
+from tests.support.books import Lineage, assert_books_balance, ledger
+from tests.support.cluster_runs import MiniRun, MiniRuns, all_listening_ports, eventually, listening_ports
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
+
+STEPS = 6
+NO_EVALUATION = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0")
+DEADLINE_S = 90.0
+"""sandbox.deadline_s of the mini recipe: containers that nobody looks after end by themselves."""
+
+
+class Belongings:
+    """What a running command has; ``gone`` waits until it has none of it."""
+
+    def __init__(self, run: MiniRun) -> None:
+        self._run, self._token = run, run.token()
+        pids = [run.process.pid, *carriers(self._token)]
+        self._ports = listening_ports(pids)
+        assert len(pids) > 5
+        assert self._ports
+
+    def gone(self) -> None:
+        eventually("the end of every process", lambda: not carriers(self._token), 60)
+        eventually("free ports", lambda: not self._ports & all_listening_ports(), 60)
+        eventually("the end of every container", lambda: not self._run.containers(), DEADLINE_S + 120)
+
+
+def versions_by_attempt(run: MiniRun) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {}
+    for event in run.events("weights.published"):
+        found.setdefault(event["version"] >> 32, set()).add(event["version"])
+    return found
+
+
+def test_a_killed_command_leaves_nothing_and_goes_on_where_it_was(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("driver-killed", *NO_EVALUATION)
+    run.wait_step(2)
+    belongings = Belongings(run)
+    os.kill(run.process.pid, signal.SIGKILL)
+    run.process.wait()
+    belongings.gone()
+
+    again = mini_runs.resume("driver-killed")
+    summary = again.succeed()
+    assert summary["finished"]
+    assert summary["steps"] == STEPS == len(ledger(run.path))
+    assert_books_balance(run.path)
+    assert run.containers() == []
+    attempts = versions_by_attempt(run)
+    assert set(attempts) == {1, 2}
+    lineage = Lineage(run.path)
+    assert {version >> 32 for version in lineage.step} == {1, 2}, "the second attempt does not know its past"
+
+
+def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("driver-killed-twice", *NO_EVALUATION)
+    for attempt, step in ((1, 1), (2, 3)):
+        run.wait_step(step)
+        belongings = Belongings(run)
+        os.kill(run.process.pid, signal.SIGKILL)
+        run.process.wait()
+        belongings.gone()
+        run = mini_runs.resume("driver-killed-twice")
+        run.wait_event("the new attempt", "run.started", lambda event, n=attempt: event["writer"] == f"driver-{n + 1}")
+    summary = run.succeed()
+    assert summary["steps"] == STEPS
+    assert_books_balance(run.path)
+    assert set(versions_by_attempt(run)) == {1, 2, 3}
+
+
+def test_one_interrupt_stops_in_order(mini_runs: MiniRuns) -> None:
+    """As a terminal sends it: to the command's whole process group."""
+    run = mini_runs.start("interrupted", *NO_EVALUATION)
+    run.wait_step(1)
+    belongings = Belongings(run)
+    os.killpg(run.process.pid, signal.SIGINT)
+    finished = run.finish(within_s=180)
+    assert finished.code == 130
+    assert finished.json["exit_code"] == 130
+    assert "--resume interrupted" in finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert run.containers() == [], "an orderly stop waits for its containers"
+    belongings.gone()
+    assert mini_runs.resume("interrupted").succeed()["steps"] == STEPS
+    assert_books_balance(run.path)
+
+
+def test_a_second_interrupt_stops_at_once(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("interrupted-twice", *NO_EVALUATION)
+    run.wait_step(1)
+    belongings = Belongings(run)
+    os.kill(run.process.pid, signal.SIGINT)
+    eventually("word that it stops", lambda: "once more to stop at once" in run.stderr, 60)
+    os.kill(run.process.pid, signal.SIGINT)
+    assert run.finish(within_s=60).code == 130
+    belongings.gone()
+
+
+@pytest.mark.parametrize("phase", ["model", "warm_start", "training"])
+def test_an_interrupt_in_any_phase_leaves_nothing(mini_runs: MiniRuns, phase: str) -> None:
+    run = mini_runs.start(f"interrupted-{phase}", *NO_EVALUATION, "--seed", "7")
+    run.wait_event(phase, "run.phase", lambda event: event["phase"] == phase)
+    token = run.token()
+    os.killpg(run.process.pid, signal.SIGINT)
+    finished = run.finish(within_s=300)
+    assert finished.code == 130, finished.stderr[-3000:]
+    assert not carriers(token)
+    eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)

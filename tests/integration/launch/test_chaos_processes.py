@@ -1,0 +1,94 @@
+"""If this fails, one dead process costs a user the run, or data that was acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.books import assert_books_balance, ledger
+from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.timeout(1800)]
+
+WORKER, SERVER, BUFFER, LEARNER = "ray::Worker", "sglang server", "ray::Buffer", "ray::LearnerRank"
+CONDUCTOR, ENGINE = "ray::Conductor", "ray::Engine"
+
+
+def names_death(what: str, pid: int) -> Callable[[Event], bool]:
+    """Whether an event says that this process, or this kind of actor, died."""
+    kinds = {WORKER: "worker-", BUFFER: "buffer", LEARNER: "learner-", CONDUCTOR: "conductor", ENGINE: "engine-"}
+
+    def holds(event: Event) -> bool:
+        if event["kind"] == "engine.died":
+            return what == SERVER and event["pid"] == pid
+        return what != SERVER and kinds[what] in event["what"] and event.get("pid", pid) == pid
+
+    return holds
+
+
+def kill_in_turn(run: MiniRun, what: list[str]) -> None:
+    """Kill each once the run has got over the death before: it takes a step, and all of its processes are back."""
+    step = run.wait_step(1)["step"]
+    for each in what:
+        pid = run.kill_server() if each == SERVER else run.kill_one(each)
+        holds = names_death(each, pid)
+        kind = "engine.died" if each == SERVER else "process.died"
+        if each != LEARNER:
+            run.wait_event(f"word of the death of {each}", kind, holds)
+        step = max(event["step"] for event in run.events("learner.step"))
+        run.wait_event(
+            f"a step after the death of {each}", "learner.step", lambda event, past=step: event["step"] > past
+        )
+        if each == LEARNER:
+            run.wait_event("word of the learner's death", kind, holds)
+
+
+def assert_survived(run: MiniRun, summary: dict[str, Any], steps: int) -> None:
+    assert summary["finished"]
+    assert summary["steps"] == steps == len(ledger(run.path))
+    journal = assert_books_balance(run.path)
+    assert journal.acked == summary["trajectories"]["acked"]
+    acked = {event["trajectory"] for event in run.events("trajectory.acked")}
+    assert {name for line in ledger(run.path) for name in line["trained"]} <= acked | set(journal.rows)
+    assert run.containers() == []
+    assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
+
+
+def test_a_run_survives_the_death_of_worker_server_buffer_and_learner(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("killed", "--steps", "16", "--set", "evaluation.tasks_per_family=0")
+    kill_in_turn(run, [WORKER, SERVER, BUFFER, LEARNER])
+    assert_survived(run, run.succeed(), 16)
+    assert run.events("engine.restarted")
+    assert run.events("learner.resumed")
+
+
+@pytest.mark.chaos
+def test_a_run_survives_the_death_of_conductor_and_engine_actor(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("killed-actors", "--steps", "14", "--set", "evaluation.tasks_per_family=0")
+    kill_in_turn(run, [CONDUCTOR, ENGINE, CONDUCTOR])
+    assert_survived(run, run.succeed(), 14)
+
+
+@pytest.mark.chaos
+def test_an_evaluation_survives_the_death_of_worker_and_conductor(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("killed-evaluating", "--steps", "1", "--set", "evaluation.attempts=24")
+    run.wait_event("an attempt", "eval.progress")
+    run.kill_one(WORKER)
+    run.wait_event("a restarted worker", "process.died", lambda event: "worker-" in event["what"])
+    run.kill_one(CONDUCTOR)
+    summary = run.succeed()
+    assert summary["eval"]["before"]["n"] == summary["eval"]["after"]["n"] == 24
+    assert_survived(run, summary, 1)
+
+
+@pytest.mark.chaos
+def test_one_process_killed_again_and_again_never_ends_a_run(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("killed-often", "--steps", "14", "--set", "evaluation.tasks_per_family=0")
+    for what in (LEARNER, BUFFER):
+        kill_in_turn(run, [what])
+        first = eventually(f"a new {what}", lambda what=what: run.pids(what))
+        run.kill_one(what)
+        eventually(f"another {what}", lambda what=what, first=first: set(run.pids(what)) - set(first))
+    assert_survived(run, run.succeed(), 14)

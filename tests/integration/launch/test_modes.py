@@ -1,0 +1,22 @@
+"""If this fails, ``--mode`` does not say how old the trained tokens are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.books import assert_books_balance, token_ages
+from tests.support.cluster_runs import MiniRuns
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(("mode", "oldest"), [("sync", 0), ("one_step_off", 1)])
+def test_no_token_is_older_than_the_mode_allows(mini_runs: MiniRuns, mode: str, oldest: int) -> None:
+    run = mini_runs.start(f"mode-{mode}", "--mode", mode, "--steps", "4", "--set", "evaluation.tasks_per_family=0")
+    summary = run.succeed()
+    assert summary["steps"] == 4
+    ages, _ = token_ages(run.path)
+    assert max(ages) <= oldest
+    assert summary["token_age"]["max"] <= oldest
+    assert summary["trajectories"]["masked_tokens"] == 0
+    assert_books_balance(run.path)

@@ -1,0 +1,28 @@
+"""If this fails, more nodes do not mean more work, or they end each other's sandboxes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.books import assert_books_balance
+from tests.support.cluster_runs import MiniRuns
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.timeout(1800)]
+
+NODES = [f"node-{number}" for number in range(8)]
+
+
+def test_eight_nodes_work_side_by_side(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("eight", "--nodes", "8", "--steps", "2", "--set", "evaluation.tasks_per_family=0")
+    summary = run.succeed()
+    assert summary["nodes"] == 8
+    assert summary["steps"] == 2
+    assert sorted(event["name"] for event in run.events("node.up")) == NODES
+    started = run.events("worker.started")
+    assert sorted(event["node"] for event in started) == NODES
+    assert len({event["worker"] for event in started}) == 8, "two pools have the same name"
+    assert {event["node"] for event in run.events("episode.finished")} == set(NODES), "a node did no work"
+    lost = [event for event in run.events("episode.failed") if "sandbox" in event["reason"]]
+    assert not lost, "a pool ended another's sandboxes"
+    assert_books_balance(run.path)
+    assert run.containers() == []

@@ -1,0 +1,122 @@
+"""If this fails, the figures in ``summary.json`` are not what happened, or a run cannot be trained again."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
+from tests.support.cluster_runs import ROOT, MiniRun, MiniRuns
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
+
+STEPS, BATCH = 3, 16
+
+
+class Done(NamedTuple):
+    run: MiniRun
+    summary: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def done(mini_runs: MiniRuns) -> Done:
+    run = mini_runs.start("whole")
+    return Done(run, run.succeed())
+
+
+def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
+    journal, said = assert_books_balance(done.run.path), done.summary["trajectories"]
+    assert said["acked"] == journal.acked
+    assert said["trained"] == journal.count("trained") == sum(len(line["trained"]) for line in ledger(done.run.path))
+    assert said["dropped"] == journal.dropped()
+    assert said["superseded"] == journal.superseded
+    assert said["in_buffer"] == journal.count("held") == 0
+    acked = done.run.events("trajectory.acked")
+    assert len({event["trajectory"] for event in acked}) == len(acked) == journal.acked - journal.superseded
+    finished = done.run.events("episode.finished")
+    assert said["finished"] == sum(event["trajectory"].startswith("train") for event in finished)
+    assert said["infra_failures"] == len(done.run.events("episode.failed"))
+
+
+def test_no_token_with_loss_was_older_than_the_bound(done: Done) -> None:
+    ages, sampled = token_ages(done.run.path)
+    said, bound = done.summary["token_age"], done.summary["token_age"]["bound"]
+    kept = [age for age in ages if age <= bound]
+    assert said["max"] == max(kept)
+    assert said["max"] <= bound
+    assert said["mean"] == pytest.approx(statistics.mean(kept), abs=1e-3)
+    assert done.summary["trajectories"]["masked_tokens"] == sampled - len(kept)
+    lines = read_lines(done.run.path / "metrics.jsonl")
+    assert sum(line["trained_tokens"] for line in lines) == len(kept)
+    assert sum(line["sampled_tokens"] for line in lines) == sampled
+
+
+def test_the_steps_are_those_of_the_metrics_and_of_the_last_checkpoint(done: Done) -> None:
+    lines = read_lines(done.run.path / "metrics.jsonl")
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert done.summary["steps"] == STEPS == read_json(last_checkpoint(done.run.path) / "manifest.json")["step"]
+    assert all(len(line["trained"]) + len(line["dropped"]) == BATCH for line in ledger(done.run.path))
+    clip = done.summary["clip"]
+    assert clip["high_max"] == max(line["clip_high"] for line in lines)
+    assert clip["low_max"] == max(line["clip_low"] for line in lines)
+    assert clip["low_steps"] == sum(line["clip_low"] > 0 for line in lines)
+
+
+def test_weights_were_pushed_while_generation_went_on(done: Done) -> None:
+    pauses = [event["pause_ms"] for event in done.run.events("engine.load")]
+    said = done.summary["weights"]
+    assert said["loads"] == len(pauses) >= 1
+    assert said["pause_ms_max"] == max(pauses)
+    assert said["pause_ms_p50"] == pytest.approx(statistics.median(pauses), abs=0.01)
+    published = done.run.events("weights.published")
+    assert said["pushes"] == len(published)
+    assert len({event["version"] for event in published}) == len(published), "a version was used twice"
+
+
+def test_evaluations_say_what_their_attempts_came_to(done: Done) -> None:
+    for name in ("before", "after"):
+        attempts = read_json(done.run.path / f"evaluation-{name}.json")["attempts"]
+        sampled = [each["passed"] for each in attempts if not each["greedy"]]
+        said = done.summary["eval"][name]
+        assert said["n"] == len(sampled) == 2
+        assert said["pass_at_1"] == pytest.approx(statistics.mean(sampled), abs=1e-4)
+
+
+def test_nothing_of_the_run_is_left(done: Done) -> None:
+    assert done.run.containers() == []
+    started = done.run.events("sandbox.started")
+    assert done.summary["sandbox"]["started"] == len(started)
+
+
+def test_the_report_opens_without_a_network(done: Done) -> None:
+    page = (done.run.path / "report.html").read_text()
+    outside = [url for url in re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"'\s)>]+)""", page) if "//" in url]
+    assert not [url for url in outside if not url.startswith("data:")]
+    assert "whole" in page
+
+
+def replayed(run: Path, *options: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "launch.replay", str(run), "--json", *options]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return json.loads(ended.stdout)
+
+
+def test_training_again_on_what_was_recorded_gives_the_same_weights(done: Done) -> None:
+    again = replayed(done.run.path)
+    assert again["equal"], again
+    assert again["steps"] == [1, 2, 3]
+
+
+def test_training_again_with_another_clip_range_gives_other_weights_where_tokens_were_off_policy(done: Done) -> None:
+    """So tight a range clips every token whose ratio is not 1 in the wrong direction."""
+    tight = replayed(done.run.path, "--set", "learner.eps_high=0.00001", "--set", "learner.eps_low=0.00001")
+    drifted = any(line["kl_k3"] > 1e-6 for line in read_lines(done.run.path / "metrics.jsonl"))
+    assert drifted <= (not tight["equal"])

@@ -1,0 +1,111 @@
+"""Where every acknowledged trajectory of a finished run went, read from the files themselves and not through the code
+that wrote them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from protocol.export import read_exported, read_index
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Journal:
+    """The journal of a run that has ended, read with SQLite alone."""
+
+    def __init__(self, run_dir: Path) -> None:
+        path = run_dir / "buffer" / "journal.sqlite"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            self.rows = {
+                name: (state, step, reason)
+                for name, state, step, reason in database.execute("SELECT trajectory, state, step, reason FROM rows")
+            }
+            self.acked = int(dict(database.execute("SELECT key, value FROM meta"))["acked"])
+            (self.superseded,) = database.execute("SELECT count(*) FROM superseded").fetchone()
+
+    def count(self, state: str) -> int:
+        return sum(row[0] == state for row in self.rows.values())
+
+    def dropped(self) -> dict[str, int]:
+        return dict(Counter(reason for state, _, reason in self.rows.values() if state == "dropped"))
+
+
+def last_checkpoint(run_dir: Path) -> Path:
+    return max(path for path in (run_dir / "checkpoints").glob("step-*") if (path / "manifest.json").exists())
+
+
+def ledger(run_dir: Path) -> list[dict[str, Any]]:
+    """One line for each optimizer step, from the last checkpoint."""
+    return read_lines(last_checkpoint(run_dir) / "ledger.jsonl")
+
+
+def assert_books_balance(run_dir: Path) -> Journal:
+    """Each acknowledged trajectory is trained once, or dropped with a reason, or superseded, or still in the buffer;
+    the last checkpoint's ledger says the same as the journal."""
+    journal = Journal(run_dir)
+    assert journal.acked == len(journal.rows) + journal.superseded
+    assert journal.acked == sum(map(journal.count, ("trained", "dropped", "held"))) + journal.superseded
+    assert all(reason for state, _, reason in journal.rows.values() if state == "dropped")
+    lines = ledger(run_dir)
+    trained = [name for line in lines for name in line["trained"]]
+    assert len(trained) == len(set(trained)), "a trajectory was trained twice"
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    assert {(name, line["step"]) for line in lines for name in line["trained"]} == {
+        (name, step) for name, (state, step, _) in journal.rows.items() if state == "trained"
+    }
+    for line in lines:
+        for name, reason in line["dropped"].items():
+            assert journal.rows[name] == ("dropped", line["step"], reason)
+    exported = {entry.trajectory for entry in read_index(run_dir)}
+    assert set(trained) <= exported, "a trained trajectory cannot be looked at"
+    return journal
+
+
+class Lineage:
+    """Versions and their steps from a checkpoint's manifest."""
+
+    def __init__(self, run_dir: Path) -> None:
+        manifest = read_json(last_checkpoint(run_dir) / "manifest.json")
+        self.step = {version: step for version, step, _ in manifest["lineage"]}
+        self.parent = {version: parent for version, _, parent in manifest["lineage"]}
+
+    def age(self, sampled: int, using: int) -> int:
+        """Optimizer steps from ``sampled`` up to the common ancestor and down again to ``using``."""
+        mine = self._line(using)
+        common = next(version for version in self._line(sampled) if version in mine)
+        return self.step[sampled] + self.step[using] - 2 * self.step[common]
+
+    def _line(self, version: int) -> list[int]:
+        found = []
+        while version >= 0:
+            found.append(version)
+            version = self.parent[version]
+        return found
+
+
+def token_ages(run_dir: Path) -> tuple[list[int], int]:
+    """Age of every sampled token that some step was given, and how many tokens were sampled, from the exported
+    trajectories, the ledger and the lineage."""
+    entries = {entry.trajectory: entry for entry in read_index(run_dir)}
+    lineage, ages, sampled = Lineage(run_dir), list[int](), 0
+    for line in ledger(run_dir):
+        for name in line["trained"]:
+            for segment in read_exported(run_dir, entries[name]).segments:
+                versions, counts = np.unique(segment.versions[segment.loss_mask == 1], return_counts=True)
+                for version, count in zip(versions.tolist(), counts.tolist(), strict=True):
+                    ages += [lineage.age(version, line["version"])] * count
+                    sampled += count
+    return ages, sampled

@@ -1,0 +1,238 @@
+"""Mini runs as a user starts them: ``python -m launch.cluster`` in a process of its own.
+
+All runs of a test session share one folder of runs, so the first trains the warm start and the others find it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launch.guardian import TOKEN, carriers
+from launch.summary import read_events
+from sandbox.host import docker_url
+from sandbox.pool import LABEL
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = Path(__file__).with_name("mini.toml")
+PATIENCE_S = 600.0
+"""For anything that a run does; generous, because tests share machines with other work."""
+
+Event = dict[str, Any]
+
+
+def eventually(what: str, condition: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
+    """The first true value of ``condition``."""
+    give_up = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < give_up, f"not within {within_s:g} s: {what}"
+        time.sleep(0.2)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on standard output."""
+        lines = self.stdout.splitlines()
+        assert len(lines) == 1, f"standard output is not one object: {self.stdout!r}"
+        return json.loads(lines[0])
+
+
+class MiniRun:
+    """One started command.  ``path`` is its run directory."""
+
+    def __init__(self, path: Path, command: list[str], logs: Path, env: dict[str, str] | None = None) -> None:
+        self.path = path
+        self._out, self._err = logs / f"{path.name}.out", logs / f"{path.name}.err"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=env, start_new_session=True
+            )
+
+    # -- what it says ----------------------------------------------------------------------------------------------
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text(errors="replace")
+
+    def events(self, *kinds: str) -> list[Event]:
+        """In the order of time; all of them when no kind is given."""
+        found = [event for event in read_events(self.path) if not kinds or event["kind"] in kinds]
+        return sorted(found, key=lambda event: event["t"])
+
+    def wait_event(self, what: str, kind: str, holds: Callable[[Event], bool] = lambda _: True) -> Event:
+        """The first event of ``kind`` for which ``holds``; fails at once when the run has ended without it."""
+
+        def look() -> Event | None:
+            ended = self.process.poll() is not None
+            found = [event for event in self.events(kind) if holds(event)]
+            assert found or not ended, f"the run ended without {what}:\n{self.stderr[-4000:]}"
+            return found[0] if found else None
+
+        return eventually(what, look)
+
+    def wait_step(self, step: int) -> Event:
+        return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step)
+
+    def finish(self, within_s: float = PATIENCE_S) -> Finished:
+        try:
+            code = self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"no end within {within_s:g} s:\n{self.stderr[-4000:]}") from None
+        return Finished(code, self._out.read_text(), self.stderr)
+
+    def succeed(self) -> dict[str, Any]:
+        """Wait for exit code 0 and give the summary.
+
+        ``leaked`` compares all that the engine holds before and after, so that whoever else uses the engine makes a run
+        fail its own check; containers of others, and nothing else, are forgiven here.
+        """
+        finished = self.finish()
+        summary = finished.json
+        others = bool(summary.get("finished")) and summary["sandbox"]["leaked"] > 0 and not self.containers()
+        assert finished.code == 0 or others, f"exit code {finished.code}: {finished.stdout}\n{finished.stderr[-4000:]}"
+        return summary
+
+    def containers(self) -> list[str]:
+        """What the engine holds of this run."""
+        mine = f"label={LABEL}.run={self.path.name}"
+        command = ["docker", "--host", docker_url(), "ps", "--all", "--quiet", "--filter", mine]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        return listed.stdout.split()
+
+    # -- its processes ---------------------------------------------------------------------------------------------
+
+    def token(self) -> str:
+        """What every process that it started carries in its environment."""
+        return eventually("a process that carries the run's token", self._token)
+
+    def _token(self) -> str:
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, IndexError):
+                if entry.name.isdigit() and _parent(entry) == self.process.pid:
+                    for word in (entry / "environ").read_bytes().split(b"\0"):
+                        name, _, value = word.partition(b"=")
+                        if name.decode() == TOKEN:
+                            return value.decode()
+        return ""
+
+    def pids(self, words: str) -> list[int]:
+        """Processes of this run whose command line has ``words``."""
+        return [pid for pid in carriers(self.token()) if words in _command_line(pid)]
+
+    def kill_one(self, words: str) -> int:
+        """SIGKILL for the only process of this run whose command line has ``words``."""
+
+        def look() -> list[int]:
+            assert self.process.poll() is None, f"the run ended before {words} was killed"
+            found = self.pids(words)
+            return found if len(found) == 1 else []
+
+        (pid,) = eventually(f"one process {words}", look)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def kill_server(self) -> int:
+        """SIGKILL for the SGLang server's main process; its pid is in the event that says that it serves."""
+
+        def look() -> int:
+            assert self.process.poll() is None, "the run ended before its server was killed"
+            pid = self.events("engine.started", "engine.restarted")[-1]["pid"]
+            return pid if pid in carriers(self.token()) else 0
+
+        pid = eventually("a server", look)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def clean_up(self) -> None:
+        """End the command if it still runs; its guardian ends the rest."""
+        if self.process.poll() is None:
+            token = self._token()
+            self.process.kill()
+            self.process.wait()
+            if token:
+                eventually("the end of what the killed run had started", lambda: not carriers(token), 120)
+
+
+def _parent(entry: Path) -> int:
+    return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _command_line(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def listening_ports(pids: list[int]) -> set[int]:
+    """TCP ports that any of ``pids`` listens on."""
+    sockets: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    name = str(link.readlink())
+                    if name.startswith("socket:["):
+                        sockets.add(name[8:-1])
+    return {port for inode, port in _listeners() if inode in sockets}
+
+
+def all_listening_ports() -> set[int]:
+    return {port for _, port in _listeners()}
+
+
+def _listeners() -> Iterator[tuple[str, int]]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A":
+                yield words[9], int(words[1].rpartition(":")[2], 16)
+
+
+class MiniRuns:
+    """Starts mini runs in one folder and, at the end, ends what a failed test left running."""
+
+    def __init__(self, folder: Path, tasks: Path) -> None:
+        self.folder, self.tasks, self._logs = folder / "runs", tasks, folder / "logs"
+        self._logs.mkdir(parents=True)
+        self._started: list[MiniRun] = []
+        self._number = 0
+
+    def start(self, run_id: str, *options: str, runs: Path | None = None, env: dict[str, str] | None = None) -> MiniRun:
+        """Start a new run; options later on the line win."""
+        return self._launch(run_id, ["--run-id", run_id, *options], runs, env)
+
+    def resume(self, run_id: str, *options: str, runs: Path | None = None) -> MiniRun:
+        return self._launch(run_id, ["--resume", run_id, *options], runs, None)
+
+    def _launch(self, run_id: str, options: list[str], runs: Path | None, env: dict[str, str] | None) -> MiniRun:
+        folder = runs or self.folder
+        self._number += 1
+        logs = self._logs / str(self._number)
+        logs.mkdir()
+        started = MiniRun(folder / run_id, self.command(*options, runs=folder), logs, env)
+        self._started.append(started)
+        return started
+
+    def command(self, *options: str, runs: Path | None = None) -> list[str]:
+        places = ("--set", f"run.dir={runs or self.folder}", "--set", f"data.path={self.tasks}")
+        return [sys.executable, "-m", "launch.cluster", "--recipe", str(RECIPE), "--json", *places, *options]
+
+    def clean_up(self) -> None:
+        for run in self._started:
+            run.clean_up()
