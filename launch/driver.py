@@ -203,8 +203,6 @@ class Driver:
             eta=config.staleness.eta,
             url=url,
         )
-        if url:
-            self._console.print(f"live monitor: {url}")
 
     def _monitor(self) -> AbstractAsyncContextManager[str]:
         if not self._config.monitor.enabled:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 
 def train_bpe(
@@ -60,5 +61,6 @@ def save_model(folder: Path, config: Qwen3Config, generation: GenerationConfig, 
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(config)
     model.generation_config = generation
+    disable_progress_bar()
     model.save_pretrained(str(folder))
     return sum(parameter.numel() for parameter in model.parameters())

@@ -88,15 +88,18 @@ class Said:
     def new_lines(self, view: RunView) -> list[str]:
         """Lines for what is new: the page's address, phases, steps, evaluations, the end."""
         lines: list[str] = []
+        if self._phases == 0.0 and view.phases and view.run.url:
+            lines.append(f"live monitor: {view.run.url}")
+        timed: list[tuple[float, str]] = []
         for span in view.phases:
             if span.since > self._phases:
-                if self._phases == 0.0 and view.run.url:
-                    lines.append(f"watch: {view.run.url}")
                 self._phases = span.since
-                lines.append(f"{_NAMES.get(span.name, span.name)}" + (f": {span.detail}" if span.detail else ""))
+                detail = f": {span.detail}" if span.detail else ""
+                timed.append((span.since, f"{_NAMES.get(span.name, span.name)}{detail}"))
         if view.step != self._step and view.latest:
             self._step = view.step
-            lines.append(step_line(view))
+            timed.append((view.latest.get("t", 0.0), step_line(view)))
+        lines += [line for _, line in sorted(timed)]
         for found in view.evaluations:
             if found.name not in self._evaluations:
                 self._evaluations.add(found.name)
