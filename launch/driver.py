@@ -26,7 +26,7 @@ from launch.evaluation_files import read_attempts, write_attempts
 from launch.evaluations import score, trained
 from launch.fleet import Fleet
 from launch.leaks import take_inventory, wait_for_leaks
-from launch.metrics import MetricsLog
+from launch.metrics import MetricsLog, read_metrics
 from launch.monitor.process import monitor_process
 from launch.monitor.progress import run_progress
 from launch.monitor.report import write_report
@@ -105,7 +105,6 @@ class Driver:
                 await fleet.start_learners(),
                 fleet.buffer,
                 fleet.conductor,
-                stand,
                 pusher,
                 checkpoints,
                 MetricsLog(run_dir),
@@ -128,7 +127,7 @@ class Driver:
                 await self._evaluate(BEFORE, fleet, prepared)
                 await self._train(fleet, training)
                 await self._evaluate(AFTER, fleet, prepared)
-                self._finished = training.step >= config.run.steps
+                self._finished = True
                 books = await fleet.buffer.call(Buffer.accounting)
         self._phase("done", "")
         return books
@@ -150,9 +149,9 @@ class Driver:
     async def _train(self, fleet: Fleet, training: Training) -> None:
         self._phase("training", "")
         served = training.pusher.served
-        await training.stand.training(training.step, served.step if served else training.step)
+        await training.pusher.stand.training(served.step if served else training.step)
         await training.run()
-        await training.stand.ended()
+        await training.pusher.stand.ended()
         await fleet.cancel_training()
         await training.pusher.wait_served_newest()
         await fleet.buffer.call(Buffer.end_run)
@@ -259,5 +258,6 @@ class Driver:
             finished=self._finished,
         )
         summary = summarise(path, facts)
-        summary["ok"] = facts.finished and facts.leaked == 0 and books.balanced
+        oldest = max((step["age_max"] for step in read_metrics(path)), default=0.0)
+        summary["ok"] = facts.finished and facts.leaked == 0 and books.balanced and oldest <= facts.eta
         return orjson.loads(orjson.dumps(summary))

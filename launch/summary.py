@@ -33,7 +33,7 @@ class SummaryFacts:
     accounting: Accounting
     leaked: int
     finished: bool
-    """Whether the last step was reached."""
+    """Whether the run came to its end: the last step, or a stop condition."""
 
 
 @dataclass(slots=True)
