@@ -42,11 +42,13 @@ from launch.training import Training, TrainingSettings
 from launch.warm_start import warm_start
 from protocol.errors import UserError
 from protocol.events import EventLog, Json
+from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
 from protocol.staleness import StalePolicy
 from sandbox.engine import Inventory
 
 BEFORE, AFTER = "before", "after"
+_NO_SPACE_BYTES = 1 << 20
 
 
 class Driver:
@@ -70,13 +72,24 @@ class Driver:
             reason = "done"
         except DiskFull as error:
             reason = str(error)
-            raise UserError(f"{error}. Nothing is lost: go on with --resume {self._directory.run_id}") from error
+            raise UserError(f"{error}; nothing is lost: go on with --resume {self._directory.run_id}") from error
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
+            self._blame_full_disk(error)
             raise
         finally:
             self._events.emit("run.finished", ok=reason == "done", reason=reason)
         return await self._summary(books, time.monotonic() - begun, stock)
+
+    def _blame_full_disk(self, error: Exception) -> None:
+        """Raise UserError where there is no space left, whatever it was that failed for want of it."""
+        path, free = self._directory.path, free_bytes(self._directory.path)
+        if free < _NO_SPACE_BYTES and not isinstance(error, UserError):
+            raise UserError(
+                f"{path} has no space left ({free >> 10} KB free), and that ended the run: free some space "
+                f"(du -xh {path} | sort -h | tail). Nothing that was acknowledged is lost: go on with --resume "
+                f"{self._directory.run_id}"
+            ) from error
 
     def conclude(self, summary: dict[str, Json]) -> dict[str, Json]:
         """Write the report, say where things are, and whether the run's own checks held."""

@@ -292,7 +292,7 @@ class Journal:
             raise DiskFull(
                 f"{folder} has {_size(free)} free; the open groups and one more may need {_size(largest)} beside the "
                 f"reserve of {_size(settings.disk_floor_bytes)}: free some space "
-                f"(du -xh {folder.parent} | sort -h | tail); the run goes on by itself"
+                f"(du -xh {folder.parent} | sort -h | tail)"
             )
 
     def cursor(self) -> bytes | None:

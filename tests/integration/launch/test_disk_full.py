@@ -1,0 +1,82 @@
+"""If this fails, a full disk costs a user acknowledged work, or ends a run without a word on how to go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.filesystem import free_bytes
+from tests.support.books import assert_books_balance, ledger
+from tests.support.cluster_runs import MiniRun, MiniRuns
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.ray,
+    pytest.mark.sglang,
+    pytest.mark.chaos,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs"),
+]
+
+RESERVE_MB, STEPS = 48, 8
+OPTIONS = (
+    *("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0"),
+    *("--set", f"run.disk_reserve_mb={RESERVE_MB}", "--set", "checkpoint.keep=2"),
+)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path, leave_bytes: int) -> None:
+    """Leave so much free on ``disk``."""
+    size = free_bytes(disk) - leave_bytes
+    with (disk / "ballast").open("wb") as ballast:
+        os.posix_fallocate(ballast.fileno(), 0, size)
+
+
+def stops_and_says_how_to_go_on(run: MiniRun) -> None:
+    finished = run.finish()
+    assert finished.code == 2, finished.stderr[-4000:]
+    message = finished.json["error"]
+    assert f"--resume {run.path.name}" in message
+    assert "free" in message
+    assert "Traceback" not in finished.stderr
+    assert run.containers() == []
+
+
+def goes_on_after_that(run: MiniRun, disk: Path, mini_runs: MiniRuns) -> None:
+    acked = {event["trajectory"] for event in run.events("trajectory.acked")}
+    subprocess.run(["mount", "-o", "remount,size=512m", str(disk)], check=True)
+    summary = mini_runs.resume(run.path.name, runs=disk).succeed()
+    assert summary["steps"] == STEPS == len(ledger(run.path))
+    journal = assert_books_balance(run.path)
+    assert acked <= set(journal.rows), "an acknowledged trajectory is gone"
+
+
+def test_no_group_is_opened_that_might_not_fit(mini_runs: MiniRuns, small_disk: Path) -> None:
+    run = mini_runs.start("nearly-full", *OPTIONS, runs=small_disk)
+    run.wait_step(1)
+    fill(small_disk, (RESERVE_MB - 8) << 20)
+    stops_and_says_how_to_go_on(run)
+    assert run.events("admission.blocked")
+    assert free_bytes(small_disk) > 0, "it went on until nothing was left"
+    goes_on_after_that(run, small_disk, mini_runs)
+
+
+def test_a_disk_that_is_full_at_once_loses_nothing_that_was_acknowledged(mini_runs: MiniRuns, small_disk: Path) -> None:
+    run = mini_runs.start("full", *OPTIONS, runs=small_disk)
+    run.wait_step(1)
+    fill(small_disk, 0)
+    stops_and_says_how_to_go_on(run)
+    goes_on_after_that(run, small_disk, mini_runs)
