@@ -3,7 +3,8 @@
 Invariants:
 
 - A ticket leaves only after its group and all its tickets are durable in the journal.
-- Admission decides how many groups are open, never which: the cursor alone orders tasks.
+- Admission decides how many groups are open, never which: the cursor alone orders tasks.  It counts groups opened less
+  groups dropped, which no order of news from learner and buffer can make too few.
 - A sample ends in exactly one of: acknowledged trajectory, or abandoned after its replacements failed.  A worker that
   dies has its tickets issued again.
 
@@ -59,8 +60,6 @@ class Standing:
 
     training: bool = False
     """Groups may be opened."""
-    learner_step: int = 0
-    """Optimizer steps taken."""
     published_step: int = 0
     """The step of the weights that every engine serves."""
 
@@ -97,7 +96,7 @@ class Conductor:
         self._standing = Standing()
         self._restored = False
         self._open: dict[GroupId, OpenGroup] = {}
-        self._ready = self._seen = self._infra_failures = 0
+        self._live = self._ready = self._seen = self._infra_failures = 0
         self._blocked = ""
         self._disk_full: DiskFull | None = None
 
@@ -113,9 +112,9 @@ class Conductor:
 
     async def stand(self, standing: Standing) -> None:
         """The run stands here.  When training ends, its tickets, waiting and out, are forgotten."""
+        await self._restore()
         ended = self._standing.training and not standing.training
         self._standing = standing
-        await self._restore()
         if ended:
             self._tickets.forget(TRAIN)
         await self._notify()
@@ -209,10 +208,9 @@ class Conductor:
 
     def _may_open(self) -> int:
         settings, standing = self._settings, self._standing
-        steps, admission = settings.total_steps, settings.admission
-        live = standing.learner_step * admission.groups_per_step + len(self._open) + self._ready
-        allowed = admission.allowed(opened_live=live, published_step=standing.published_step)
-        return min(allowed, steps * admission.groups_per_step - live) if standing.training else 0
+        allowed = settings.admission.allowed(opened_live=self._live, published_step=standing.published_step)
+        whole_run = settings.total_steps * settings.admission.groups_per_step
+        return min(allowed, whole_run - self._live) if standing.training else 0
 
     async def _fill(self, wanted: int) -> None:
         """Open groups until ``wanted`` tickets wait, or admission, disk or budget says no."""
@@ -232,6 +230,7 @@ class Conductor:
                     self._say_blocked(full)
                     return
                 self._blocked, self._disk_full = "", None
+                self._live += 1
                 self._admit(plan, range(len(seeds)))
 
     def _say_blocked(self, full: BudgetFull | DiskFull) -> None:
@@ -246,22 +245,27 @@ class Conductor:
             self._tickets.add(plan.ticket(self._settings.run_id, sample))
 
     async def _restore(self) -> None:
-        """Once: continue from the journal."""
-        if self._restored:
-            return
-        self._restored = True
-        progress = await self._buffer.call(Buffer.wait_progress, -1, 0.0)
-        self._seen, self._ready = progress.seq, progress.ready
-        if state := await self._buffer.call(Buffer.cursor):
-            self._cursor.restore(state)
-        for group in await self._buffer.call(Buffer.open_groups):
-            self._admit(group.plan, group.missing)
+        """Once, and before the first group: continue from the journal."""
+        async with self._filling:
+            if self._restored:
+                return
+            progress = await self._buffer.call(Buffer.wait_progress, -1, 0.0)
+            state = await self._buffer.call(Buffer.cursor)
+            groups = await self._buffer.call(Buffer.open_groups)
+            self._seen, self._ready = progress.seq, progress.ready
+            self._live = progress.opened - progress.dropped
+            if state:
+                self._cursor.restore(state)
+            for group in groups:
+                self._admit(group.plan, group.missing)
+            self._restored = True
 
     async def _follow(self) -> None:
         while True:
             progress = await self._buffer.call(Buffer.wait_progress, self._seen, _FOLLOW_S)
             self._seen, self._ready = progress.seq, progress.ready
             for closing in progress.closed:
+                self._live -= closing.outcome.drop_reason is not None
                 group = self._open.pop(closing.group, None)
                 if group is not None and closing.outcome is GroupOutcome.INFRA_SHORT:
                     self._cursor.give_back(group.task)

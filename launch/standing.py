@@ -17,21 +17,17 @@ class Stand:
     conductor: Remote[Conductor]
     _now: Standing = field(default_factory=Standing)
 
-    async def training(self, learner_step: int, published_step: int) -> None:
+    async def training(self, published_step: int) -> None:
         """Groups may be opened from here on."""
-        await self._tell(Standing(training=True, learner_step=learner_step, published_step=published_step))
-
-    async def stepped(self, learner_step: int) -> None:
-        """The learner stands at ``learner_step``: one further, or where a checkpoint took it back to."""
-        await self._tell(Standing(self._now.training, learner_step, self._now.published_step))
+        await self._tell(Standing(training=True, published_step=published_step))
 
     async def published(self, step: int) -> None:
         """Every engine serves the weights of ``step``."""
-        await self._tell(Standing(self._now.training, self._now.learner_step, step))
+        await self._tell(Standing(self._now.training, step))
 
     async def ended(self) -> None:
         """No group is opened any more, and no ticket of one waits."""
-        await self._tell(Standing(False, self._now.learner_step, self._now.published_step))
+        await self._tell(Standing(training=False, published_step=self._now.published_step))
 
     async def _tell(self, standing: Standing) -> None:
         self._now = standing

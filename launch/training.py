@@ -22,7 +22,6 @@ from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, 
 from launch.learners import Learners
 from launch.metrics import MetricsLog, StepFacts
 from launch.pusher import Pusher
-from launch.standing import Stand
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
@@ -54,7 +53,6 @@ class Training:
     learners: Learners
     buffer: Remote[Buffer]
     conductor: Remote[Conductor]
-    stand: Stand
     pusher: Pusher
     checkpoints: CheckpointStore
     metrics: MetricsLog
@@ -130,7 +128,6 @@ class Training:
         self.step += 1
         dropped = {name: reason.value for name, reason in report.dropped.items()}
         self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped))
-        await self.stand.stepped(self.step)
         await self.pusher.offer(await self.publish())
         await self._record(report.metrics, lease, stepping - waiting, time.monotonic() - stepping)
         last = self.step == self.settings.steps
@@ -215,7 +212,6 @@ class Training:
             raise error
         self.learners = await self.restart_learners()
         await self.pusher.offer(await self.resume(checkpoint))
-        await self.stand.stepped(self.step)
         self.events.emit("learner.resumed", step=self.step)
 
     async def _record(self, learner: dict[str, float], lease: Lease, wait_s: float, step_s: float) -> None:

@@ -1,0 +1,344 @@
+"""If these fail, tokens are older than the user allowed, a task is skipped, or a lost episode leaves a run waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+
+import orjson
+import pytest
+from support.fake_buffer import FakeBuffer
+from support.remotes import LocalRemote
+
+from actors import conductor as conductor_module
+from actors.conductor import Conductor, ConductorSettings, Standing
+from actors.evaluation import Attempt, EvaluationPlan
+from protocol.groups import GroupOutcome
+from protocol.journal import BudgetFull, DiskFull
+from protocol.staleness import Admission, AdmissionMode
+from protocol.trajectory import InfraFailure, Status, Ticket
+
+TASKS = ("a", "b", "c", "d", "e")
+PER_STEP, SIZE, ETA, STEPS = 2, 2, 2, 10
+SOON_S = 30.0
+MANY = 99
+DEADLINE_S = 100.0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def _patrols_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conductor_module, "_PATROL_S", 0.001)
+
+
+@pytest.fixture
+def buffer() -> FakeBuffer:
+    return FakeBuffer()
+
+
+def make(
+    run_dir: Path, buffer: FakeBuffer, mode: AdmissionMode = AdmissionMode.SYNC, clock: Clock | None = None
+) -> Conductor:
+    settings = ConductorSettings(
+        run_id="run",
+        run_dir=run_dir,
+        node="node-0",
+        tasks=TASKS,
+        group_size=SIZE,
+        admission=Admission(mode, PER_STEP, ETA),
+        total_steps=STEPS,
+        replacement_limit=1,
+        ticket_deadline_s=DEADLINE_S,
+        seed=0,
+    )
+    return Conductor(settings, LocalRemote(buffer), clock or Clock())
+
+
+@contextlib.asynccontextmanager
+async def running(conductor: Conductor) -> AsyncIterator[None]:
+    """Its ``run`` beside the body."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(conductor.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def take(conductor: Conductor, free: int = MANY, worker: str = "w") -> list[Ticket]:
+    """What there is now."""
+    return await conductor.take(worker, "1", free, 0.0)
+
+
+async def until_taken(conductor: Conductor, free: int = MANY) -> list[Ticket]:
+    tickets = await conductor.take("w", "1", free, SOON_S)
+    assert tickets, "no ticket came"
+    return tickets
+
+
+async def train(conductor: Conductor, published_step: int = 0) -> None:
+    await conductor.stand(Standing(training=True, published_step=published_step))
+
+
+def events(run_dir: Path, kind: str) -> list[dict[str, object]]:
+    lines = map(orjson.loads, (run_dir / "events" / "conductor.jsonl").read_bytes().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+def tasks_of(tickets: list[Ticket]) -> list[str]:
+    return [ticket.task for ticket in tickets if ticket.sample == 0]
+
+
+# -- admission -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "lead"), [(AdmissionMode.SYNC, 0), (AdmissionMode.ONE_STEP_OFF, 1), (AdmissionMode.ASYNC, ETA)]
+)
+async def test_rollout_leads_by_what_its_mode_allows_and_no_more(
+    tmp_path: Path, buffer: FakeBuffer, mode: AdmissionMode, lead: int
+) -> None:
+    conductor = make(tmp_path, buffer, mode)
+    assert await take(conductor) == []
+    await train(conductor)
+    assert len(await take(conductor)) == (1 + lead) * PER_STEP * SIZE
+    assert await take(conductor) == []
+    await train(conductor, published_step=1)
+    assert len(await take(conductor)) == PER_STEP * SIZE
+
+
+async def test_a_batch_that_was_trained_makes_no_room_before_its_weights_are_served(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    """Otherwise a synchronous run begins its next step's episodes on the old weights."""
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor)
+        await until_taken(conductor)
+        for group in range(PER_STEP):
+            await buffer.close(group)
+        await settled(conductor, open_groups=0, ready=PER_STEP)
+        await buffer.mark_trained(1, [f"{group}/0" for group in range(PER_STEP)], {})
+        await settled(conductor, ready=0)
+        assert await take(conductor) == []
+        await train(conductor, published_step=1)
+        assert [ticket.group for ticket in await until_taken(conductor)] == [2, 2, 3, 3]
+
+
+async def settled(conductor: Conductor, **expected: int) -> None:
+    """Until the conductor's statistics say so."""
+    async with asyncio.timeout(SOON_S):
+        while not expected.items() <= asdict(await conductor.statistics()).items():
+            await asyncio.sleep(0)  # noqa: ASYNC110  a state, not an event
+
+
+async def test_dropped_groups_are_replaced_and_the_last_step_is_not_passed(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor, published_step=STEPS + 5)
+        assert len(await until_taken(conductor)) == STEPS * PER_STEP * SIZE
+        await buffer.close(3, GroupOutcome.ZERO_VARIANCE)
+        assert {ticket.group for ticket in await until_taken(conductor)} == {STEPS * PER_STEP}
+
+
+async def test_the_end_of_training_takes_its_tickets_back(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    await train(conductor)
+    await take(conductor, 1)
+    await conductor.stand(Standing(training=False))
+    assert await take(conductor) == []
+    assert ((await conductor.statistics()).out, (await conductor.statistics()).waiting) == (0, 0)
+
+
+async def test_the_oldest_running_step_is_that_of_the_oldest_open_group(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        assert await conductor.oldest_running_step() is None
+        await train(conductor)
+        await until_taken(conductor)
+        await train(conductor, published_step=1)
+        await until_taken(conductor)
+        assert await conductor.oldest_running_step() == 0
+        for group in range(PER_STEP):
+            await buffer.close(group)
+        await settled(conductor, open_groups=PER_STEP)
+        assert await conductor.oldest_running_step() == 1
+
+
+# -- tickets ---------------------------------------------------------------------------------------------------------
+
+
+async def test_no_ticket_leaves_before_its_group_is_durable(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """Otherwise its trajectory arrives for a group that a restarted buffer does not know."""
+    conductor = make(tmp_path, buffer)
+    await train(conductor)
+    buffer.gate.clear()
+    async with asyncio.TaskGroup() as group:
+        taking = group.create_task(until_taken(conductor, 1))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not taking.done()
+        buffer.gate.set()
+    (ticket,) = taking.result()
+    assert buffer.plans[ticket.group].ticket("run", ticket.sample) == ticket
+
+
+async def test_a_restarted_worker_has_its_tickets_issued_again_first(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    await train(conductor)
+    mine, other = await take(conductor, 1, "mine"), await take(conductor, 1, "other")
+    await conductor.hello("mine", "2")
+    again = await take(conductor, 1)
+    assert [(ticket.group, ticket.sample, ticket.attempt) for ticket in again] == [(mine[0].group, mine[0].sample, 1)]
+    await conductor.finished(other[0])
+    assert [event["reason"] for event in events(tmp_path, "episode.failed")] == [InfraFailure.WORKER_DIED]
+
+
+async def test_a_sample_is_given_up_after_its_replacements_and_reported_once(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    conductor = make(tmp_path, buffer)
+    await train(conductor)
+    first, *_ = await take(conductor)
+    await conductor.failed(first, InfraFailure.ENGINE, "gone")
+    (second,) = await take(conductor)
+    await conductor.failed(first, InfraFailure.ENGINE, "a late word on the first attempt")
+    await conductor.failed(second, InfraFailure.ENGINE, "gone")
+    assert await take(conductor) == []
+    assert buffer.abandoned == [(first.group, first.sample, InfraFailure.ENGINE.value)]
+
+
+async def test_a_ticket_without_word_past_its_deadline_is_issued_again(tmp_path: Path, buffer: FakeBuffer) -> None:
+    clock = Clock()
+    conductor = make(tmp_path, buffer, clock=clock)
+    async with running(conductor):
+        await train(conductor)
+        first = await until_taken(conductor)
+        clock.now = DEADLINE_S + 1
+        again: list[Ticket] = []
+        while len(again) < len(first):
+            again += await until_taken(conductor)
+        assert {ticket.attempt for ticket in again} == {1}
+        assert {ticket.trajectory_id for ticket in again} == {ticket.trajectory_id for ticket in first}
+
+
+async def test_a_task_whose_group_infrastructure_wasted_comes_once_more_and_only_once(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor)
+        assert tasks_of(await until_taken(conductor)) == ["a", "b"]
+        await buffer.close(0, GroupOutcome.INFRA_SHORT)
+        assert tasks_of(await until_taken(conductor)) == ["a"]
+        await buffer.close(2, GroupOutcome.INFRA_SHORT)
+        assert tasks_of(await until_taken(conductor)) == ["c"]
+
+
+# -- what is full ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_full_buffer_blocks_and_the_task_comes_when_bytes_are_free(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor)
+        buffer.full = BudgetFull("no room")
+        assert await take(conductor) == []
+        assert await take(conductor) == []
+        assert (await conductor.statistics()).blocked == "no room"
+        buffer.full = None
+        async with asyncio.TaskGroup() as group:
+            taking = group.create_task(until_taken(conductor))
+            await asyncio.sleep(0)
+            await buffer.free()
+        assert tasks_of(taking.result()) == ["a", "b"]
+        assert (await conductor.statistics()).blocked == ""
+    assert len(events(tmp_path, "admission.blocked")) == 1
+
+
+async def test_a_full_disk_ends_the_run_only_when_nothing_is_under_way(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the run ends inside
+        async with asyncio.TaskGroup() as group:
+            ended = group.create_task(conductor.run())
+            await train(conductor)
+            tickets = await until_taken(conductor, SIZE)
+            buffer.full = DiskFull("the disk is full")
+            assert await take(conductor) == []
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            assert not ended.done()
+            for ticket in tickets:
+                await conductor.finished(ticket)
+            await asyncio.sleep(SOON_S)
+    assert caught.group_contains(DiskFull)
+
+
+# -- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def attempt_of(ticket: Ticket, *, passed: bool = True) -> Attempt:
+    return Attempt(ticket.task, "family", ticket.greedy, passed, float(passed), Status.COMPLETED, 5)
+
+
+async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    conductor = make(tmp_path, buffer)
+    plan = EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3)
+    async with asyncio.TaskGroup() as group:
+        result = group.create_task(conductor.evaluate(plan))
+        first, *rest = await until_taken(conductor)
+        for _ in range(5):
+            (again,) = await _failed_and_taken(conductor, first)
+            assert again.attempt == first.attempt + 1
+            first = again
+        for ticket in reversed(rest):
+            await conductor.evaluated(ticket, attempt_of(ticket, passed=ticket.sample == 0))
+            await conductor.evaluated(ticket, attempt_of(ticket, passed=True))
+        assert not result.done()
+        await conductor.evaluated(first, attempt_of(first))
+    attempts = result.result()
+    assert [(each.task, each.greedy, each.passed) for each in attempts] == [
+        (task, sample == 2, sample == 0) for task in ("a", "b") for sample in range(3)
+    ]
+    assert [event["done"] for event in events(tmp_path, "eval.progress")] == [1, 2, 3, 4, 5, 6]
+    assert buffer.plans == {}
+    assert buffer.abandoned == []
+
+
+async def _failed_and_taken(conductor: Conductor, ticket: Ticket) -> list[Ticket]:
+    await conductor.failed(ticket, InfraFailure.SANDBOX_START, "no")
+    return await until_taken(conductor)
+
+
+# -- a restart -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_restarted_conductor_goes_on_from_the_journal(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer, AdmissionMode.ONE_STEP_OFF)
+    async with running(conductor):
+        await train(conductor)
+        assert tasks_of(await until_taken(conductor)) == ["a", "b", "c", "d"]
+        await buffer.close(0)
+        await buffer.close(1, GroupOutcome.ZERO_VARIANCE)
+        assert tasks_of(await until_taken(conductor)) == ["e"]
+    buffer.missing = {2: (1,)}
+
+    restarted = make(tmp_path, buffer, AdmissionMode.ONE_STEP_OFF)
+    async with running(restarted):
+        await train(restarted)
+        tickets = await take(restarted)
+        assert [(ticket.group, ticket.sample) for ticket in tickets] == [(2, 1), (3, 0), (3, 1), (4, 0), (4, 1)]
+        await train(restarted, published_step=1)
+        following = await until_taken(restarted)
+        assert [ticket.group for ticket in following] == [5, 5, 6, 6]
