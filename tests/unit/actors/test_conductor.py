@@ -126,9 +126,9 @@ async def test_a_batch_that_was_trained_makes_no_room_before_its_weights_are_ser
         await until_taken(conductor)
         for group in range(PER_STEP):
             await buffer.close(group)
-        await settled(conductor, open_groups=0, ready=PER_STEP)
+        await settled(conductor, open_groups=0, ready_groups=PER_STEP)
         await buffer.mark_trained(1, [f"{group}/0" for group in range(PER_STEP)], {})
-        await settled(conductor, ready=0)
+        await settled(conductor, ready_groups=0)
         assert await take(conductor) == []
         await train(conductor, published_step=1)
         assert [ticket.group for ticket in await until_taken(conductor)] == [2, 2, 3, 3]
@@ -137,8 +137,8 @@ async def test_a_batch_that_was_trained_makes_no_room_before_its_weights_are_ser
 async def settled(conductor: Conductor, **expected: int) -> None:
     """Until the conductor's statistics say so."""
     async with asyncio.timeout(SOON_S):
-        while not expected.items() <= asdict(await conductor.statistics()).items():
-            await asyncio.sleep(0)  # noqa: ASYNC110  a state, not an event
+        while not expected.items() <= asdict(await conductor.statistics()).items():  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
 
 
 async def test_dropped_groups_are_replaced_and_the_last_step_is_not_passed(tmp_path: Path, buffer: FakeBuffer) -> None:
