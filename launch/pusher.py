@@ -43,7 +43,7 @@ class Pusher:
     async def wait_served(self, manifest: WeightManifest) -> None:
         """Return when every engine serves ``manifest`` or something newer."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self.served is not None and self.served.step >= manifest.step)
+            await self._changed.wait_for(lambda: self.served is not None and self.served.version >= manifest.version)
 
     async def wait_served_newest(self) -> None:
         """Return when every engine serves what was offered last."""

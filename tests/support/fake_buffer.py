@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from actors.buffer import Progress
 from protocol.groups import GroupOutcome, GroupPlan
-from protocol.journal import GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
+from protocol.journal import Accounting, GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
 from protocol.trajectory import DropReason, GroupId
+
+
+class FakeStatistics(NamedTuple):
+    wants_checkpoint: bool
 
 
 class FakeBuffer:
@@ -26,6 +31,10 @@ class FakeBuffer:
         self.gate = asyncio.Event()
         """``open_group`` is durable once this is set."""
         self.gate.set()
+        self.wants_checkpoint = False
+        self.committed: list[int] = []
+        self.waiting = 0
+        """Callers that wait for progress."""
         self.calls: list[str] = []
         self._changed = asyncio.Condition()
 
@@ -39,6 +48,12 @@ class FakeBuffer:
                 GroupClosed(len(self.closed) + 1, GroupId(group), plan.task, outcome, plan.size, rewards)
             )
             self._changed.notify_all()
+
+    async def add_ready(self, count: int, size: int = 2) -> None:
+        """Open and close ``count`` further groups."""
+        for group in range(len(self.plans), len(self.plans) + count):
+            self.plans[group] = GroupPlan(GroupId(group), f"task-{group}", tuple(range(size)))
+            await self.close(group)
 
     async def free(self) -> None:
         """Bytes were freed."""
@@ -70,7 +85,9 @@ class FakeBuffer:
     async def wait_progress(self, seen: int, timeout_s: float) -> Progress:
         if timeout_s and len(self.closed) <= seen:
             async with self._changed:
+                self.waiting += 1
                 await self._changed.wait()
+                self.waiting -= 1
         new = tuple(closing for closing in self.closed if closing.seq > seen) if seen >= 0 else ()
         dropped = sum(closing.outcome is not GroupOutcome.READY for closing in self.closed)
         used = sum(map(len, self.spent.values()))
@@ -113,6 +130,20 @@ class FakeBuffer:
         self.calls.append(f"mark {step}")
         self.spent[step] = sorted({int(name.partition("/")[0]) for name in (*trained, *dropped)})
         await self.free()
+
+    async def commit(self, step: int) -> None:
+        self.committed.append(step)
+
+    async def compact(self, oldest_kept_step: int) -> None:
+        pass
+
+    async def accounting(self) -> Accounting:
+        acked = sum(len(closing.rewards) for closing in self.closed)
+        trained = sum(len(self.plans[group].seeds) for groups in self.spent.values() for group in groups)
+        return Accounting(acked, trained, {}, 0, acked - trained, 0, len(self.abandoned), 0)
+
+    async def statistics(self) -> FakeStatistics:
+        return FakeStatistics(self.wants_checkpoint)
 
     async def rewind(self, step: int) -> None:
         self.calls.append(f"rewind {step}")

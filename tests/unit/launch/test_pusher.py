@@ -1,0 +1,161 @@
+"""If these fail, engines serve old weights for longer than they must, or all of them stand still at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+from support.remotes import LocalRemote
+
+from actors.conductor import Standing
+from actors.engines.messages import LoadReport
+from launch import pusher as pusher_module
+from launch.pusher import Pusher
+from launch.standing import Stand
+from protocol.errors import InfraError
+from protocol.events import EventLog
+from protocol.weights import NO_VERSION, Version, WeightManifest
+
+
+class FakeConductor:
+    def __init__(self) -> None:
+        self.published: list[int] = []
+
+    async def stand(self, standing: Standing) -> None:
+        self.published.append(standing.published_step)
+
+
+class FakeFleet:
+    """Engines that share one gate; ``failing`` versions fail so many times more."""
+
+    def __init__(self, count: int) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.loading = self.most_loading = 0
+        self.began: list[int] = []
+        self.failing: dict[int, int] = {}
+        self.remotes = [LocalRemote(FakeEngine(self), f"engine-{index}") for index in range(count)]
+
+
+class FakeEngine:
+    def __init__(self, fleet: FakeFleet) -> None:
+        self.fleet = fleet
+
+    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+        fleet = self.fleet
+        fleet.began.append(manifest.version)
+        fleet.loading += 1
+        fleet.most_loading = max(fleet.most_loading, fleet.loading)
+        try:
+            await fleet.gate.wait()
+            await asyncio.sleep(0)
+        finally:
+            fleet.loading -= 1
+        if fleet.failing.get(manifest.version, 0) > 0:
+            fleet.failing[manifest.version] -= 1
+            raise InfraError("the server refused")
+        return LoadReport(version=manifest.version, pause_ms=3.5, load_ms=2.0, prefetch_ms=1.0)
+
+
+@pytest.fixture(autouse=True)
+def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pusher_module, "_RETRY_S", 0.001)
+
+
+def manifest(version: int, step: int | None = None) -> WeightManifest:
+    return WeightManifest(Version(version), version if step is None else step, NO_VERSION, "/weights", "00", 1, 1)
+
+
+@contextlib.asynccontextmanager
+async def pushing(run_dir: Path, fleet: FakeFleet, **settings: float) -> AsyncIterator[tuple[Pusher, FakeConductor]]:
+    conductor = FakeConductor()
+    pusher = Pusher(fleet.remotes, Stand(LocalRemote(conductor)), EventLog(run_dir, "driver", "n"), 30.0, **settings)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(pusher.run())
+        try:
+            async with asyncio.timeout(30):
+                yield pusher, conductor
+        finally:
+            task.cancel()
+
+
+async def breathe() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_path: Path) -> None:
+    fleet = FakeFleet(1)
+    fleet.gate.clear()
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await breathe()
+        await pusher.offer(manifest(2))
+        await pusher.offer(manifest(3))
+        fleet.gate.set()
+        await pusher.wait_served_newest()
+        assert fleet.began == [1, 3]
+        assert pusher.served == manifest(3)
+        assert conductor.published[-1] == 3
+
+
+async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> None:
+    fleet = FakeFleet(1)
+    fleet.failing = {1: 3}
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await pusher.wait_served_newest()
+        assert fleet.began == [1, 1, 1, 1]
+        assert conductor.published == [1]
+        assert pusher.pauses_ms == [3.5]
+    lines = (tmp_path / "events" / "driver.jsonl").read_bytes().splitlines()
+    assert [orjson.loads(line)["kind"] for line in lines] == ["engine.load_failed"]
+
+
+async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: Path) -> None:
+    fleet = FakeFleet(2)
+    fleet.failing = {1: 1_000_000}
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await breathe()
+        await pusher.offer(manifest(2))
+        await pusher.wait_served_newest()
+        assert conductor.published == [2]
+
+
+@pytest.mark.parametrize(("engines", "share", "at_once"), [(4, 0.5, 2), (5, 0.5, 2), (3, 0.1, 1), (1, 0.5, 1)])
+async def test_only_a_share_of_the_fleet_stands_still(tmp_path: Path, engines: int, share: float, at_once: int) -> None:
+    fleet = FakeFleet(engines)
+    async with pushing(tmp_path, fleet, share=share) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await pusher.wait_served_newest()
+        assert fleet.most_loading == at_once
+        assert len(fleet.began) == engines
+        assert conductor.published == [1]
+
+
+async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp_path: Path) -> None:
+    fleet = FakeFleet(2)
+    fleet.gate.clear()
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await breathe()
+        assert conductor.published == []
+        fleet.gate.set()
+        await pusher.wait_served_newest()
+        assert conductor.published == [1]
+
+
+async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: Path) -> None:
+    """Otherwise the last evaluation measures the weights of steps that never were."""
+    fleet = FakeFleet(1)
+    async with pushing(tmp_path, fleet) as (pusher, _):
+        await pusher.offer(manifest(6, step=6))
+        await pusher.wait_served_newest()
+        await pusher.offer(manifest(7, step=4))
+        await pusher.wait_served_newest()
+        assert pusher.served == manifest(7, step=4)

@@ -1,0 +1,243 @@
+"""If these fail, a trajectory is trained twice or never, or a dead learner costs the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from support.fake_buffer import FakeBuffer
+from support.remotes import LocalRemote
+
+from actors.conductor import Standing
+from actors.remote import ActorDied
+from launch.checkpoints import CheckpointStore
+from launch.learners import Learners
+from launch.metrics import MetricsLog, read_metrics
+from launch.pusher import Pusher
+from launch.standing import Stand
+from launch.training import Training, TrainingSettings
+from learner.messages import StepReport
+from protocol.events import EventLog
+from protocol.staleness import StalePolicy
+from protocol.weights import Lineage, Version, WeightManifest
+
+PER_STEP = 2
+SOON_S = 30.0
+
+
+class FakeConductor:
+    running_step: int | None = None
+
+    async def stand(self, standing: Standing) -> None:
+        pass
+
+    async def oldest_running_step(self) -> int | None:
+        return self.running_step
+
+
+@dataclass
+class FakeLearner:
+    """Its weights are the number of steps that made them."""
+
+    name: str
+    dies_at: list[int]
+    """Steps that kill it, one each."""
+    weights: int = 0
+    stepped: list[tuple[int, Version]] = field(default_factory=list)
+
+    def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: Version) -> StepReport:
+        if self.dies_at and self.dies_at[0] == step:
+            self.dies_at.pop(0)
+            raise ActorDied(self.name, "killed")
+        assert version in lineage.entries
+        assert self.weights == step - 1, "a step was taken from other weights than those of the step before"
+        self.weights = step
+        self.stepped.append((step, version))
+        return StepReport(step, tuple(blob.decode() for blob in payload), {}, {"trained_tokens": 10.0})
+
+    def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest:
+        assert self.weights == step
+        Path(folder).mkdir(parents=True)
+        return WeightManifest(version, step, parent, folder, "00", 1, 1)
+
+    def save(self, folder: str) -> None:
+        (Path(folder) / "weights").write_text(str(self.weights))
+
+    def load(self, folder: str) -> None:
+        self.weights = int((Path(folder) / "weights").read_text())
+
+
+class NotedPusher(Pusher):
+    """Remembers what it was offered."""
+
+    def __init__(self, stand: Stand, events: EventLog) -> None:
+        super().__init__((), stand, events, 30.0)
+        self.offered: list[WeightManifest] = []
+
+    async def offer(self, manifest: WeightManifest) -> None:
+        self.offered.append(manifest)
+        await super().offer(manifest)
+
+
+class Run:
+    """A training loop and the fakes around it."""
+
+    def __init__(self, run_dir: Path, *, dies_at: Sequence[int] = (), actor: str = "learner-0/run/1.1") -> None:
+        self.run_dir, self.dies_at, self.actor = run_dir, list(dies_at), actor
+        self.buffer, self.conductor = FakeBuffer(), FakeConductor()
+        self.generations: list[FakeLearner] = []
+        events = EventLog(run_dir, "driver", "node-0")
+        self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
+        self.checkpoints = CheckpointStore(run_dir, keep=3)
+        self.training = Training(
+            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 2, 0, 0.0),
+            learners=self._new_learners(),
+            buffer=LocalRemote(self.buffer, "buffer"),
+            conductor=LocalRemote(self.conductor, "conductor"),
+            pusher=self.pusher,
+            checkpoints=self.checkpoints,
+            metrics=MetricsLog(run_dir),
+            events=events,
+            restart_learners=self.restart,
+            engine_tokens=self.engine_tokens,
+        )
+
+    def _new_learners(self) -> Learners:
+        self.generations.append(FakeLearner(self.actor, self.dies_at))
+        return Learners((LocalRemote(self.generations[-1], self.actor),))
+
+    async def restart(self) -> Learners:
+        return self._new_learners()
+
+    async def engine_tokens(self) -> int:
+        return 100
+
+    def change(self, **settings: object) -> None:
+        self.training.settings = replace(self.training.settings, **settings)
+
+    async def go(self) -> None:
+        """From the first weights to the end, with enough groups for every step."""
+        await self.buffer.add_ready(4 * PER_STEP)
+        await self.training.begin()
+        async with asyncio.timeout(SOON_S):
+            await self.training.run()
+
+    @property
+    def saved(self) -> list[int]:
+        return [checkpoint.manifest.step for checkpoint in self.checkpoints.all()]
+
+
+async def test_a_batch_is_marked_before_the_next_is_leased(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.go()
+    assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 2", "lease", "mark 3", "lease", "mark 4"]
+    assert run.buffer.spent == {1: [0, 1], 2: [2, 3], 3: [4, 5], 4: [6, 7]}
+
+
+async def test_each_step_starts_from_the_weights_published_last(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.go()
+    versions = [version for _, version in run.generations[0].stepped]
+    assert versions == sorted(set(versions))
+    newest = run.pusher.newest
+    assert newest is not None
+    assert (newest.step, newest.parent) == (4, versions[-1])
+    ages = [run.training.lineage.age(version, newest.version) for version in versions]
+    assert ages == [4, 3, 2, 1]
+
+
+async def test_a_learners_death_takes_the_run_back_to_its_checkpoint(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4])
+    await run.go()
+    assert run.buffer.calls[-6:] == ["lease", "rewind 2", "lease", "mark 3", "lease", "mark 4"]
+    assert run.buffer.spent == {1: [0, 1], 2: [2, 3], 3: [4, 5], 4: [6, 7]}
+    assert [step for step, _ in run.generations[1].stepped] == [3, 4]
+    used = [version for generation in run.generations for _, version in generation.stepped]
+    assert len(set(used)) == len(used), "a version names two sets of weights"
+    assert [line.step for line in run.training.ledger] == [1, 2, 3, 4]
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3, 4]
+    resumed = run.training.lineage.entries[used[3]]
+    assert resumed.step == 2
+    assert run.training.lineage.age(used[2], used[3]) == 0
+    assert run.training.lineage.entries[used[2]].step == 2
+
+
+async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4])
+    await run.go()
+    offered = [(manifest.step, manifest.version) for manifest in run.pusher.offered]
+    assert [step for step, _ in offered] == [1, 2, 3, 2, 3, 4]
+    assert [version for _, version in offered] == sorted({version for _, version in offered})
+
+
+async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[3] * 10)
+    with pytest.raises(ActorDied):
+        await run.go()
+    assert run.saved[-1] == 2
+    assert len(run.generations) == 4
+
+
+async def test_the_death_of_another_actor_is_not_taken_for_the_learners(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[2], actor="buffer")
+    with pytest.raises(ActorDied, match="buffer"):
+        await run.go()
+    assert len(run.generations) == 1
+
+
+async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(steps=3)
+    await run.go()
+    assert run.saved == [0, 2, 3]
+    assert run.buffer.committed == [0, 2, 3]
+    ledger = run.checkpoints.all()[1].ledger()
+    assert [line.trained for line in ledger] == [("0/0", "0/1", "1/0", "1/1"), ("2/0", "2/1", "3/0", "3/1")]
+
+
+async def test_a_full_buffer_is_given_its_checkpoint_early(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.buffer.wants_checkpoint = True
+    await run.go()
+    assert run.buffer.committed == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("stop", "steps"),
+    [({"stop_after_trajectories": 1}, 0), ({"stop_after_s": 1e-9}, 0), ({"stop_after_trajectories": 10_000}, 4)],
+)
+async def test_a_stop_condition_ends_training_between_steps(tmp_path: Path, stop: dict[str, float], steps: int) -> None:
+    run = Run(tmp_path)
+    run.change(**stop)
+    await run.go()
+    assert run.training.step == steps
+
+
+async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(policy=StalePolicy.WAIT)
+    run.conductor.running_step = 0
+    async with asyncio.TaskGroup() as group:
+        going = group.create_task(run.go())
+        while run.training.step < 1 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        assert run.training.step == 1
+        run.conductor.running_step = None
+        await run.buffer.free()
+        await going
+    assert run.training.step == 4
+
+
+async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(steps=8)
+    await run.buffer.add_ready(4 * PER_STEP)
+    await run.go()
+    folders = sorted(path.name for path in (tmp_path / "weights").iterdir())
+    assert len(folders) == 9, "an engine that still serves the first version has lost its files"
+    run.pusher.served = run.pusher.newest
+    await run.training.publish()
+    assert len(list((tmp_path / "weights").iterdir())) == 4
