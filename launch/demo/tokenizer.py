@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from protocol.errors import UserError
 from sandbox.tasks.generated import sketch, trained_families
 from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split
 
@@ -94,7 +95,7 @@ def corpus() -> Iterator[str]:
 
 def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer.  ``len(tokenizer)`` is a multiple of 64 and at most ``max_tokens``, filled up with reserved
-    tokens.  Raises ValueError when ``max_tokens`` is too few for the words to be single tokens."""
+    tokens.  Raises UserError when ``max_tokens`` is too few for the words to be single tokens."""
     from launch.demo.hf import fast_tokenizer, train_bpe
 
     texts = list(corpus())
@@ -105,5 +106,5 @@ def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     filler = [f"<|reserved_{n}|>" for n in range(-size % _MULTIPLE)]
     for word in WORDS:
         if any(len(bpe.encode(text).ids) != 1 for text in (word, f" {word}")):
-            raise ValueError(f"{max_tokens} tokens are too few for {word!r} to be one: set model.vocab_tokens = 1024")
+            raise UserError(f"{max_tokens} tokens are too few for {word!r} to be one: set model.vocab_tokens = 1024")
     return fast_tokenizer(bpe, filler, template=CHAT_TEMPLATE, eos=END_OF_TURN, pad=PAD)

@@ -23,6 +23,7 @@ from launch.demo.demonstrations import (
     tool_call,
 )
 from launch.demo.model import build_demo_model
+from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import held_out_tasks, solution_command, trained_families, training_tasks
 from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split, split_of
@@ -201,7 +202,7 @@ def test_the_same_seed_gives_the_same_model(folder: Path, tmp_path: Path):
 
 
 def test_too_small_a_vocabulary_is_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(UserError, match="too few"):
         build_demo_model(tmp_path / "small", ModelSection(vocab_tokens=320), seed=0)
 
 
