@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
-from actors.remote import Ref, Remote
+from actors.remote import Remote
 from learner.rank import LearnerRank
 
 P = ParamSpec("P")
@@ -27,8 +27,3 @@ class Learners:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         return answers[0].result()
-
-
-def whole(ref: Ref[R]) -> R:
-    """``ref`` as an argument: each rank fetches the value from the actor that made it."""
-    return ref.argument()

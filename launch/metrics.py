@@ -68,11 +68,14 @@ class MetricsLog:
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, float]]:
-    """The lines of the steps that stand, in order."""
+    """The lines of the steps that stand, in order; a torn one, which a power loss may leave, is passed over."""
     path = run_dir / "metrics.jsonl"
     lines: dict[int, dict[str, float]] = {}
     for raw in path.read_bytes().splitlines() if path.exists() else []:
-        line = orjson.loads(raw)
+        try:
+            line = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            continue
         if "rewound_to" in line:
             lines = {step: value for step, value in lines.items() if step <= line["rewound_to"]}
         else:

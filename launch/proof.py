@@ -57,15 +57,13 @@ def _print(runs: dict[str, Json], verdicts: dict[str, bool]) -> None:
     for name, value in runs.items():
         summary = cast("dict[str, Json]", value)
         evaluation = cast("dict[str, dict[str, float]]", summary["eval"])
-        before, after = evaluation["before"], evaluation["after"]
-        difference, error = cast("float", evaluation["difference"]), cast("float", evaluation["difference_stderr"])
-        table.add_row(
-            name,
-            str(summary["seed"]),
-            str(summary["steps"]),
-            f"{before['pass_at_1']:.3f} ± {before['stderr']:.3f}",
-            f"{after['pass_at_1']:.3f} ± {after['stderr']:.3f}",
-            f"{difference:+.3f} ± {error:.3f}",
-            "yes" if verdicts[name] else "NO",
-        )
+        scores = [
+            f"{found['pass_at_1']:.3f} ± {found['stderr']:.3f}" if (found := evaluation.get(each)) else "–"
+            for each in ("before", "after")
+        ]
+        change = "–"
+        if "difference" in evaluation:
+            change = f"{evaluation['difference']:+.3f} ± {evaluation['difference_stderr']:.3f}"
+        verdict = "yes" if verdicts[name] else "NO"
+        table.add_row(name, str(summary["seed"]), str(summary["steps"]), *scores, change, verdict)
     error_console().print(table)

@@ -18,6 +18,8 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         pp=learner.pp,
         cp=learner.cp,
         lr=config.learning_rate,
+        lr_end=None if config.run.control is Control.LR0 else learner.lr_end,
+        lr_decay_steps=config.run.steps - 1,
         betas=learner.betas,
         eps=learner.adam_eps,
         weight_decay=learner.weight_decay,

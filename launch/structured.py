@@ -21,7 +21,8 @@ async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[N
                 for task in tasks:
                     task.cancel()
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        first = _first(errors)
+        raise first from first.__cause__
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -97,15 +97,15 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "infra_failures": counts.infra_failures,
         },
         "token_age": {
-            "max": max((step["age_max"] for step in steps), default=0.0),
+            "max": _largest(steps, "age_max"),
             "mean": round(_weighted(steps, "age_mean", "trained_tokens"), 4),
             "bound": facts.eta,
         },
         "clip": {
-            "high_max": max((step["clip_high"] for step in steps), default=0.0),
-            "low_max": max((step["clip_low"] for step in steps), default=0.0),
-            "high_steps": sum(step["clip_high"] > 0 for step in steps),
-            "low_steps": sum(step["clip_low"] > 0 for step in steps),
+            "high_max": _largest(steps, "clip_high"),
+            "low_max": _largest(steps, "clip_low"),
+            "high_steps": sum(step.get("clip_high", 0.0) > 0 for step in steps),
+            "low_steps": sum(step.get("clip_low", 0.0) > 0 for step in steps),
         },
         "weights": {
             "pushes": counts.pushes,
@@ -147,9 +147,14 @@ def _total(steps: Sequence[Mapping[str, float]], name: str) -> float:
     return sum(step.get(name, 0.0) for step in steps)
 
 
+def _largest(steps: Sequence[Mapping[str, float]], name: str) -> float:
+    """A step in which no token had loss has no metrics of the loss."""
+    return max((step.get(name, 0.0) for step in steps), default=0.0)
+
+
 def _weighted(steps: Sequence[Mapping[str, float]], name: str, weight: str) -> float:
     total = _total(steps, weight)
-    return sum(step[name] * step[weight] for step in steps) / total if total else 0.0
+    return sum(step.get(name, 0.0) * step.get(weight, 0.0) for step in steps) / total if total else 0.0
 
 
 def _seconds(steps: Sequence[Mapping[str, float]]) -> float:

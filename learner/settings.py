@@ -46,6 +46,9 @@ class LearnerSettings:
     distributed_optimizer: bool = False
     """Each data-parallel rank keeps its share of the Adam state."""
     lr: float = 5e-4
+    lr_end: float | None = None
+    """Learning rate from ``lr_decay_steps`` on, reached in a straight line; None keeps ``lr``."""
+    lr_decay_steps: int = 0
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -77,6 +80,13 @@ class LearnerSettings:
     """CPU threads of this rank; 0 leaves torch's choice."""
     timeout_s: float = 600.0
     """Of each collective: the longest that a rank waits for another."""
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of optimizer step ``step``, counted from 1."""
+        if self.lr_end is None or self.lr_decay_steps < 1:
+            return self.lr
+        done = min(1.0, (step - 1) / self.lr_decay_steps)
+        return self.lr + (self.lr_end - self.lr) * done
 
     def __post_init__(self) -> None:
         # A plain string equals its enum member but is not it, and code below asks for identity.

@@ -78,7 +78,8 @@ class ChatFormat:
         puts around ``messages``, and the generation prompt."""
         before: list[Message] = [{"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE}]
         whole = self._render([*before, *messages], generate=True)
-        end = whole.index(self._turn_end_text, whole.rindex(_PROBE)) + len(self._turn_end_text)
+        reply = whole.index(_PROBE, whole.index(_PROBE) + 1)  # whatever ``messages`` hold comes after it
+        end = whole.index(self._turn_end_text, reply) + len(self._turn_end_text)
         added = self._encode(whole[end:])
         return added if closed else [self.turn_end, *added]
 

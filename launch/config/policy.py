@@ -102,7 +102,9 @@ class LearnerSection(Section):
     dtype: DType = DType.FLOAT32
     """Arithmetic of forward and backward; the optimizer's state is float32."""
     lr: Annotated[float, Field(ge=0)] = 5e-4
-    """AdamW's learning rate, constant."""
+    """AdamW's learning rate at the first step."""
+    lr_end: Annotated[float, Field(ge=0)] | None = None
+    """Learning rate at the run's last step, reached in a straight line; without it ``lr`` is constant."""
     betas: tuple[Share, Share] = (0.9, 0.95)
     """Adam's β₁ and β₂."""
     adam_eps: Annotated[float, Field(gt=0)] = 1e-8

@@ -1,0 +1,20 @@
+"""If these fail, a run trains with another learning rate than its recipe says."""
+
+from __future__ import annotations
+
+import pytest
+
+from learner.settings import LearnerSettings
+
+
+def test_a_learning_rate_without_an_end_is_constant() -> None:
+    settings = LearnerSettings("model", lr=1e-3)
+    assert {settings.lr_at(step) for step in (1, 10, 1000)} == {1e-3}
+
+
+def test_it_falls_in_a_straight_line_to_its_end_and_stays_there() -> None:
+    settings = LearnerSettings("model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8)
+    assert settings.lr_at(1) == 1e-3
+    assert settings.lr_at(5) == pytest.approx(6e-4)
+    assert settings.lr_at(9) == pytest.approx(2e-4)
+    assert settings.lr_at(100) == pytest.approx(2e-4)
