@@ -40,7 +40,7 @@ def test_every_key_has_a_help_text() -> None:
 
 def test_the_demo_recipe_is_the_prototype_that_learned() -> None:
     demo = load_recipe("demo")
-    assert (demo.learner.lr, demo.learner.eps_low, demo.learner.eps_high) == (5e-4, 0.2, 0.28)
+    assert (demo.learner.lr, demo.learner.eps_low, demo.learner.eps_high) == (1e-3, 0.2, 0.28)
     assert (demo.run.mode, demo.staleness.eta) == (Mode.ASYNC, 2)
     assert demo.rollout.episodes_per_step == 128
 
@@ -71,7 +71,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
-        ("buffer.budget_bytes=1000", "set it to 67108864 or more"),
+        ("buffer.budget_bytes=1000", "or lower buffer.max_trajectory_bytes"),
         ("rollout.episode_deadline_s=100", "must exceed its stages, 420 s"),
         ("sandbox.max_s=300", "raise it to 660"),
         ("sandbox.deadline_s=5000", "is not below sandbox.max_s"),
@@ -132,7 +132,7 @@ def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
 
 def test_the_lr0_control_does_not_learn() -> None:
     assert load_recipe("demo", ["run.control=lr0"]).learning_rate == 0
-    assert load_recipe("demo", ["run.control=shuffled"]).learning_rate == 5e-4
+    assert load_recipe("demo", ["run.control=shuffled"]).learning_rate == load_recipe("demo").learner.lr
 
 
 @given(st.sampled_from(sorted(dotted_fields(RunConfig))), st.text())
