@@ -38,11 +38,11 @@ def test_every_key_has_a_help_text() -> None:
     assert not silent
 
 
-def test_the_demo_recipe_is_the_prototype_that_learned() -> None:
+def test_the_demo_recipe_is_asynchronous_with_the_bounds_that_the_documents_promise() -> None:
     demo = load_recipe("demo")
-    assert (demo.learner.lr, demo.learner.eps_low, demo.learner.eps_high) == (1e-3, 0.2, 0.28)
+    assert (demo.learner.eps_low, demo.learner.eps_high) == (0.2, 0.28)
     assert (demo.run.mode, demo.staleness.eta) == (Mode.ASYNC, 2)
-    assert demo.rollout.episodes_per_step == 128
+    assert demo.data.held_out_family
 
 
 def test_a_config_survives_being_written_and_read() -> None:
