@@ -234,10 +234,10 @@ class Conductor:
                 self._admit(plan, range(len(seeds)))
 
     def _say_blocked(self, full: BudgetFull | DiskFull) -> None:
-        if self._blocked != str(full):
+        disk_full = full if isinstance(full, DiskFull) else None
+        if not self._blocked or (disk_full is None) != (self._disk_full is None):
             self._events.emit("admission.blocked", reason=str(full))
-        self._blocked = str(full)
-        self._disk_full = full if isinstance(full, DiskFull) else None
+        self._blocked, self._disk_full = str(full), disk_full
 
     def _admit(self, plan: GroupPlan, samples: Sequence[int]) -> None:
         self._open[plan.group] = OpenGroup(plan.task, self._standing.published_step)
