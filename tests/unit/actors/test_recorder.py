@@ -1,0 +1,75 @@
+"""If these fail, a person watching a run sees another episode than the one that was trained, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from support.trajectories import make_trajectory
+
+from actors.episode import Graded
+from actors.recorder import EpisodeRecorder
+from protocol.events import EventLog
+from protocol.trajectory import Reward, TestResult, Trajectory
+from sandbox.tasks.task import Task
+
+TASK = Task("task-0", "Count the lines.", family="count")
+
+
+def record(run_dir: Path, trajectory: Trajectory) -> None:
+    """One short episode."""
+    recorder = EpisodeRecorder(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.ticket, TASK, "worker-0")
+    recorder.on_turn(0, "I count.", 5, (3, 4))
+    recorder.on_tool("shell_exec", "wc -l\x1b[2J input.txt", "12 input.txt\n")
+    recorder.on_grade(
+        Graded((TestResult("one", True), TestResult("two", False)), 0.5, False, 3.0), Reward(0.5, {"pass_ratio": 0.5})
+    )
+    recorder.finished(trajectory)
+    recorder.close()
+
+
+def events(run_dir: Path) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in (run_dir / "events" / "worker-0.jsonl").read_bytes().splitlines()]
+
+
+def shown(cast: Path) -> str:
+    _, *lines = map(orjson.loads, cast.read_bytes().splitlines())
+    return "".join(text for _, _, text in lines)
+
+
+def test_each_attempt_at_a_sample_has_events_and_a_recording_of_its_own(tmp_path: Path) -> None:
+    first, again = make_trajectory(reward=1.0), make_trajectory(reward=1.0, attempt=1)
+    record(tmp_path, first)
+    record(tmp_path, again)
+    names = [f"{first.ticket.trajectory_id}-a{attempt}" for attempt in (0, 1)]
+    assert sorted(path.stem for path in (tmp_path / "terminals").iterdir()) == names
+    told = [(event["kind"], event["trajectory"]) for event in events(tmp_path)]
+    kinds = ["episode.started", "episode.turn", "episode.tool", "episode.finished"]
+    assert told == [(kind, name) for name in names for kind in kinds]
+
+
+def test_the_recording_shows_what_was_said_run_printed_and_graded(tmp_path: Path) -> None:
+    record(tmp_path, make_trajectory())
+    (cast,) = (tmp_path / "terminals").iterdir()
+    text = shown(cast)
+    parts = ["I count.", "wc -l·[2J input.txt", "12 input.txt", "1 of 2 hidden tests passed, reward 0.5"]
+    places = [text.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_the_last_event_has_the_trajectorys_own_figures(tmp_path: Path) -> None:
+    trajectory = make_trajectory(reward=1.0, sampled=7)
+    record(tmp_path, trajectory)
+    finished = events(tmp_path)[-1]
+    assert (finished["status"], finished["reward"], finished["sampled"], finished["turns"]) == ("completed", 1.0, 7, 1)
+    assert finished["ms"] == {"total": 12.5}
+
+
+def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "terminals").write_text("in the way")
+    record(tmp_path, make_trajectory())
+    assert len(events(tmp_path)) == 4

@@ -1,0 +1,68 @@
+"""If these fail, a curve shows steps that a resume took back, or a reward that no policy had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launch.metrics import MetricsLog, StepFacts, read_metrics
+
+
+def facts(step: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0)) -> StepFacts:
+    return StepFacts(
+        step=step,
+        rewards=rewards,
+        zero_variance_groups=1,
+        groups=2,
+        sampled_tokens=400,
+        wait_s=0.5,
+        step_s=1.5,
+        pause_ms=7.25,
+    )
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> None:
+    clock = Clock()
+    log = MetricsLog(tmp_path, clock)
+    clock.now += 4
+    line = log.add(facts(1), {"trained_tokens": 200.0, "age_max": 2.0})
+    assert line == read_metrics(tmp_path)[0]
+    assert (line["step"], line["episodes"], line["groups"], line["zero_variance_groups"]) == (1, 4, 2, 1)
+    assert (line["reward_mean"], line["pass_rate"]) == (0.625, 0.5)
+    assert (line["tokens_per_s_trained"], line["tokens_per_s_sampled"]) == (50.0, 100.0)
+    assert (line["age_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
+
+
+def test_a_step_whose_groups_had_closed_before_has_no_reward_of_its_own(tmp_path: Path) -> None:
+    line = MetricsLog(tmp_path).add(facts(1, rewards=()), {})
+    assert "reward_mean" not in line
+    assert "pass_rate" not in line
+
+
+def test_steps_that_a_resume_took_back_are_gone_until_they_are_taken_again(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    for step in (1, 2, 3, 4):
+        log.add(facts(step), {"loss": float(step)})
+    log.rewind(2)
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2]
+    MetricsLog(tmp_path).add(facts(3), {"loss": 30.0})
+    assert [(line["step"], line["loss"]) for line in read_metrics(tmp_path)] == [(1, 1.0), (2, 2.0), (3, 30.0)]
+
+
+def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.add(facts(1), {})
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 2, "lo\n')
+    log.add(facts(3), {})
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 3]
+
+
+def test_a_run_that_took_no_step_has_no_metrics(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
