@@ -1,0 +1,68 @@
+"""If these fail, a cluster that is too small or not there leaves the person waiting without a word."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import ray
+
+from launch import nodes
+from launch.nodes import NodesMissing, joined_nodes
+from protocol.errors import UserError
+
+
+class FakeRay:
+    """A cluster of ``alive`` nodes, one more at each look, and one that has died."""
+
+    def __init__(self, alive: int) -> None:
+        self.alive, self.connected = alive, False
+
+    def connect(self, address: str) -> None:
+        if address == "nowhere:1":
+            raise ConnectionError("refused")
+        self.connected = True
+
+    def disconnect(self) -> None:
+        self.connected = False
+
+    def nodes(self) -> list[dict[str, object]]:
+        self.alive += 1
+        names = [*(f"n{index}" for index in range(self.alive - 1)), "dead"]
+        return [{"NodeID": name, "NodeManagerAddress": f"10.0.0.{name}", "Alive": name != "dead"} for name in names]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    fake = FakeRay(alive=1)
+    monkeypatch.setattr(nodes, "_connect", fake.connect)
+    monkeypatch.setattr(nodes, "_disconnect", fake.disconnect)
+    monkeypatch.setattr(nodes, "_nodes", fake.nodes)
+    monkeypatch.setattr(nodes, "_POLL_S", 0.001)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "n1"))
+    return fake
+
+
+async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRay) -> None:
+    told: list[int] = []
+    async with joined_nodes("auto", 3, 30.0, told.append) as found:
+        assert [(node.name, node.ray_id) for node in found] == [("node-0", "n1"), ("node-1", "n0"), ("node-2", "n2")]
+        assert cluster.connected
+    assert told == [1, 2, 3]
+    assert not cluster.connected
+
+
+async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_some(
+    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_nodes", lambda: cluster.nodes()[:1])
+    with pytest.raises(NodesMissing, match=r"1 of 3 nodes were alive after 0\.05 s.*ray start --address.*--nodes"):
+        async with joined_nodes("auto", 3, 0.05, lambda _: None):
+            pass
+    assert not cluster.connected
+
+
+async def test_an_address_where_nothing_answers_is_an_error_with_both_ways_out(cluster: FakeRay) -> None:
+    with pytest.raises(UserError, match=r"no Ray cluster answers at nowhere:1 \(refused\).*ray start --head.*leave"):
+        async with joined_nodes("nowhere:1", 1, 1.0, lambda _: None):
+            pass

@@ -1,0 +1,80 @@
+"""If these fail, a run trains on what it is tested on, or a resume finds other tasks than the run had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch.config import load_recipe
+from launch.prepare import Prepared, prepare
+from protocol.errors import UserError
+from sandbox.tasks.families import FAMILIES
+from sandbox.tasks.generated import make_task
+from sandbox.tasks.terminal_bench import write_task
+from sandbox.tasks.vocabulary import Split
+
+FAMILY = min(FAMILIES)
+
+
+def prepared(run_dir: Path, *overrides: str) -> Prepared:
+    return prepare(load_recipe("demo", [f'run.dir="{run_dir.parent}"', *overrides]), run_dir)
+
+
+def data_set(folder: Path, count: int) -> Path:
+    """``count`` usable task folders, and one whose tests nobody can run."""
+    for n in range(count):
+        write_task(make_task(FAMILY, n, Split.TRAIN), folder)
+    (folder / "malformed").mkdir(parents=True)
+    (folder / "malformed" / "task.yaml").write_text("instruction: [")
+    return folder
+
+
+def from_folder(run_dir: Path, folder: Path, *overrides: str) -> Prepared:
+    return prepared(run_dir, "data.kind=terminal_bench", f'data.path="{folder}"', 'data.held_out_family=""', *overrides)
+
+
+def test_generated_tasks_for_training_and_for_evaluation_have_nothing_in_common(tmp_path: Path) -> None:
+    settings = (
+        f'data.held_out_family="{FAMILY}"',
+        "data.training_tasks=40",
+        "rollout.groups_per_step=4",
+        "evaluation.tasks_per_family=1",
+    )
+    found = prepared(tmp_path / "run", *settings)
+    assert len(found.training) == 40
+    assert not {found.tasks[name].instruction for name in found.training} & {
+        found.tasks[name].instruction for name in found.held_out
+    }
+    assert FAMILY not in {found.tasks[name].family for name in found.training}
+    assert {found.tasks[name].family for name in found.held_out} == set(FAMILIES)
+    assert not found.warm
+    again = prepared(tmp_path / "run", *settings)
+    assert (again.training, again.held_out, again.tasks) == (found.training, found.held_out, found.tasks)
+
+
+def test_a_task_folder_that_cannot_be_used_is_named_and_the_rest_is_trained(tmp_path: Path) -> None:
+    folder = data_set(tmp_path / "tasks", 10)
+    found = from_folder(tmp_path / "run", folder)
+    assert (len(found.training), len(found.held_out)) == (8, 2)
+    assert not set(found.training) & set(found.held_out)
+    (problem,) = found.problems
+    assert "malformed" in problem
+    assert "task.yaml" in problem
+    assert from_folder(tmp_path / "run", folder).held_out == found.held_out
+    splits = {from_folder(tmp_path / "run", folder, f"run.seed={seed}").held_out for seed in range(4)}
+    assert len(splits) > 1
+
+
+def test_a_folder_without_a_usable_task_is_refused_with_the_reason(tmp_path: Path) -> None:
+    folder = data_set(tmp_path / "tasks", 0)
+    with pytest.raises(UserError, match=r"no usable task.*malformed.*sandbox\.tasks validate"):
+        from_folder(tmp_path / "run", folder)
+
+
+def test_a_model_folder_without_model_or_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has no config\.json.*--model"):
+        prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"has no tokenizer_config\.json"):
+        prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")

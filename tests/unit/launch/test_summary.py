@@ -1,0 +1,126 @@
+"""If these fail, the figures that a run is judged by are not those that were measured."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import orjson
+import pytest
+
+from actors.evaluation import Attempt
+from launch.summary import SummaryFacts, summarise
+from protocol.events import EventLog
+from protocol.journal import Accounting
+from protocol.trajectory import DropReason, Status
+
+BOOKS = Accounting(
+    acked=20,
+    trained=12,
+    dropped={DropReason.ZERO_VARIANCE: 4},
+    superseded=1,
+    in_buffer=3,
+    unknown=2,
+    abandoned=1,
+    bytes=1000,
+)
+
+
+def attempts(*passed: bool, family: str = "count") -> list[Attempt]:
+    """One sampled attempt at each of as many tasks."""
+    return [
+        Attempt(f"{family}-{n}", family, False, each, float(each), Status.COMPLETED, 9) for n, each in enumerate(passed)
+    ]
+
+
+def facts(**changes: object) -> SummaryFacts:
+    given: dict[str, object] = {
+        "recipe": "demo",
+        "mode": "async",
+        "control": "none",
+        "nodes": 1,
+        "seed": 7,
+        "eta": 2,
+        "seconds": 61.26,
+        "evaluations": {
+            "before": [*attempts(True, False, False, False), *attempts(False, family="held")],
+            "after": [*attempts(True, True, True, False), *attempts(True, family="held")],
+        },
+        "held_out": ("held",),
+        "accounting": BOOKS,
+        "leaked": 0,
+        "finished": True,
+    }
+    return SummaryFacts(**(given | changes))  # pyright: ignore[reportArgumentType]  fields by name
+
+
+def write_run(run_dir: Path) -> None:
+    worker, engine, driver = (EventLog(run_dir, name, "node-0") for name in ("worker-0", "engine-0", "driver-1"))
+    for trajectory in ("train/0/0-a0", "train/0/1-a0", "before/0/0-a0"):
+        worker.emit("sandbox.started", trajectory=trajectory)
+        worker.emit("episode.finished", trajectory=trajectory)
+    worker.emit("episode.failed", trajectory="train/1/0-a0")
+    for version in range(3):
+        driver.emit("weights.published", version=version)
+    for pause in (10.0, 30.0, 20.0):
+        engine.emit("engine.load", pause_ms=pause)
+    with (run_dir / "events" / "worker-0.jsonl").open("ab") as file:
+        file.write(b'{"kind": "episode.finished", "traj')
+    lines = [
+        {"step": 1, "t": 110.0, "wait_s": 3.0, "step_s": 2.0, "trained_tokens": 100, "masked_tokens": 0,
+         "engine_tokens": 150, "age_max": 0.0, "age_mean": 0.0, "clip_high": 0.0, "clip_low": 0.25},
+        {"step": 2, "t": 112.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 999, "masked_tokens": 999,
+         "engine_tokens": 999, "age_max": 9.0, "age_mean": 9.0, "clip_high": 0.9, "clip_low": 0.9},
+        {"rewound_to": 1, "t": 113.0},
+        {"step": 2, "t": 115.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 300, "masked_tokens": 20,
+         "engine_tokens": 450, "age_max": 2.0, "age_mean": 1.0, "clip_high": 0.5, "clip_low": 0.0},
+    ]  # fmt: skip
+    (run_dir / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+
+def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    summary = summarise(tmp_path, facts())
+    assert (summary["steps"], summary["seconds"], summary["finished"]) == (2, 61.3, True)
+    assert summary["trajectories"] == {
+        "finished": 2,
+        "acked": 20,
+        "trained": 12,
+        "dropped": {"zero_variance": 4},
+        "in_buffer": 3,
+        "masked_tokens": 20,
+        "superseded": 1,
+        "infra_failures": 1,
+    }
+    assert summary["token_age"] == {"max": 2.0, "mean": 0.75, "bound": 2}
+    assert summary["clip"] == {"high_max": 0.5, "low_max": 0.25, "high_steps": 1, "low_steps": 1}
+    assert summary["weights"] == {"pushes": 3, "loads": 3, "pause_ms_p50": 20.0, "pause_ms_max": 30.0}
+    assert summary["sandbox"] == {"started": 3, "leaked": 0}
+    seconds = (115.0 - 110.0) + 3.0 + 2.0
+    assert summary["tokens_per_s"] == {"sampled": 600 / seconds, "trained": 400 / seconds}
+
+
+def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path) -> None:
+    found = summarise(tmp_path, facts())["eval"]
+    assert (found["before"]["pass_at_1"], found["after"]["pass_at_1"]) == (0.25, 0.75)
+    assert (found["before"]["n"], found["before"]["tasks"]) == (4, 4)
+    stderr = math.sqrt((2 * 0.5**2 + 2 * 0.5**2) / 3 / 4)
+    assert found["difference"] == 0.5
+    assert found["difference_stderr"] == pytest.approx(stderr, abs=1e-4)
+    assert found["ci95"] == pytest.approx([0.5 - 1.96 * stderr, 0.5 + 1.96 * stderr], abs=1e-4)
+    held = found["families"]["held"]
+    assert (held["held_out"], held["before"]["pass_at_1"], held["after"]["pass_at_1"]) == (True, 0.0, 1.0)
+
+
+def test_a_run_that_was_cut_short_has_no_difference_and_zeros(tmp_path: Path) -> None:
+    summary = summarise(tmp_path, facts(evaluations={"before": attempts(True)}, finished=False))
+    assert "difference" not in summary["eval"]
+    assert (summary["steps"], summary["tokens_per_s"]) == (0, {"sampled": 0.0, "trained": 0.0})
+    assert summary["weights"]["pause_ms_p50"] == 0.0
+
+
+def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: Path) -> None:
+    line = {"step": 1, "t": 10.0, "wait_s": 0.0, "step_s": 1.0, "age_max": 3.0, "age_mean": 3.0, "trained_tokens": 0}
+    (tmp_path / "metrics.jsonl").write_bytes(orjson.dumps(line) + b"\n")
+    summary = summarise(tmp_path, facts())
+    assert (summary["token_age"]["max"], summary["clip"]["high_max"]) == (3.0, 0.0)
