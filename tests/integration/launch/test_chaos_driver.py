@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 
 STEPS = 6
 NO_EVALUATION = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0")
-DEADLINE_S = 90.0
+DEADLINE_S = 40.0
 """sandbox.deadline_s of the mini recipe: containers that nobody looks after end by themselves."""
 
 

@@ -13,10 +13,10 @@ NODES = [f"node-{number}" for number in range(8)]
 
 
 def test_eight_nodes_work_side_by_side(mini_runs: MiniRuns) -> None:
-    run = mini_runs.start("eight", "--nodes", "8", "--steps", "2", "--set", "evaluation.tasks_per_family=0")
+    run = mini_runs.start("eight", "--nodes", "8", "--steps", "4", "--set", "evaluation.tasks_per_family=0")
     summary = run.succeed()
     assert summary["nodes"] == 8
-    assert summary["steps"] == 2
+    assert summary["steps"] == 4
     assert sorted(event["name"] for event in run.events("node.up")) == NODES
     started = run.events("worker.started")
     assert sorted(event["node"] for event in started) == NODES
