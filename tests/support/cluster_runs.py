@@ -35,7 +35,7 @@ def eventually(what: str, condition: Callable[[], Any], within_s: float = PATIEN
     give_up = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < give_up, f"not within {within_s:g} s: {what}"
-        time.sleep(0.2)
+        time.sleep(0.4)
     return found
 
 
