@@ -23,7 +23,7 @@ from launch.guardian import Guardian
 from launch.output import JsonOutput, error_console
 from launch.preflight import preflight
 from launch.proof import prove
-from launch.record import write_record
+from launch.record import base_image, write_record
 from launch.rundir import RunDirectory, config_values
 from protocol.events import Json
 
@@ -56,7 +56,7 @@ def run_once(arguments: ClusterArguments) -> dict[str, Json]:
     """One run from its arguments to its summary."""
     directory, config = _open(arguments)
     with directory:
-        write_record(directory, config)
+        write_record(directory, config, base_image(config))
         console = error_console()
         console.print(f"run directory: {directory.path}")
         if not config.cluster.address:

@@ -27,6 +27,7 @@ def preflight(config: RunConfig) -> None:
         trained_families(config.data.held_out_family)
     check_disk(config.run.dir, config.run.disk_reserve_mb)
     check_docker(HostSettings.from_environment())
+    check_image(config.sandbox.image)
 
 
 def check_disk(folder: Path, reserve_mb: int) -> None:
@@ -37,6 +38,16 @@ def check_disk(folder: Path, reserve_mb: int) -> None:
         raise UserError(
             f"{there} has {free >> 20} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb): "
             "free some space, or put runs elsewhere with --set run.dir=FOLDER"
+        )
+
+
+def check_image(name: str) -> None:
+    """``sandbox.image``, if it names one, is in the engine: no registry is asked in a run."""
+    host = current_host()
+    if name and not has_image(host.docker_url, name):
+        raise UserError(
+            f"sandbox.image = '{name}' is not in the Docker engine at {host.docker_url}, and a run asks no registry: get "
+            f"it with `docker -H {host.docker_url} pull {name}`, or leave the key out for the base image"
         )
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from launch.config import RunConfig
 from launch.rundir import CONFIG_FILE, RunDirectory
 from protocol.events import Json
+from sandbox.host import current_host
+from sandbox.provision import image_id
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "sglang", "transformers", "megatron-core", "ray", "pyzmq", "aiodocker", "numpy")
@@ -28,7 +30,7 @@ def write_record(directory: RunDirectory, config: RunConfig, images: Mapping[str
 
 
 def make_record(directory: RunDirectory, config: RunConfig, images: Mapping[str, str]) -> dict[str, Json]:
-    """``images``: image name → digest."""
+    """``images``: image name → content id."""
     commit = _git("rev-parse", "HEAD")
     return {
         "run_id": directory.run_id,
@@ -47,6 +49,13 @@ def make_record(directory: RunDirectory, config: RunConfig, images: Mapping[str,
         "packages": {name: _version(name) for name in PACKAGES},
         "hardware": hardware(),
     }
+
+
+def base_image(config: RunConfig) -> dict[str, str]:
+    """The image of tasks that name none, and its content id."""
+    host = current_host()
+    name = config.sandbox.image or host.base_image
+    return {name: image_id(host.docker_url, name)}
 
 
 def hardware() -> dict[str, Json]:

@@ -49,11 +49,6 @@ class Optimizer:
     def adam(self) -> torch.optim.Optimizer:
         return self.inner.optimizer
 
-    def reload_weights(self) -> None:
-        """Call after weights were set from outside: refreshes the float32 main copies."""
-        with seam.cuda_is_cpu():
-            self.megatron.reload_model_params()
-
     def step(self, lr: float) -> float:
         """One update; returns the gradient norm before clipping.  Raises FloatingPointError where it is not finite,
         leaving the weights as they were."""

@@ -121,7 +121,11 @@ class LearnerRank:
 
             result = ready.trainer.step(batch.samples, loss, settings.lr_at(step), entropy=True)
             metrics |= summarise(result.sums, result.mismatch_max) | {"grad_norm": result.grad_norm}
-        metrics |= {"updated": float(bool(batch.samples)), "lr": settings.lr_at(step), "seconds": time.perf_counter() - began}
+        metrics |= {
+            "updated": float(bool(batch.samples)),
+            "lr": settings.lr_at(step),
+            "seconds": time.perf_counter() - began,
+        }
         return StepReport(step, batch.trained, batch.dropped, metrics)
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:

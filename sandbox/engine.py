@@ -229,19 +229,6 @@ class DockerEngine:
 
         return await _retry(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
 
-    async def image_id(self, name: str) -> str | None:
-        """The image's content id, or None when the daemon does not have it."""
-
-        async def call() -> str:
-            return cast("str", (await self._docker.images.inspect(name))["Id"])
-
-        try:
-            return await _retry(f"look for image {name}", call, _RETRIED_STATUS)
-        except EngineError as error:
-            if error.status == 404:
-                return None
-            raise
-
 
 def _client(url: str) -> aiodocker.Docker:
     timeout = aiohttp.ClientTimeout(total=_CALL_S)

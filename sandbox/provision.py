@@ -134,12 +134,16 @@ def docker(url: str, *arguments: str, what: str) -> str:
     return run(("docker", "--host", url, *arguments), what)
 
 
-def has_image(url: str, name: str) -> bool:
+def image_id(url: str, name: str) -> str:
+    """The image's content id; empty when the engine does not have it."""
     try:
-        docker(url, "image", "inspect", name, what="look at the images")
+        return docker(url, "image", "inspect", "--format", "{{.Id}}", name, what="look at the images").strip()
     except UserError:
-        return False
-    return True
+        return ""
+
+
+def has_image(url: str, name: str) -> bool:
+    return bool(image_id(url, name))
 
 
 def build_base_image(url: str, say: Say) -> str:

@@ -187,7 +187,7 @@ def _parse(folder: Path, name: str, model: type[_Model]) -> _Model:
     except FileNotFoundError as error:
         raise TaskError(folder, f"{name} is missing", "it describes the task") from error
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise TaskError(folder, f"{name} is not readable YAML", str(error)) from error
+        raise TaskError(folder, f"{name} is not readable YAML", " ".join(str(error).split())) from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole file"
