@@ -15,6 +15,7 @@ the buffer waits for nobody.  It ends with :meth:`Buffer.stop` or with its proce
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from protocol.journal import (
     Accounting,
     AppendOutcome,
     Arrival,
+    DiskFull,
     GroupClosed,
     Journal,
     JournalSettings,
@@ -49,6 +51,9 @@ R = TypeVar("R")
 _BIND_ATTEMPTS = 50
 _BIND_RETRY_S = 0.2
 """A restarted buffer takes its old port; the system may need a moment to give it back."""
+
+_FULL_PATIENCE_S = 15.0
+"""A disk may be full for so long before the run ends over it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +98,14 @@ class BufferStatistics:
     events_dropped: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """Nothing that arrives can be written."""
+
+    error: DiskFull
+    since: float
+
+
 class Buffer:
     """Cheap to make; the first call of any method opens journal and socket."""
 
@@ -103,6 +116,7 @@ class Buffer:
         self._seq = self._freed = 0
         self._serving: Background | None = None
         self._stopped = False
+        self._full: _Full | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -229,8 +243,12 @@ class Buffer:
 
     async def wait_progress(self, seen: int, timeout_s: float) -> Progress:
         """Groups that closed after the ``seen``-th closing: at once if there are any, else when one closes, when bytes
-        are freed, or after ``timeout_s``.  ``seen`` −1 asks where the count stands, without the past."""
+        are freed, or after ``timeout_s``.  ``seen`` −1 asks where the count stands, without the past.
+
+        Raises DiskFull when for some time no arriving trajectory could be written: they wait, not acknowledged."""
         await self._ready()
+        if self._full is not None and time.monotonic() - self._full.since > _FULL_PATIENCE_S:
+            raise self._full.error
         freed = self._freed
         try:
             async with asyncio.timeout(timeout_s), self._changed:
@@ -303,7 +321,12 @@ class Buffer:
 
     async def _append(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
         """The receiver's callback: durable on return."""
-        outcomes, closed = await self._in_thread(self._store, items)
+        try:
+            outcomes, closed = await self._in_thread(self._store, items)
+        except DiskFull as full:
+            self._full = self._full or _Full(full, time.monotonic())
+            raise
+        self._full = None
         for item, outcome in zip(items, outcomes, strict=True):
             self._say(item, outcome)
         await self._progressed(closed)
