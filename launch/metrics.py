@@ -10,6 +10,7 @@ from pathlib import Path
 import orjson
 
 from protocol.events import Json
+from protocol.filesystem import append_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,12 @@ class MetricsLog:
         if rewards:
             line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
             line["pass_rate"] = round(sum(reward >= 1.0 for reward in rewards) / len(rewards), 6)
-        with self._path.open("ab") as file:
-            file.write(orjson.dumps(line) + b"\n")
+        append_whole(self._path, orjson.dumps(line) + b"\n")
         return line
 
     def rewind(self, step: int) -> None:
         """Say that steps after ``step`` are taken again; readers let the later line of a step win."""
-        with self._path.open("ab") as file:
-            file.write(orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
+        append_whole(self._path, orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, float]]:

@@ -15,6 +15,8 @@ from typing import TypeAlias
 
 import orjson
 
+from protocol.filesystem import write_whole
+
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 
@@ -39,7 +41,7 @@ class EventLog:
         }
         self._seq += 1
         try:
-            os.write(self._fd, orjson.dumps(head | fields) + b"\n")
+            write_whole(self._fd, orjson.dumps(head | fields) + b"\n")
         except OSError:
             self.dropped += 1
 

@@ -8,7 +8,6 @@ when the buffer starts again, and a failure here is counted and harms nothing.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import orjson
 
 from protocol import codec
+from protocol.filesystem import append_whole
 from protocol.trajectory import Trajectory
 
 FOLDER = "trajectories"
@@ -73,7 +73,7 @@ class Exporter:
                 trajectory.status.value,
                 trajectory.reward.total,
             )
-            _append(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
+            append_whole(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
             self.exported.add(ticket.trajectory_id)
         except OSError:
             self.failures += 1
@@ -85,7 +85,7 @@ class Exporter:
         if size and size + len(blob) > self._segment_bytes:
             self._segment = f"segment-{int(self._segment[8:-4]) + 1:05d}.bin"
             return self._append_blob(blob)
-        _append(path, blob)
+        append_whole(path, blob)
         return size
 
     def _cut_torn_line(self) -> None:
@@ -119,16 +119,3 @@ def read_blob(run_dir: Path, entry: ExportEntry) -> bytes:
 def read_exported(run_dir: Path, entry: ExportEntry) -> Trajectory:
     """The trajectory of ``entry``.  Raises CodecError if the segment does not hold it, OSError if there is none."""
     return codec.loads(read_blob(run_dir, entry))
-
-
-def _append(path: Path, data: bytes) -> None:
-    """Whole or not at all, unless the process dies in between."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        size = os.fstat(fd).st_size
-        written = os.write(fd, data)
-        if written != len(data):
-            os.ftruncate(fd, size)
-            raise OSError(errno.ENOSPC, f"{path} took {written} of {len(data)} bytes")
-    finally:
-        os.close(fd)

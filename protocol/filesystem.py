@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path, PurePath
 
@@ -53,6 +54,23 @@ def free_bytes(folder: Path) -> int:
     """Bytes that an unprivileged process may still write under ``folder``."""
     state = os.statvfs(folder)
     return state.f_bavail * state.f_frsize
+
+
+def append_whole(path: Path, data: bytes) -> None:
+    """Append ``data`` whole or, raising OSError, not at all; only the death of the process in between can tear it."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        write_whole(fd, data)
+    finally:
+        os.close(fd)
+
+
+def write_whole(fd: int, data: bytes) -> None:
+    """The same for a file that is open for appending and has no other writer."""
+    written = os.write(fd, data)
+    if written != len(data):
+        os.ftruncate(fd, os.fstat(fd).st_size - written)
+        raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes could be written")
 
 
 def sync_folder(folder: Path) -> None:
