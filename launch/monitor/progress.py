@@ -90,6 +90,13 @@ class Said:
         lines: list[str] = []
         if self._phases == 0.0 and view.phases and view.run.url:
             lines.append(f"live monitor: {view.run.url}")
+        for found in view.evaluations:
+            if found.name not in self._evaluations:
+                self._evaluations.add(found.name)
+                spread = "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
+                lines.append(
+                    f"evaluation {found.name}: pass@1 {100 * found.pass_at_1:.1f} %{spread} ({found.n} episodes)"
+                )
         timed: list[tuple[float, str]] = []
         for span in view.phases:
             if span.since > self._phases:
@@ -100,13 +107,6 @@ class Said:
             self._step = view.step
             timed.append((view.latest.get("t", 0.0), step_line(view)))
         lines += [line for _, line in sorted(timed)]
-        for found in view.evaluations:
-            if found.name not in self._evaluations:
-                self._evaluations.add(found.name)
-                spread = "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
-                lines.append(
-                    f"evaluation {found.name}: pass@1 {100 * found.pass_at_1:.1f} %{spread} ({found.n} episodes)"
-                )
         if view.run.ok is not None and not self._over:
             self._over = True
             lines.append(
