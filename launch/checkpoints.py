@@ -77,8 +77,8 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run."""
 
-    def __init__(self, run_dir: Path, keep: int) -> None:
-        self._folder, self._keep = run_dir / "checkpoints", keep
+    def __init__(self, run_dir: Path, keep: int, *, keep_first: bool = False) -> None:
+        self._folder, self._keep, self._keep_first = run_dir / "checkpoints", keep, keep_first
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def begin(self, step: int) -> Path:
@@ -116,9 +116,9 @@ class CheckpointStore:
         return found[-1] if found else None
 
     def prune(self) -> int:
-        """Remove all but the newest ``keep``; the step of the oldest that is left."""
+        """Remove all but the newest ``keep``, and the first if it is to stay; the step of the oldest of the newest."""
         found = self.all()
-        for old in found[: -self._keep]:
+        for old in found[int(self._keep_first) : -self._keep]:
             shutil.rmtree(old.path)
         return found[-self._keep :][0].manifest.step
 

@@ -103,7 +103,7 @@ class Driver:
     async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> Accounting:
         """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
-        checkpoints = CheckpointStore(run_dir, config.checkpoint.keep)
+        checkpoints = CheckpointStore(run_dir, config.checkpoint.keep, keep_first=config.checkpoint.keep_first)
         checkpoint = checkpoints.latest() if resume else None
         self._phase("model", "building the model and the tasks")
         prepared = await asyncio.to_thread(prepare, config, run_dir)

@@ -152,5 +152,7 @@ class StalenessSection(Section):
 class CheckpointSection(Section):
     every_steps: PositiveInt = 4
     """Steps between two checkpoints; a crash repeats at most so many."""
+    keep_first: bool = False
+    """Keep the checkpoint of step 0 too, so that ``launch.replay`` can train the whole run again."""
     keep: PositiveInt = 2
     """Newest checkpoints that stay on disk."""

@@ -47,6 +47,15 @@ def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
     assert [each.manifest.step for each in store.all()] == [4, 8]
 
 
+def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=1, keep_first=True)
+    for step in (0, 4, 8):
+        save(store, step)
+        oldest = store.prune()
+    assert oldest == 8
+    assert [each.manifest.step for each in store.all()] == [0, 8]
+
+
 def test_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=2)
     save(store, 4)
