@@ -70,6 +70,8 @@ class BufferSettings:
     (groups per step × group size × ``max_trajectory_bytes``), so that one can be filled while the last is kept."""
     max_trajectory_bytes: int = 1 << 20
     disk_floor_bytes: int = 64 << 20
+    dynamic_sampling: bool = True
+    """Groups without variance are dropped, and others take their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,9 @@ class Progress:
     opened: int
     """Groups ever opened."""
     dropped: int
-    """Groups closed for no use: zero variance, too few members.  ``opened − dropped`` is what admission counts."""
+    """Groups closed for no use: zero variance, too few members."""
+    passed_over: int
+    """Groups whose batch had no token to train.  ``opened − dropped − passed_over`` is what admission counts."""
     open: int
     ready: int
     reserved_bytes: int
@@ -209,6 +213,7 @@ class Buffer:
                 max_trajectory_bytes=settings.max_trajectory_bytes,
                 budget_bytes=settings.budget_bytes,
                 disk_floor_bytes=settings.disk_floor_bytes,
+                dynamic_sampling=settings.dynamic_sampling,
             ),
         )
 
@@ -258,7 +263,9 @@ class Buffer:
         closed = await self._call(Journal.closed_since, seen) if seen >= 0 else []
         now = await self._call(Journal.statistics)
         seq = closed[-1].seq if closed else max(seen, 0) if seen >= 0 else now.seq
-        return Progress(seq, tuple(closed), now.opened, now.dropped, now.open, now.ready, now.reserved_bytes)
+        return Progress(
+            seq, tuple(closed), now.opened, now.dropped, now.passed_over, now.open, now.ready, now.reserved_bytes
+        )
 
     # -- the learner's side --------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Invariants:
 
 - A ticket leaves only after its group and all its tickets are durable in the journal.
 - Admission decides how many groups are open, never which: the cursor alone orders tasks.  It counts groups opened less
-  groups dropped, which no order of news from learner and buffer can make too few.
+  those that fill no step (dropped, passed over), which no order of news can make too few.
 - A sample ends in exactly one of: acknowledged trajectory, or abandoned after its replacements failed.  A worker that
   dies has its tickets issued again.
 
@@ -96,7 +96,7 @@ class Conductor:
         self._standing = Standing()
         self._restored = False
         self._open: dict[GroupId, OpenGroup] = {}
-        self._live = self._ready = self._seen = self._infra_failures = 0
+        self._live = self._passed_over = self._ready = self._seen = self._infra_failures = 0
         self._blocked = ""
         self._disk_full: DiskFull | None = None
 
@@ -197,7 +197,7 @@ class Conductor:
         self._infra_failures += 1
         self._events.emit("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
         if ticket.purpose != TRAIN or ticket.attempt < self._settings.replacement_limit:
-            self._tickets.reissue(ticket)
+            self._tickets.reissue(ticket, failure)
         else:
             await self._buffer.call(Buffer.abandon, ticket.group, ticket.sample, failure)
         await self._notify()
@@ -208,9 +208,10 @@ class Conductor:
 
     def _may_open(self) -> int:
         settings, standing = self._settings, self._standing
-        allowed = settings.admission.allowed(opened_live=self._live, published_step=standing.published_step)
+        live = self._live - self._passed_over
+        allowed = settings.admission.allowed(opened_live=live, published_step=standing.published_step)
         whole_run = settings.total_steps * settings.admission.groups_per_step
-        return min(allowed, whole_run - self._live) if standing.training else 0
+        return min(allowed, whole_run - live) if standing.training else 0
 
     async def _fill(self, wanted: int) -> None:
         """Open groups until ``wanted`` tickets wait, or admission, disk or budget says no."""
@@ -252,7 +253,7 @@ class Conductor:
             progress = await self._buffer.call(Buffer.wait_progress, -1, 0.0)
             state = await self._buffer.call(Buffer.cursor)
             groups = await self._buffer.call(Buffer.open_groups)
-            self._seen, self._ready = progress.seq, progress.ready
+            self._seen, self._ready, self._passed_over = progress.seq, progress.ready, progress.passed_over
             self._live = progress.opened - progress.dropped
             if state:
                 self._cursor.restore(state)
@@ -263,7 +264,7 @@ class Conductor:
     async def _follow(self) -> None:
         while True:
             progress = await self._buffer.call(Buffer.wait_progress, self._seen, _FOLLOW_S)
-            self._seen, self._ready = progress.seq, progress.ready
+            self._seen, self._ready, self._passed_over = progress.seq, progress.ready, progress.passed_over
             for closing in progress.closed:
                 self._live -= closing.outcome.drop_reason is not None
                 group = self._open.pop(closing.group, None)

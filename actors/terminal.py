@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from actors.episode import Graded, SandboxGone, ToolOutcome
-from sandbox.errors import SandboxDestroyed
+from sandbox.errors import SandboxDestroyed, SandboxVanished
 from sandbox.grader import grade
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
@@ -20,18 +22,30 @@ class SandboxTerminal:
     grade_timeout_s: float
     """A task may allow its tests less."""
     observation_chars: int
+    vanished_before: bool = False
+    """An earlier attempt lost its sandbox for no known cause: if this one does too, the agent did it."""
+    _acted: bool = False
 
     async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome:
-        try:
+        self._acted = True
+        with self._charged():
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars)
             result = await call_tool(context, name, arguments)
-        except SandboxDestroyed as error:
-            raise SandboxGone(str(error)) from error
         return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
 
     async def grade(self) -> Graded:
-        try:
+        with self._charged():
             result = await grade(self.session, self.task, min(self.task.test_timeout_s, self.grade_timeout_s))
+        return Graded(result.tests, result.pass_ratio, result.all_passed, result.ms)
+
+    @contextlib.contextmanager
+    def _charged(self) -> Generator[None]:
+        """Name the loss of the sandbox for what it is: the agent's doing, or infrastructure's (passed on)."""
+        try:
+            yield
         except SandboxDestroyed as error:
             raise SandboxGone(str(error)) from error
-        return Graded(result.tests, result.pass_ratio, result.all_passed, result.ms)
+        except SandboxVanished as error:
+            if not (self._acted and self.vanished_before):
+                raise
+            raise SandboxGone(f"{error}, for the second time in this sample") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from protocol.trajectory import Ticket
+from protocol.trajectory import InfraFailure, Ticket
 
 Key = tuple[str, int, int]
 """purpose, group, sample"""
@@ -51,9 +51,10 @@ class Tickets:
         del self.out[key_of(ticket)]
         return True
 
-    def reissue(self, ticket: Ticket) -> Ticket:
-        """The same sample once more, ahead of what waits."""
-        again = replace(ticket, attempt=ticket.attempt + 1)
+    def reissue(self, ticket: Ticket, failure: InfraFailure) -> Ticket:
+        """The same sample once more, ahead of what waits; the ticket remembers what matters of ``failure``."""
+        vanished = ticket.vanished + (failure is InfraFailure.SANDBOX_VANISHED)
+        again = replace(ticket, attempt=ticket.attempt + 1, vanished=vanished)
         self.add(again, first=True)
         return again
 

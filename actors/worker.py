@@ -30,12 +30,13 @@ from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.stream import StreamError, TrajectorySender
 from protocol.trajectory import InfraFailure, Ticket, Trajectory
-from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
-_TAKE_S = 10.0
+TAKE_S = 10.0
+"""Longest wait for a ticket; its deadline counts from before it."""
 _TELL_S = 1.0
 
 
@@ -61,6 +62,7 @@ class WorkerSettings:
     observation_chars: int
     """Most characters of a command's output that the agent reads."""
     send_deadline_s: float
+    """Longest wait for the buffer to acknowledge a trajectory."""
     pool: PoolSettings
 
 
@@ -152,7 +154,7 @@ class Worker:
                 await place_free.wait()
                 continue
             try:
-                tickets = await self._conductor.call(Conductor.take, settings.name, self._incarnation, free, _TAKE_S)
+                tickets = await self._conductor.call(Conductor.take, settings.name, self._incarnation, free, TAKE_S)
             except RemoteError:
                 await asyncio.sleep(1.0)  # the conductor is being restarted
                 continue
@@ -178,6 +180,8 @@ class Worker:
             await self._deliver(trajectory)
         except SandboxStartError as error:
             failure, detail = InfraFailure.SANDBOX_START, str(error)
+        except SandboxVanished as error:
+            failure, detail = InfraFailure.SANDBOX_VANISHED, str(error)
         except SandboxLost as error:
             failure, detail = InfraFailure.SANDBOX_LOST, str(error)
         except EngineUnavailable as error:
@@ -231,7 +235,12 @@ class Worker:
                 self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
                 acquire_ms = (time.monotonic() - begun) * 1000
                 terminal = SandboxTerminal(
-                    session, task, settings.command_timeout_s, settings.grade_timeout_s, settings.observation_chars
+                    session,
+                    task,
+                    settings.command_timeout_s,
+                    settings.grade_timeout_s,
+                    settings.observation_chars,
+                    vanished_before=ticket.vanished > 0,
                 )
                 episode = Episode(ticket, task, self._chat, self._router.generate, terminal, settings.episode, recorder)
                 trajectory = await episode.run()

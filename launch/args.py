@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from launch.config import Control, Mode, RunConfig, load_recipe, recipe_names
+from launch.config import Control, RunConfig, load_recipe, recipe_names
 from launch.config.base import did_you_mean
 from protocol.errors import UserError
+from protocol.staleness import AdmissionMode
 
 NEWEST = ""
 """``--resume`` without a run id: the newest run."""
@@ -66,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     add("--address", metavar="HOST:PORT", help="join this Ray cluster and wait for its nodes")
     add("--seed", type=int, metavar="N", help="seed of tasks, model, warm start and sampling")
     add("--steps", type=int, metavar="N", help="optimizer steps")
-    add("--mode", choices=[mode.value for mode in Mode], help="when new episodes may start")
+    add("--mode", choices=[mode.value for mode in AdmissionMode], help="when new episodes may start")
     add("--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (no warm start then)")
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
     add("--resume", nargs="?", const=NEWEST, metavar="ID", help="go on with a run; without ID the newest of the recipe")
@@ -90,6 +91,10 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
         raise UserError("--resume and --run-id exclude each other: --resume ID names the run to go on with")
     if given.proof and given.control not in {None, Control.NONE.value}:
         raise UserError("--proof runs every control by itself: leave --control out")
+    if given.proof and given.resume is not None:
+        raise UserError("--proof makes three new runs and --resume goes on with one: leave one of them out")
+    if given.proof and given.dry_run:
+        raise UserError("--dry-run shows one run's configuration and --proof makes three runs: leave one of them out")
     return ClusterArguments(
         recipe=given.recipe,
         overrides=(*_overrides(given), *given.set),

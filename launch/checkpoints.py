@@ -32,6 +32,9 @@ class LedgerLine:
     """The version that the step started from."""
     trained: tuple[str, ...]
     dropped: dict[str, str]
+    """Trajectory → reason, of the same batch."""
+    passed_over: dict[str, str]
+    """The same for batches before it that had no token to train, and so made no step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Checkpoint:
     def ledger(self) -> list[LedgerLine]:
         lines = (self.path / _LEDGER).read_bytes().splitlines()
         return [
-            LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
+            LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"], line["passed_over"])
             for line in map(orjson.loads, lines)
         ]
 
@@ -79,7 +82,6 @@ class CheckpointStore:
 
     def __init__(self, run_dir: Path, keep: int, *, keep_first: bool = False) -> None:
         self._folder, self._keep, self._keep_first = run_dir / "checkpoints", keep, keep_first
-        self._folder.mkdir(parents=True, exist_ok=True)
 
     def begin(self, step: int) -> Path:
         """An empty folder for the learner's shards of ``step``."""

@@ -20,20 +20,13 @@ from launch.args import ClusterArguments, parse
 from launch.config import RunConfig, resolve
 from launch.errors import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from launch.guardian import Guardian
-from launch.output import JsonOutput, error_console
+from launch.output import JsonOutput, error_console, shown
 from launch.preflight import preflight
 from launch.proof import prove
+from launch.ray_settings import ray_settings
 from launch.record import base_image, write_record
 from launch.rundir import RunDirectory, config_values
 from protocol.events import Json
-
-LOCAL_RAY = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_worker_niceness": "0",
-}
-"""Read by Ray when it is imported.  The second keeps local nodes on loopback: without it, Ray takes 127.0.0.1 for this
-machine's outer address.  The third lets actors compete as equals with the Docker daemon."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,13 +51,13 @@ def run_once(arguments: ClusterArguments) -> dict[str, Json]:
     with directory:
         write_record(directory, config, base_image(config))
         console = error_console()
-        console.print(f"run directory: {directory.path}")
-        if not config.cluster.address:
-            os.environ.update(LOCAL_RAY)
+        console.print(f"run directory: {shown(directory.path)}")
+        os.environ.update(ray_settings(config.cluster.address, os.environ))
         from launch.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
-        with Guardian(secrets.token_hex(16), temporary):
+        sweep = (sys.executable, "-m", "sandbox.sweep", directory.run_id)
+        with Guardian(secrets.token_hex(16), temporary, sweep):
             driver = Driver(config, directory, temporary, console)
             summary = asyncio.run(interruptible(driver.run(resume=arguments.resume is not None), directory.run_id))
         return driver.conclude(summary)
@@ -108,7 +101,7 @@ async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id
     def stop() -> None:
         nonlocal asked
         if asked:
-            os._exit(EXIT_INTERRUPTED)
+            JsonOutput.end_process(EXIT_INTERRUPTED, "interrupted")
         asked = True
         sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: --resume {run_id}\n")
         task.cancel()

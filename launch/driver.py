@@ -8,6 +8,7 @@ buffer, then Ray.  What a crash of the driver itself leaves is the guardian's to
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -25,6 +26,7 @@ from launch.config import RunConfig
 from launch.evaluation_files import read_attempts, write_attempts
 from launch.evaluations import score, trained
 from launch.fleet import Fleet
+from launch.guardian import TOKEN
 from launch.leaks import take_inventory, wait_for_leaks
 from launch.metrics import MetricsLog, read_metrics
 from launch.monitor.process import monitor_process
@@ -32,8 +34,10 @@ from launch.monitor.progress import run_progress
 from launch.monitor.report import write_report
 from launch.monitor.store import RunStore
 from launch.nodes import Node, joined_nodes, local_nodes
+from launch.output import shown
 from launch.prepare import Prepared, prepare
 from launch.pusher import Pusher
+from launch.ray_log import ray_log
 from launch.rundir import RunDirectory
 from launch.standing import Stand
 from launch.structured import beside
@@ -44,7 +48,6 @@ from protocol.errors import UserError
 from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
-from protocol.staleness import StalePolicy
 from sandbox.engine import Inventory
 
 BEFORE, AFTER = "before", "after"
@@ -56,6 +59,8 @@ class Driver:
         self._config, self._directory, self._temporary, self._console = config, directory, temporary, console
         self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
         self._finished = False
+        self._evaluated: dict[str, int] = {}
+        """Evaluation → step of its weights."""
 
     async def run(self, *, resume: bool) -> dict[str, Json]:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
@@ -95,7 +100,7 @@ class Driver:
         """Write the report, say where things are, and whether the run's own checks held."""
         self._directory.write_json("summary.json", summary)
         report = write_report(self._directory.path)
-        self._console.print(f"summary: {self._directory.path / 'summary.json'}\nreport:  {report}")
+        self._console.print(f"summary: {shown(self._directory.path / 'summary.json')}\nreport:  {shown(report)}")
         return summary
 
     # -- phases --------------------------------------------------------------------------------------------------
@@ -137,9 +142,9 @@ class Driver:
                 stand.repeat(),
                 fleet.conductor.call(Conductor.run),
             ):
-                await self._evaluate(BEFORE, fleet, prepared)
+                await self._evaluate(BEFORE, 0, fleet, prepared, training)
                 await self._train(fleet, training)
-                await self._evaluate(AFTER, fleet, prepared)
+                await self._evaluate(AFTER, training.step, fleet, prepared, training)
                 self._finished = True
                 books = await fleet.buffer.call(Buffer.accounting)
         self._phase("done", "")
@@ -169,9 +174,11 @@ class Driver:
         await training.pusher.wait_served_newest()
         await fleet.buffer.call(Buffer.end_run)
 
-    async def _evaluate(self, name: str, fleet: Fleet, prepared: Prepared) -> None:
-        """Run an evaluation, unless an earlier attempt of this run has finished it."""
-        if not prepared.held_out or read_attempts(self._directory.path, name) is not None:
+    async def _evaluate(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
+        """Evaluate the weights of ``step``, unless an earlier attempt of this run has done so, or has gone past it."""
+        self._evaluated[name] = step
+        done = training.step != step or read_attempts(self._directory.path, name, step) is not None
+        if done or not prepared.held_out:
             return
         settings = self._config.evaluation
         self._phase(f"eval_{name}", "")
@@ -179,16 +186,18 @@ class Driver:
             name, prepared.held_out, settings.attempts, settings.greedy_attempts, self._config.run.seed
         )
         attempts = await fleet.conductor.call(Conductor.evaluate, plan)
-        write_attempts(self._directory, name, attempts)
+        write_attempts(self._directory, name, step, attempts)
         self._events.emit("eval.finished", name=name, **self._headline(attempts))
 
     def _headline(self, attempts: Sequence[Attempt]) -> dict[str, Json]:
-        sampled = score(trained(attempts, self._held_out_families))
-        greedy = score(trained(attempts, self._held_out_families), greedy=True)
+        counted = trained(attempts, self._held_out_families)
+        sampled = score(counted)
+        greedy = score(counted, greedy=True)
         return {
             "pass_at_1": round(sampled.pass_at_1, 4),
             "stderr": round(sampled.stderr, 4),
             "n": sampled.n,
+            "tasks": len({attempt.task for attempt in counted}),
             "greedy": round(greedy.pass_at_1, 4),
         }
 
@@ -226,15 +235,18 @@ class Driver:
     async def _nodes(self) -> AsyncGenerator[list[Node]]:
         cluster = self._config.cluster
         if cluster.address:
-            source = joined_nodes(cluster.address, cluster.nodes, cluster.node_wait_s, self._say_alive)
+            source = joined_nodes(
+                cluster.address, cluster.nodes, cluster.node_wait_s, {TOKEN: os.environ[TOKEN]}, self._say_alive
+            )
         else:
             if cluster.nodes > 1:
                 self._console.print(f"no --address: {cluster.nodes} Ray nodes are simulated on this machine")
             source = local_nodes(cluster.nodes, self._temporary)
-        async with source as nodes:
-            for node in nodes:
-                self._events.emit("node.up", name=node.name, address=node.address)
-            yield nodes
+        with ray_log(self._directory.logs / "ray.log"):
+            async with source as nodes:
+                for node in nodes:
+                    self._events.emit("node.up", name=node.name, address=node.address)
+                yield nodes
 
     def _say_alive(self, alive: int) -> None:
         self._console.print(f"{alive} of {self._config.cluster.nodes} Ray nodes alive")
@@ -247,7 +259,8 @@ class Driver:
             config.run.steps,
             config.rollout.groups_per_step,
             config.staleness.eta,
-            StalePolicy(config.staleness.policy.value),
+            config.staleness.policy,
+            config.learner.publish_every,
             config.checkpoint.every_steps,
             config.stop.after_trajectories,
             config.stop.after_s,
@@ -255,7 +268,7 @@ class Driver:
 
     async def _summary(self, books: Accounting, seconds: float, stock: Inventory) -> dict[str, Json]:
         config, path = self._config, self._directory.path
-        evaluations = {name: read_attempts(path, name) for name in (BEFORE, AFTER)}
+        evaluations = {name: read_attempts(path, name, step) for name, step in self._evaluated.items()}
         facts = SummaryFacts(
             recipe=config.run.name,
             mode=config.run.mode.value,

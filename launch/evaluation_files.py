@@ -11,15 +11,19 @@ from pydantic import TypeAdapter
 
 from actors.evaluation import Attempt
 from launch.rundir import RunDirectory
+from protocol.events import Json
 
 
-def write_attempts(directory: RunDirectory, name: str, attempts: Sequence[Attempt]) -> None:
-    directory.write_json(f"evaluation-{name}.json", {"attempts": [asdict(attempt) for attempt in attempts]})
+def write_attempts(directory: RunDirectory, name: str, step: int, attempts: Sequence[Attempt]) -> None:
+    """``step``: of the weights that were evaluated."""
+    value: dict[str, Json] = {"step": step, "attempts": [asdict(attempt) for attempt in attempts]}
+    directory.write_json(f"evaluation-{name}.json", value)
 
 
-def read_attempts(run_dir: Path, name: str) -> list[Attempt] | None:
-    """The attempts of a finished evaluation; None when it has not finished."""
+def read_attempts(run_dir: Path, name: str, step: int) -> list[Attempt] | None:
+    """The attempts of the evaluation ``name`` of the weights of ``step``; None when it has not finished."""
     path = run_dir / f"evaluation-{name}.json"
     if not path.exists():
         return None
-    return TypeAdapter(list[Attempt]).validate_python(orjson.loads(path.read_bytes())["attempts"])
+    value = orjson.loads(path.read_bytes())
+    return TypeAdapter(list[Attempt]).validate_python(value["attempts"]) if value["step"] == step else None

@@ -20,7 +20,7 @@ from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import EngineState
 from actors.episode import EpisodeSettings
 from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
-from actors.worker import Worker, WorkerSettings
+from actors.worker import TAKE_S, Worker, WorkerSettings
 from launch.config import RunConfig
 from launch.errors import leaves
 from launch.learners import Learners
@@ -32,7 +32,7 @@ from launch.settings import learner_settings
 from learner.rank import LearnerRank
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.staleness import Admission, AdmissionMode
+from protocol.staleness import Admission
 from protocol.weights import WeightManifest
 from sandbox.pool import PoolSettings
 
@@ -42,6 +42,13 @@ T = TypeVar("T")
 _STOP_S = 15.0
 _RETRY_S = 1.0
 _LOOK_S = 2.0
+_WORD_S = 30.0
+
+
+def ticket_deadline_s(config: RunConfig) -> float:
+    """A worker that keeps its own deadlines has given a ticket back by then: the wait for it, the episode, the sending
+    of its trajectory, and the word to the conductor."""
+    return TAKE_S + config.rollout.episode_deadline_s + config.rollout.send_deadline_s + _WORD_S
 
 
 class Fleet:
@@ -233,6 +240,7 @@ class Fleet:
             budget_bytes=config.buffer.budget_bytes,
             max_trajectory_bytes=config.buffer.max_trajectory_bytes,
             disk_floor_bytes=config.run.disk_reserve_mb << 20,
+            dynamic_sampling=config.dynamic_sampling,
             node=self._nodes[0].name,
         )
 
@@ -245,11 +253,14 @@ class Fleet:
             tasks=self._prepared.training,
             group_size=config.rollout.group_size,
             admission=Admission(
-                AdmissionMode(config.run.mode.value), config.rollout.groups_per_step, config.staleness.eta
+                config.run.mode,
+                config.rollout.groups_per_step,
+                config.staleness.eta,
+                config.learner.publish_every,
             ),
             total_steps=config.run.steps,
             replacement_limit=config.rollout.replacement_limit,
-            ticket_deadline_s=config.rollout.episode_deadline_s * 1.5,
+            ticket_deadline_s=ticket_deadline_s(config),
             seed=config.run.seed,
         )
 
@@ -299,7 +310,7 @@ class Fleet:
             command_timeout_s=config.sandbox.command_timeout_s,
             grade_timeout_s=config.sandbox.grade_timeout_s,
             observation_chars=agent.observation_chars,
-            send_deadline_s=config.rollout.episode_deadline_s,
+            send_deadline_s=config.rollout.send_deadline_s,
             pool=PoolSettings(
                 pool=f"{self._directory.run_id}/{name}",
                 run_id=self._directory.run_id,

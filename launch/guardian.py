@@ -3,7 +3,8 @@
 The driver starts this small process (standard library only, its own session) and keeps the write end of a pipe.  When
 the pipe closes, because the driver ended or was killed, every process whose environment carries the run's token is
 killed, round after round until none is left, and the run's temporary folder is removed.  The token is random, so that
-nothing foreign can be hit.  Containers are no processes of ours: they end by their own deadline.
+nothing foreign can be hit.  Containers are no processes of ours: they end by their own deadline, and what a killed run
+had created and not started yet is swept.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 TOKEN = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variable
+_DONE, _STOPPED = b"d", b"s"
+"""A driver's last word; one that was killed says nothing."""
+_SWEEP_S = 20
+"""The daemon may still be creating what a killed worker had asked for."""
 _ROUND_S = 0.2
 _ROUNDS = 150
 
@@ -28,13 +34,14 @@ class Guardian:
     """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later carries it;
     leaving waits until all of them are gone."""
 
-    def __init__(self, token: str, temporary: Path) -> None:
-        self._token, self._temporary = token, temporary
+    def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = ()) -> None:
+        """``sweep``: a command (:mod:`sandbox.sweep`) that is run at the end, unless all went well."""
+        self._token, self._temporary, self._sweep = token, temporary, sweep
 
     def __enter__(self) -> Self:
         environment = {key: value for key, value in os.environ.items() if key != TOKEN}
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", __file__, self._token, str(self._temporary)],
+            [sys.executable, "-S", "-E", __file__, self._token, str(self._temporary), *self._sweep],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -48,6 +55,7 @@ class Guardian:
     ) -> None:
         del os.environ[TOKEN]
         assert self._process.stdin is not None  # noqa: S101  # opened above
+        self._process.stdin.write(_DONE if error is None else _STOPPED)
         self._process.stdin.close()
         self._process.wait()
 
@@ -84,10 +92,15 @@ def _end(token: str, temporary: Path) -> None:
 def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    token, temporary = sys.argv[1:]
-    while os.read(0, 1):
-        pass
+    token, temporary, *sweep = sys.argv[1:]
+    last = b""
+    while said := os.read(0, 1):
+        last = said
     _end(token, Path(temporary))
+    if sweep and last != _DONE:
+        longer = () if last == _STOPPED else ("--for-s", str(_SWEEP_S))
+        none = subprocess.DEVNULL
+        subprocess.run((*sweep, *longer), stdin=none, stdout=none, stderr=none, check=False)
 
 
 if __name__ == "__main__":

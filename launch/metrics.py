@@ -36,6 +36,10 @@ class MetricsLog:
         self._path, self._now = run_dir / "metrics.jsonl", now
         self._last = now()
 
+    def start(self) -> None:
+        """Training begins, or begins again: the next line's rates count from here."""
+        self._last = self._now()
+
     def add(self, facts: StepFacts, learner: Mapping[str, float]) -> dict[str, Json]:
         """Append the line of one step and give it back."""
         now = self._now()
@@ -45,6 +49,7 @@ class MetricsLog:
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,
             "t": round(now, 3),
+            "elapsed_s": round(seconds, 3),
             "groups": facts.groups,
             "zero_variance_groups": facts.zero_variance_groups,
             "episodes": len(rewards),

@@ -1,6 +1,6 @@
 """Ray nodes: a cluster to join, or N local ones that stand in for it.
 
-Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.cluster`), carry the run's token (see
+Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.ray_settings`), carry the run's token (see
 :mod:`launch.guardian`) and end with the driver.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from protocol.errors import InfraError, UserError
 
 _OBJECT_STORE_BYTES = 80 << 20
 _POLL_S = 1.0
+_DEFAULT_FOLDER = "RAY_TMPDIR"
 
 
 class NodesMissing(InfraError):
@@ -47,13 +49,29 @@ async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGener
             cluster.add_node(wait=False, **_node_options(cpus))
         return cluster
 
-    cluster = await asyncio.to_thread(start)
+    with _own_default_address(temporary):
+        cluster = await asyncio.to_thread(start)
+        try:
+            await asyncio.to_thread(_connect, str(cluster.address))
+            yield await _wait_alive(count, 120.0, lambda _: None)
+        finally:
+            await asyncio.to_thread(_disconnect)
+            await asyncio.to_thread(cluster.shutdown)
+
+
+@contextmanager
+def _own_default_address(temporary: Path) -> Generator[None]:
+    """Ray's test cluster writes its address, and removes it at its end, where every other ``ray.init()`` of this
+    machine looks for one to join.  Here it does so in ``temporary``."""
+    before = os.environ.get(_DEFAULT_FOLDER)
+    (temporary / "ray").mkdir(parents=True, exist_ok=True)
+    os.environ[_DEFAULT_FOLDER] = str(temporary)
     try:
-        await asyncio.to_thread(_connect, str(cluster.address))
-        yield await _wait_alive(count, 120.0, lambda _: None)
+        yield
     finally:
-        await asyncio.to_thread(_disconnect)
-        await asyncio.to_thread(cluster.shutdown)
+        del os.environ[_DEFAULT_FOLDER]
+        if before is not None:
+            os.environ[_DEFAULT_FOLDER] = before
 
 
 def _node_options(cpus: int) -> dict[str, Any]:
@@ -68,28 +86,32 @@ def _node_options(cpus: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def joined_nodes(
-    address: str, count: int, wait_s: float, progress: Callable[[int], None]
+    address: str, count: int, wait_s: float, env: Mapping[str, str], progress: Callable[[int], None]
 ) -> AsyncGenerator[list[Node]]:
-    """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are.
-    Raises :class:`NodesMissing` after ``wait_s``, UserError when nothing answers."""
+    """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are, at each
+    change.  ``env`` is set for every actor that is started then.
 
+    Raises :class:`NodesMissing` after ``wait_s``, UserError for nodes on several machines.
+    """
+
+    await asyncio.to_thread(_connect, address, dict(env))
     try:
-        await asyncio.to_thread(_connect, address)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise UserError(
-            f"no Ray cluster answers at {address} ({error}): start one with `ray start --head --port=6379`, or leave "
-            "--address out to simulate the nodes here"
-        ) from error
-    try:
-        yield await _wait_alive(count, wait_s, progress)
+        nodes = await _wait_alive(count, wait_s, progress)
+        if len(machines := sorted({node.address for node in nodes})) > 1:
+            raise UserError(
+                f"the nodes are on several machines ({', '.join(machines)}), and a run has one: start all "
+                "of them on one machine, or ask for fewer with --nodes"
+            )
+        yield nodes
     finally:
         await asyncio.to_thread(_disconnect)
 
 
-def _connect(address: str) -> None:
+def _connect(address: str, env: dict[str, str] | None = None) -> None:
     import ray
 
-    ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)  # pyright: ignore[reportUnknownMemberType]  # untyped
+    runtime_env = {"env_vars": env} if env else None
+    ray.init(address=address, runtime_env=runtime_env, logging_level=logging.ERROR, log_to_driver=False)  # pyright: ignore[reportUnknownMemberType]  # untyped
 
 
 def _disconnect() -> None:
@@ -112,8 +134,9 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
         async with asyncio.timeout(wait_s):
             while True:
                 found = await asyncio.to_thread(_nodes)
-                alive = [node for node in found if node["Alive"]]
-                progress(len(alive))
+                before, alive = len(alive), [node for node in found if node["Alive"]]
+                if len(alive) != before:
+                    progress(len(alive))
                 if len(alive) >= count:
                     break
                 await asyncio.sleep(_POLL_S)

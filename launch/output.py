@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, NoReturn, Self
 
 import orjson
 from rich.console import Console
@@ -24,11 +25,20 @@ def error_console() -> Console:
     return Console(stderr=True, soft_wrap=True)
 
 
+def shown(path: Path) -> Path:
+    """``path`` as a person would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 class JsonOutput:
     """``with JsonOutput(args.json) as out: …; out.set({...})`` prints the object on leaving, if ``enabled``.
 
-    When the body raises, the object is ``{"error": line, "exit_code": n}`` and the error goes on.
+    When the body raises, the object is ``{"error": line, "exit_code": n}`` and the error goes on.  When it exits, as
+    ``--help`` does, there is none: the help is on standard error.
     """
+
+    _open: ClassVar[JsonOutput | None] = None
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
@@ -44,6 +54,7 @@ class JsonOutput:
             sys.stdout.flush()
             self._stdout = os.dup(1)
             os.dup2(2, 1)
+            JsonOutput._open = self
         return self
 
     def __exit__(
@@ -51,8 +62,30 @@ class JsonOutput:
     ) -> None:
         if not self.enabled:
             return
+        JsonOutput._open = None
+        if isinstance(error, SystemExit):
+            os.close(self._stdout)
+            return
         if error is not None:
             code, line = describe(error) or (EXIT_FAILED, f"error: {type(error).__name__}: {error}")
-            self._value = {"error": line.removeprefix("error: "), "exit_code": code}
+            self.fail(code, line)
+        else:
+            self._print()
+
+    @classmethod
+    def end_process(cls, code: int, line: str) -> NoReturn:
+        """End the process at once, without any clean-up but the object that is due."""
+        try:
+            if cls._open is not None:
+                cls._open.fail(code, line)
+        finally:
+            os._exit(code)
+
+    def fail(self, code: int, line: str) -> None:
+        """Print the object of a command that failed."""
+        self._value = {"error": line.removeprefix("error: "), "exit_code": code}
+        self._print()
+
+    def _print(self) -> None:
         with os.fdopen(self._stdout, "wb") as stdout:
             stdout.write(orjson.dumps(dict(self._value), option=orjson.OPT_APPEND_NEWLINE))

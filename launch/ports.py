@@ -1,7 +1,8 @@
-"""Ports on loopback."""
+"""Ports and addresses on loopback."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from protocol.errors import UserError
@@ -26,3 +27,12 @@ def check_port(port: int, key: str) -> None:
             raise UserError(
                 f"port {port} is in use ({error.strerror}): use another, --set {key}=PORT, or 0 for a free one"
             ) from error
+
+
+def is_loopback(address: str) -> bool:
+    """Whether ``host:port`` is this machine alone."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -66,7 +66,7 @@ def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
     from launch.warm_start import cached
 
     if config.model.path is not None:
-        return check_model(config.model.path), True
+        return check_model(config.model.path).absolute(), True
     if config.warm_start.enabled and (found := cached(config)) is not None:
         return found, True
     folder = run_dir / "model"

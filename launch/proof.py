@@ -1,7 +1,8 @@
 """``--proof``: the run, and the two controls that must not learn.
 
-Learning rate 0 must change pass@1 by less than three standard errors of the difference; rewards shuffled within the
-batch must not raise it by more than that.
+The run must raise pass@1 by more than three standard errors of the difference and by what its recipe promises
+(``[proof]``), without a family that falls by more than two of its own.  Learning rate 0 must change pass@1 by less than
+three standard errors; rewards shuffled within the batch must not raise it by more than that.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import cast
 from rich.table import Table
 
 from launch.args import ClusterArguments
-from launch.config import Control
+from launch.config import Control, ProofSection
 from launch.output import error_console
 from protocol.events import Json
 
-ERRORS = 3.0
+ERRORS, FAMILY_ERRORS = 3.0, 2.0
 RunOnce = Callable[[ClusterArguments], dict[str, Json]]
 
 
@@ -25,17 +26,18 @@ def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
     """Run all three, print a table, and give every summary with its verdict."""
     runs: dict[str, Json] = {}
     verdicts: dict[str, bool] = {}
+    promised = arguments.config().proof
     for control in Control:
         name = f"{arguments.run_id}-{control.value}" if arguments.run_id else None
         overrides = (*arguments.overrides, f'run.control="{control.value}"')
         summary = run_once(replace(arguments, overrides=overrides, run_id=name))
         runs[control.value] = summary
-        verdicts[control.value] = bool(summary["ok"]) and holds(control, summary)
+        verdicts[control.value] = bool(summary["ok"]) and holds(control, summary, promised)
     _print(runs, verdicts)
     return {"ok": all(verdicts.values()), "verdicts": cast("dict[str, Json]", verdicts), "runs": runs}
 
 
-def holds(control: Control, summary: dict[str, Json]) -> bool:
+def holds(control: Control, summary: dict[str, Json], promised: ProofSection) -> bool:
     """Whether a run's difference is what its kind must show."""
     evaluation = cast("dict[str, float]", summary["eval"])
     if "difference" not in evaluation:
@@ -43,11 +45,26 @@ def holds(control: Control, summary: dict[str, Json]) -> bool:
     difference, error = evaluation["difference"], evaluation["difference_stderr"]
     match control:
         case Control.NONE:
-            return difference > ERRORS * error
+            rose = difference > ERRORS * error and difference >= promised.rise
+            return rose and _end(summary) >= promised.end and not fallen(summary)
         case Control.LR0:
             return abs(difference) <= ERRORS * error
         case Control.SHUFFLED:
             return difference <= ERRORS * error
+
+
+def fallen(summary: dict[str, Json]) -> list[str]:
+    """Trained families whose pass@1 fell by more than chance."""
+    families = cast("dict[str, dict[str, dict[str, float]]]", summary["eval"])["families"]
+    return [
+        name
+        for name, row in families.items()
+        if not row["held_out"] and row["difference"] < -FAMILY_ERRORS * row["difference_stderr"]
+    ]
+
+
+def _end(summary: dict[str, Json]) -> float:
+    return cast("dict[str, dict[str, float]]", summary["eval"])["after"]["pass_at_1"]
 
 
 def _print(runs: dict[str, Json], verdicts: dict[str, bool]) -> None:

@@ -18,7 +18,7 @@ from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine
 from launch.config import resolve
 from launch.errors import main_guard
 from launch.output import JsonOutput, error_console
-from launch.rundir import config_values, stored_config
+from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
 from launch.settings import learner_settings
 from learner.rank import LearnerRank
 from protocol.errors import UserError
@@ -41,12 +41,15 @@ class Replay:
 
 
 def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
-    """Train again.  Raises UserError when the run has fewer than two checkpoints."""
+    """Train again.  Raises UserError when there is no such run, or it has fewer than two checkpoints."""
+    if not (run_dir / CONFIG_FILE).is_file():
+        raise NoSuchRunError(run_dir)
     store = CheckpointStore(run_dir, keep=1)
     found = store.all()
     if len(found) < 2:
         raise UserError(
-            f"{run_dir} has {len(found)} checkpoint: a replay needs two; run with a smaller checkpoint.every_steps"
+            f"{run_dir} holds {'one checkpoint' if found else 'no checkpoint'}, and a replay needs two: run with a "
+            "smaller checkpoint.every_steps"
         )
     first, last = found[0], found[-1]
     config = stored_config(run_dir)

@@ -31,6 +31,17 @@ class RunDirectoryError(UserError):
     """The run directory cannot be used as asked."""
 
 
+class NoSuchRunError(RunDirectoryError):
+    """There is no run at this path."""
+
+    def __init__(self, path: Path) -> None:
+        known = [record.parent.name for record in path.parent.glob(f"*/{CONFIG_FILE}")]
+        super().__init__(
+            f"no such run: {path} is not a run directory{did_you_mean(path.name, known)}"
+            f"{'' if known else f' ({path.parent} holds no run)'}"
+        )
+
+
 class RunDirectory:
     """An open run directory.  Close it, or use it as a context manager, to let another driver in."""
 
@@ -88,7 +99,7 @@ class RunDirectory:
     def _open(cls, path: Path) -> RunDirectory:
         lock_fd = _lock(path / ".lock")
         before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
-        opened = cls(path, max(before, default=0) + 1, lock_fd)
+        opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
         opened.logs.mkdir(parents=True)
         return opened
 
@@ -140,8 +151,9 @@ class RunDirectory:
 
 
 _FIXED = (
-    *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data.", "rollout.group_size"),
-    *("rollout.reward", "agent.system_prompt", "agent.done_text", "agent.context_tokens"),
+    *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data."),
+    *("rollout.groups_per_step", "rollout.group_size", "rollout.reward"),
+    *("agent.system_prompt", "agent.done_text", "agent.context_tokens"),
 )
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 

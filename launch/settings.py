@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from launch.config import Control, RunConfig
-from learner.settings import Advantage, Dtype, LearnerSettings
-from protocol.staleness import StalePolicy
+from learner.settings import LearnerSettings
 
 
 def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
     learner = config.learner
     return LearnerSettings(
         model_path=str(model_path),
-        dtype=Dtype(learner.dtype.value),
+        dtype=learner.dtype,
         tp=learner.tp,
         pp=learner.pp,
         cp=learner.cp,
@@ -27,11 +26,11 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         eps_low=learner.eps_low,
         eps_high=learner.eps_high,
         dual_clip=learner.dual_clip,
-        advantage=Advantage(learner.advantage.value),
+        advantage=learner.advantage,
         shuffle_rewards=config.run.control is Control.SHUFFLED,
         temperature=config.agent.temperature,
         eta=config.staleness.eta,
-        stale_policy=StalePolicy(config.staleness.policy.value),
+        stale_policy=config.staleness.policy,
         micro_batch_tokens=learner.micro_batch_tokens,
         seed=config.run.seed,
         threads=learner.threads,

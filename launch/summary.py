@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -27,6 +27,7 @@ class SummaryFacts:
     seed: int
     eta: int
     seconds: float
+    """Of the last attempt."""
     evaluations: Mapping[str, Sequence[Attempt]]
     """``before`` and ``after``, as far as they were run."""
     held_out: tuple[str, ...]
@@ -43,19 +44,19 @@ class _Counts:
     finished: int = 0
     infra_failures: int = 0
     sandboxes: int = 0
-    pushes: int = 0
+    pushed: set[str] = field(default_factory=set[str])
+    """Versions that were loaded into an engine while it served."""
 
     def take(self, event: dict[str, Json], pauses: list[float]) -> None:
         match event["kind"]:
             case "episode.finished" if str(event["trajectory"]).startswith("train"):
                 self.finished += 1
-            case "episode.failed":
+            case "episode.failed" if str(event["trajectory"]).startswith("train"):
                 self.infra_failures += 1
             case "sandbox.started":
                 self.sandboxes += 1
-            case "weights.published":
-                self.pushes += 1
             case "engine.load":
+                self.pushed.add(str(event["version"]))
                 pauses.append(float(str(event["pause_ms"])))
             case _:
                 pass
@@ -71,8 +72,8 @@ def read_events(run_dir: Path) -> Sequence[dict[str, Json]]:
 
 
 def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
-    counts, pauses = _Counts(), list[float]()
-    for event in read_events(run_dir):
+    counts, pauses, events = _Counts(), list[float](), read_events(run_dir)
+    for event in events:
         counts.take(event, pauses)
     steps = read_metrics(run_dir)
     books = facts.accounting
@@ -84,7 +85,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
         "control": facts.control,
         "nodes": facts.nodes,
         "seed": facts.seed,
-        "seconds": round(facts.seconds, 1),
+        "seconds": round(_earlier_seconds(events) + facts.seconds, 1),
         "eval": _evaluation(facts),
         "trajectories": {
             "finished": counts.finished,
@@ -108,7 +109,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "low_steps": sum(step.get("clip_low", 0.0) > 0 for step in steps),
         },
         "weights": {
-            "pushes": counts.pushes,
+            "pushes": len(counts.pushed),
             "loads": len(pauses),
             "pause_ms_p50": round(statistics.median(pauses), 2) if pauses else 0.0,
             "pause_ms_max": round(max(pauses), 2) if pauses else 0.0,
@@ -158,8 +159,17 @@ def _weighted(steps: Sequence[Mapping[str, float]], name: str, weight: str) -> f
 
 
 def _seconds(steps: Sequence[Mapping[str, float]]) -> float:
-    """From the start of the first step's wait to the end of the last step."""
-    if not steps:
-        return 1.0
-    first = steps[0]
-    return max(steps[-1]["t"] - first["t"] + first["wait_s"] + first["step_s"], 1e-9)
+    """Time of training in which the steps were made, waiting included, time between attempts left out."""
+    return max(_total(steps, "elapsed_s"), 1e-9)
+
+
+def _earlier_seconds(events: Sequence[dict[str, Json]]) -> float:
+    """How long the attempts before the last one ran, by what their drivers said first and last."""
+    spans: dict[str, tuple[float, float]] = {}
+    for event in events:
+        writer, t = str(event["writer"]), float(str(event["t"]))
+        if writer.startswith("driver-"):
+            first, last = spans.get(writer, (t, t))
+            spans[writer] = min(first, t), max(last, t)
+    newest = max(spans, key=lambda writer: int(writer.rpartition("-")[2]), default="")
+    return sum(last - first for writer, (first, last) in spans.items() if writer != newest)

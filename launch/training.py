@@ -18,8 +18,10 @@ from pathlib import Path
 from actors.buffer import Buffer, Lease
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
+from launch.advisory import ZeroVarianceWatch
 from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
 from launch.learners import Learners
+from launch.lineage import LineageLog
 from launch.metrics import MetricsLog, StepFacts
 from launch.pusher import Pusher
 from learner.rank import LearnerRank
@@ -33,6 +35,9 @@ _KEPT_VERSIONS = 4
 _DEATHS_IN_A_ROW = 3
 """A learner that dies oftener without a step in between dies of its work."""
 
+_ALIKE_BATCHES = 8
+"""Batches' worth of zero-variance groups in a row that are worth a word."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
@@ -42,6 +47,7 @@ class TrainingSettings:
     groups_per_step: int
     eta: int
     policy: StalePolicy
+    publish_every: int
     checkpoint_every: int
     stop_after_trajectories: int
     stop_after_s: float
@@ -69,6 +75,16 @@ class Training:
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
     _sampled: int = 0
+    _published: bool = False
+    _begun: float = 0.0
+    _stale: dict[str, str] = field(default_factory=dict[str, str])
+    """Dropped in batches without a token to train, since the last step."""
+    _watch: ZeroVarianceWatch = field(init=False)
+    _versions: LineageLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._versions = LineageLog(self.settings.run_dir)
+        self._watch = ZeroVarianceWatch(_ALIKE_BATCHES * self.settings.groups_per_step)
 
     async def begin(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""
@@ -80,25 +96,30 @@ class Training:
         """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step."""
         await self.learners.call(LearnerRank.load, str(checkpoint.learner))
         self.step, self.version = checkpoint.manifest.step, Version(checkpoint.manifest.version)
-        known = self.lineage.entries
-        self.lineage = checkpoint.lineage
-        for version, entry in known.items():
-            self.lineage.entries.setdefault(version, entry)
-        self.ledger = checkpoint.ledger()
+        self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
+        self.ledger, self._stale = checkpoint.ledger(), {}
         await self.buffer.call(Buffer.rewind, self.step)
         self.metrics.rewind(self.step)
         return await self.publish()
 
     async def run(self) -> None:
-        """Train until the last step or a stop condition."""
-        begun, deaths, lost = time.monotonic(), 0, None
-        self._sampled = await self.engine_tokens()
-        while self.step < self.settings.steps and not await self._stop(begun):
+        """Train until the last step or a stop condition; the last weights are offered to the engines."""
+        await self._steps()
+        if not self._published:
+            await self.pusher.offer(await self.publish())
+
+    async def _steps(self) -> None:
+        deaths, lost = 0, None
+        self._begun, self._sampled = time.monotonic(), await self.engine_tokens()
+        self.metrics.start()
+        while self.step < self.settings.steps:
             try:
                 if lost is not None:
                     await self._recover(lost)
-                lost = None
-                await self._one_step()
+                lost, waiting = None, time.monotonic()
+                if (lease := await self._lease()) is None:
+                    return
+                await self._one_step(lease, time.monotonic() - waiting)
                 deaths = 0
             except RemoteError as error:
                 deaths += 1
@@ -106,16 +127,14 @@ class Training:
                     raise
                 lost = error
 
-    async def _stop(self, begun: float) -> bool:
+    async def _stop(self) -> bool:
         settings = self.settings
-        if settings.stop_after_s and time.monotonic() - begun >= settings.stop_after_s:
+        if settings.stop_after_s and time.monotonic() - self._begun >= settings.stop_after_s:
             return True
         limit = settings.stop_after_trajectories
         return bool(limit) and (await self.buffer.call(Buffer.accounting)).acked >= limit
 
-    async def _one_step(self) -> None:
-        waiting = time.monotonic()
-        lease = await self._lease()
+    async def _one_step(self, lease: Lease, wait_s: float) -> None:
         stepping = time.monotonic()
         report = await self.learners.call(
             LearnerRank.step,
@@ -125,24 +144,33 @@ class Training:
             self.version,
         )
         await self.buffer.call(Buffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
-        self.step += 1
         dropped = {name: reason.value for name, reason in report.dropped.items()}
-        self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped))
-        await self.pusher.offer(await self.publish())
-        await self._record(report.metrics, lease, stepping - waiting, time.monotonic() - stepping)
+        if not report.trained:
+            self._stale |= dropped
+            self.events.emit("batch.passed_over", groups=len(lease.groups), episodes=len(dropped), reason="all_stale")
+            return
+        self.step += 1
+        self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped, self._stale))
+        self._stale = {}
+        if self.step % self.settings.publish_every == 0:
+            await self.pusher.offer(await self.publish())
+        else:
+            self._advance()
+        await self._record(report.metrics, lease, wait_s, time.monotonic() - stepping)
         last = self.step == self.settings.steps
         if last or self.step % self.settings.checkpoint_every == 0 or await self._buffer_asks():
             await self.checkpoint()
 
-    async def _lease(self) -> Lease:
-        """The oldest full batch of closed groups; waits for it."""
-        while True:
+    async def _lease(self) -> Lease | None:
+        """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
+        while not await self._stop():
             await self._follow(0.0)
             if await self._fresh_enough() and (
                 lease := await self.buffer.call(Buffer.lease, self.settings.groups_per_step)
             ):
                 return lease
             await self._follow(_LEASE_WAIT_S)
+        return None
 
     async def _fresh_enough(self) -> bool:
         """Under the policy ``wait``: whether no running episode would be stranded by the next step."""
@@ -158,19 +186,28 @@ class Training:
         for closing in progress.closed:
             self._rewards += closing.rewards.values()
             self._zero_variance += closing.outcome is GroupOutcome.ZERO_VARIANCE
+            if (advice := self._watch.take(closing)) is not None:
+                self.events.emit("advisory", about="zero_variance", text=advice)
 
     async def publish(self) -> WeightManifest:
         """Write the current weights under a new version; older ones that nothing uses any more are removed."""
-        version = make_version(self.settings.attempt, self._count)
-        self._count += 1
+        parent, version = self.version, self._advance()
         folder = self.settings.run_dir / "weights" / f"v{version}"
-        manifest = await self.learners.call(LearnerRank.publish, version, self.step, self.version, str(folder))
+        manifest = await self.learners.call(LearnerRank.publish, version, self.step, parent, str(folder))
         assert manifest is not None  # noqa: S101  # rank 0 writes
-        self.lineage.add(version, self.step, self.version)
-        self.version = version
+        self._published = True
         self.events.emit("weights.published", version=version, step=self.step)
         await asyncio.to_thread(self._forget_weights)
         return manifest
+
+    def _advance(self) -> Version:
+        """A new version for the weights of this step; nobody has them yet."""
+        version = make_version(self.settings.attempt, self._count)
+        self._count += 1
+        self.lineage.add(version, self.step, self.version)
+        self._versions.add(self.lineage.entries[version])
+        self.version, self._published = version, False
+        return version
 
     def _forget_weights(self) -> None:
         """A version's files live until every engine has confirmed a later one."""

@@ -110,8 +110,6 @@ class PolicyModel(GPTModel):
 
 
 def torch_dtype(dtype: Dtype) -> torch.dtype:
-    if dtype is Dtype.AUTO:
-        return torch.float32 if seam.ACTIVE else torch.bfloat16
     return torch.float32 if dtype is Dtype.FLOAT32 else torch.bfloat16
 
 

@@ -10,8 +10,6 @@ from protocol.staleness import StalePolicy
 
 
 class Dtype(StrEnum):
-    AUTO = "auto"
-    """bfloat16 where there is CUDA, float32 elsewhere."""
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     """Weights and activations; main weights, gradients and Adam's moments stay float32."""
@@ -22,7 +20,7 @@ class Advantage(StrEnum):
 
     GROUP = "group"
     """(r − mean) ÷ std of the group: GRPO."""
-    LEAVE_ONE_OUT = "loo"
+    LEAVE_ONE_OUT = "leave_one_out"
     """r − mean of the others: RLOO."""
     NO_STD = "no_std"
     """r − mean of the group: Dr. GRPO."""
@@ -34,7 +32,7 @@ class LearnerSettings:
 
     model_path: str
     """Hugging Face folder of a dense Qwen3: config.json, safetensors, tokenizer files."""
-    dtype: Dtype = Dtype.AUTO
+    dtype: Dtype = Dtype.FLOAT32
     tp: int = 1
     """Ranks that share each layer."""
     pp: int = 1

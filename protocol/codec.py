@@ -232,6 +232,7 @@ def _ticket(fields: _Fields) -> Ticket:
         seed=fields.integer("seed", -_INT64),
         attempt=fields.integer("attempt"),
         purpose=fields.text("purpose"),
+        vanished=fields.integer("vanished"),
         greedy=fields.flag("greedy"),
     )
 

@@ -64,15 +64,18 @@ def minimum_members(size: int) -> int:
     return max(2, math.ceil(0.75 * size))
 
 
-def group_outcome(size: int, rewards: Mapping[int, float], abandoned: Collection[int]) -> GroupOutcome:
+def group_outcome(
+    size: int, rewards: Mapping[int, float], abandoned: Collection[int], *, dynamic_sampling: bool = True
+) -> GroupOutcome:
     """Outcome of a group of ``size`` samples, given the rewards of those that arrived and those given up.
 
-    A sample that arrived after it was given up counts as arrived.
+    A sample that arrived after it was given up counts as arrived.  ``dynamic_sampling`` drops a group whose rewards are
+    all the same (DAPO, arXiv 2503.14476, section 3.2).
     """
     if len(rewards) + sum(sample not in rewards for sample in abandoned) < size:
         return GroupOutcome.OPEN
     if len(rewards) < minimum_members(size):
         return GroupOutcome.INFRA_SHORT
-    if max(rewards.values()) - min(rewards.values()) <= _SAME_REWARD:
+    if dynamic_sampling and max(rewards.values()) - min(rewards.values()) <= _SAME_REWARD:
         return GroupOutcome.ZERO_VARIANCE
     return GroupOutcome.READY

@@ -36,6 +36,8 @@ from protocol.trajectory import DropReason, GroupId, Status
 SCHEMA = 1
 _DISK_COPIES = 3
 """A trajectory may stand in the write-ahead log, in the database and in the export at once."""
+_TRAINED, _PASSED_OVER = 1, 2
+"""How a ready group was spent."""
 _MB = 1024 * 1024
 LOCK_WAIT_S = 10.0
 """How long to wait for the process that has the file open to end."""
@@ -183,6 +185,8 @@ class JournalStatistics:
     """Closed and not leased to the end."""
     dropped: int
     """Groups that never reach the learner: zero variance, too few members."""
+    passed_over: int
+    """Groups of batches in which no token could be trained: they made no step."""
     reserved_bytes: int
     live_bytes: int
     """Held, or trained at a step that no checkpoint covers."""
@@ -198,6 +202,8 @@ class JournalSettings:
     max_trajectory_bytes: int
     budget_bytes: int
     disk_floor_bytes: int = 64 * _MB
+    dynamic_sampling: bool = True
+    """Groups without variance are dropped."""
 
 
 class Journal:
@@ -229,7 +235,7 @@ class Journal:
         except sqlite3.DatabaseError as error:
             raise JournalError(
                 f"{self.path} cannot be opened ({error}): another process has it open, or it is damaged; "
-                "`longshore ctl status` shows whether the run is alive"
+                f"`longshore monitor {self.path.parent.parent}` shows whether the run is alive"
             ) from error
         if schema != SCHEMA:
             raise JournalError(
@@ -385,7 +391,8 @@ class Journal:
         ((task, size),) = self._all("SELECT task, size FROM groups WHERE id = ?", group)
         abandoned = self._all("SELECT sample FROM tickets WHERE grp = ? AND state = 'abandoned'", group)
         rewards = self._rewards(group)
-        outcome = group_outcome(size, rewards, [sample for (sample,) in abandoned])
+        given_up = [sample for (sample,) in abandoned]
+        outcome = group_outcome(size, rewards, given_up, dynamic_sampling=self._settings.dynamic_sampling)
         if outcome is GroupOutcome.OPEN:
             return None
         seq = self._closed() + 1
@@ -444,7 +451,10 @@ class Journal:
 
     def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
         """Record that optimizer step ``step`` used ``trained`` and dropped ``dropped``, which together are whole ready
-        groups.  The same call again changes nothing; anything else that is no longer held raises JournalError."""
+        groups.  Where none was trained, no step was taken: the groups are passed over, and others fill the step.
+
+        The same call again changes nothing; anything else that is no longer held raises JournalError.
+        """
         fates: dict[str, tuple[str, str | None]] = dict.fromkeys(trained, ("trained", None))
         fates |= {name: ("dropped", reason.value) for name, reason in dropped.items()}
         if len(fates) != len(trained) + len(dropped):
@@ -466,7 +476,9 @@ class Journal:
                     "SELECT 1 FROM groups WHERE id = ? AND outcome = 'ready'", group
                 ):
                     raise JournalError(f"step {step} uses part of group {group}, or a group that is not ready")
-                self._db.execute("UPDATE groups SET spent = 1 WHERE id = ?", (group,))
+                self._db.execute(
+                    "UPDATE groups SET spent = ? WHERE id = ?", (_TRAINED if trained else _PASSED_OVER, group)
+                )
 
     def commit(self, step: int) -> None:
         """A checkpoint of ``step`` is complete."""
@@ -493,7 +505,7 @@ class Journal:
             )
         with self._transaction():
             self._db.execute(
-                "UPDATE groups SET spent = 0 WHERE spent = 1 AND id IN (SELECT grp FROM rows WHERE step > ?)", (step,)
+                "UPDATE groups SET spent = 0 WHERE spent > 0 AND id IN (SELECT grp FROM rows WHERE step > ?)", (step,)
             )
             self._db.execute("UPDATE rows SET state = 'held', step = NULL, reason = NULL WHERE step > ?", (step,))
             self._set("committed", min(step, self._number("committed")))
@@ -536,6 +548,7 @@ class Journal:
             open=self._count("groups WHERE outcome = 'open'"),
             ready=self._count("groups WHERE outcome = 'ready' AND spent = 0"),
             dropped=self._count("groups WHERE outcome IN ('zero_variance', 'infra_short')"),
+            passed_over=self._count(f"groups WHERE spent = {_PASSED_OVER}"),
             reserved_bytes=self._reserved(),
             live_bytes=self._live(),
             uncommitted_bytes=self._uncommitted(),

@@ -46,6 +46,8 @@ class InfraFailure(StrEnum):
 
     SANDBOX_START = "sandbox_start"
     SANDBOX_LOST = "sandbox_lost"
+    SANDBOX_VANISHED = "sandbox_vanished"
+    """For no known cause.  When it befalls the same sample again, it counts as the policy's doing."""
     ENGINE = "engine"
     GRADER = "grader"
     DEADLINE = "deadline"
@@ -151,6 +153,8 @@ class Ticket:
     """How many earlier tickets for the same sample came back without a trajectory."""
     purpose: str = "train"
     """``train``, or the name of the evaluation that it belongs to: those never enter the journal."""
+    vanished: int = 0
+    """How many of the earlier attempts lost their sandbox for no known cause."""
     greedy: bool = False
     """Take the likeliest token instead of sampling (evaluation only)."""
 

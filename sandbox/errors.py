@@ -13,5 +13,10 @@ class SandboxLost(InfraError):
     """A running container is gone, or does not answer, and nothing proves that the agent did it."""
 
 
+class SandboxVanished(SandboxLost):
+    """A running container ended while daemon, host and pool were healthy, and nothing says why.  Once is bad luck; a
+    sample that it befalls twice did it."""
+
+
 class SandboxDestroyed(LongshoreError):
     """The agent ended its own container while daemon, host and pool were healthy: a policy outcome."""

@@ -22,10 +22,9 @@ from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
 from sandbox.errors import SandboxStartError
 from sandbox.host import Host, current_host
 from sandbox.session import SandboxSession, SessionLimits
+from sandbox.sweep import LABEL, sweep
 from sandbox.tasks.task import Task
 
-LABEL = "longshore"
-_EXPIRY_GRACE_S = 300.0
 _SHELL_ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -186,13 +185,7 @@ class SandboxPool:
 
     async def sweep(self) -> int:
         """Remove this pool's containers whose owner is proved dead or whose expiry is past.  Returns how many."""
-        removed = 0
-        for each in await self.engine.containers({f"{LABEL}.pool": self.settings.pool}):
-            expires = each.labels.get(f"{LABEL}.expires", "")
-            expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < self._now()
-            if expired or owner.proved_dead(each.labels.get(f"{LABEL}.owner", "")):
-                await self.engine.remove(each.id)
-                removed += 1
+        removed = await sweep(self.engine, "pool", self.settings.pool, self._now)
         self._swept += removed
         return removed
 

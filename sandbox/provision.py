@@ -36,8 +36,18 @@ _ENGINE_PID_S = 10.0
 """A dockerd that has written no pid file by then has given up."""
 
 
+class EngineForbidden(UserError):
+    """There is a Docker engine, and this user may not talk to it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"this user may not use the Docker engine at {url}: run `sudo usermod -aG docker $USER` and log in again, "
+            "or run this as root"
+        )
+
+
 def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
-    """Whether a Docker engine answers ``/_ping`` at this address."""
+    """Whether a Docker engine answers ``/_ping`` at this address.  Raises :class:`EngineForbidden`."""
     connection: http.client.HTTPConnection
     if url.startswith("unix://"):
         connection = _UnixConnection(url.removeprefix("unix://"), timeout_s)
@@ -47,6 +57,8 @@ def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
     try:
         connection.request("GET", "/_ping")
         return connection.getresponse().read().strip() == b"OK"
+    except PermissionError as error:
+        raise EngineForbidden(url) from error
     except (OSError, http.client.HTTPException):
         return False
     finally:
@@ -90,8 +102,18 @@ def apt_install(packages: Sequence[str], say: Say) -> None:
 
 
 def find_engine(addresses: Sequence[str]) -> str | None:
-    """The first address at which an engine answers."""
-    return next((url for url in dict.fromkeys(addresses) if engine_answers(url)), None)
+    """The first address at which an engine answers.  Raises :class:`EngineForbidden` when the only one may not be
+    used."""
+    forbidden: EngineForbidden | None = None
+    for url in dict.fromkeys(addresses):
+        try:
+            if engine_answers(url):
+                return url
+        except EngineForbidden as error:
+            forbidden = error
+    if forbidden is not None:
+        raise forbidden
+    return None
 
 
 def start_engine(root: Path, runtime: Path, say: Say) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from protocol.errors import InfraError
 from sandbox import wire
 from sandbox.attach import Attachment, attach
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.shell import CommandResult, Shell
 
 HELLO_S = 60.0
@@ -252,7 +252,9 @@ class SandboxSession:
             return SandboxLost(f"the Docker daemon does not answer: {error}")
         if cause.out_of_memory and not cause.killed_by_api:
             return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
-        return SandboxLost("the container was killed from outside, or for an unknown cause")
+        if cause.killed_by_api:
+            return SandboxLost("the container was killed from outside, through the daemon")
+        return SandboxVanished("the container ended, and neither PID 1 nor the daemon says why")
 
 
 class _StreamEndedError(Exception):

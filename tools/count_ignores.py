@@ -57,6 +57,8 @@ def ignores(path: Path) -> list[Ignore]:
         problem = ""
         if tool == "type":
             problem = "write `# pyright: ignore[rule]  why`"
+        elif tool == "pyright" and path.relative_to(ROOT).parts[0] == "tests":
+            problem = "pyright does not read tests: leave it out"
         elif not rules:
             problem = "name the rule"
         elif len(re.findall(r"\w", reason)) < REASON_LETTERS:

@@ -93,7 +93,7 @@ class EngineSettings:
             mem_fraction=default if self.mem_fraction is None else self.mem_fraction,
             seed=self.seed,
             deterministic=self.deterministic,
-            log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"engine-{self.name}.log",
+            log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log",
             start_timeout_s=self.start_timeout_s,
             stop_grace_s=self.stop_grace_s,
         )
@@ -112,7 +112,7 @@ class Engine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings, self._server_settings = settings, settings.server()
-        self._events = EventLog(settings.run_dir, f"engine-{settings.name}", settings.node)
+        self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
         self._counts, self._last_reply_at = EngineStatistics(), 0.0
         self._gate = asyncio.Event()
@@ -355,7 +355,13 @@ class Engine:
                 )
             except (ServerLost, LoadError, TimeoutError) as error:
                 why = f"version {label} was not taken: {error or 'no answer in time'}"
-                self._events.emit("engine.load_failed", engine=self._settings.name, version=manifest.version, why=why)
+                self._events.emit(
+                    "engine.load_failed",
+                    engine=self._settings.name,
+                    version=manifest.version,
+                    why=why,
+                    pause_ms=round((time.monotonic() - paused_at) * 1000, 2),
+                )
                 return LoadError(why)
             finally:
                 self._lease = None

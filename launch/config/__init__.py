@@ -5,20 +5,16 @@ Importing this loads no torch, ray or sglang, so that ``--help`` and every wrong
 
 from launch.config.base import ConfigError, dotted_fields
 from launch.config.load import RecipeError, load_recipe, recipe_names, resolve
-from launch.config.policy import Advantage, DType, StalePolicy
 from launch.config.rollout import DataKind
-from launch.config.run import Control, Mode, RunConfig
+from launch.config.run import Control, ProofSection, RunConfig
 
 __all__ = [
-    "Advantage",
     "ConfigError",
     "Control",
-    "DType",
     "DataKind",
-    "Mode",
+    "ProofSection",
     "RecipeError",
     "RunConfig",
-    "StalePolicy",
     "dotted_fields",
     "load_recipe",
     "recipe_names",

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Section, Share
-
-
-class DType(StrEnum):
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-
-
-class Advantage(StrEnum):
-    """How a trajectory's reward is compared with its group's."""
-
-    GROUP = "group"
-    """(reward − mean) ÷ standard deviation of the group."""
-    LEAVE_ONE_OUT = "leave_one_out"
-    """reward − mean of the others."""
-    NO_STD = "no_std"
-    """reward − mean of the group (Dr. GRPO)."""
-
-
-class StalePolicy(StrEnum):
-    """What becomes of tokens older than ``staleness.eta``."""
-
-    MASK = "mask"
-    """They get no loss; their trajectory and its baseline stay."""
-    WAIT = "wait"
-    """The learner waits for a trajectory before the step that would strand it: nothing is masked, time is lost."""
-    DROP = "drop"
-    """Their trajectory is dropped: for comparison."""
+from learner.settings import Advantage, Dtype
+from protocol.staleness import StalePolicy
 
 
 class ModelSection(Section):
@@ -90,16 +64,16 @@ class WarmStartSection(Section):
 
 class LearnerSection(Section):
     ranks: PositiveInt = 1
-    """Learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
+    """Learner processes; data-parallel replicas = ranks ÷ (tp × pp)."""
     tp: PositiveInt = 1
     """Tensor-parallel size."""
     pp: PositiveInt = 1
     """Pipeline-parallel size."""
     cp: PositiveInt = 1
-    """Context-parallel size."""
+    """Context-parallel size; refused unless 1."""
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
     """``cpu`` (gloo) or ``cuda`` (NCCL)."""
-    dtype: DType = DType.FLOAT32
+    dtype: Dtype = Dtype.FLOAT32
     """Arithmetic of forward and backward; the optimizer's state is float32."""
     lr: Annotated[float, Field(ge=0)] = 5e-4
     """AdamW's learning rate at the first step."""
@@ -123,15 +97,23 @@ class LearnerSection(Section):
     """How rewards become advantages."""
     micro_batch_tokens: PositiveInt = 8192
     """Most tokens in one packed forward pass; memory, not the result, depends on it."""
+    publish_every: PositiveInt = 1
+    """Optimizer steps from one set of weights that the engines get to the next: 2 trains what was sampled by one policy
+    in two steps, the second of them one step further off it."""
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        shards = self.tp * self.pp * self.cp
+        if self.cp != 1:
+            raise ValueError(
+                f"learner.cp = {self.cp}: a sequence cannot be shared over ranks: set learner.cp = 1 and, for memory, "
+                "raise learner.tp or learner.pp"
+            )
+        shards = self.tp * self.pp
         if self.ranks % shards:
             raise ValueError(
-                f"learner.ranks = {self.ranks} is no multiple of tp × pp × cp = {shards}: "
+                f"learner.ranks = {self.ranks} is no multiple of tp × pp = {shards}: "
                 f"set learner.ranks = {-(-self.ranks // shards) * shards}"
             )
         if self.dual_clip <= 1 + self.eps_high:

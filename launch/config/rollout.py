@@ -76,6 +76,8 @@ class RolloutSection(Section):
     """Groups in one optimizer step."""
     group_size: Annotated[int, Field(ge=2)] = 8
     """Episodes of the same task whose rewards are compared."""
+    dynamic_sampling: bool = True
+    """Groups whose rewards are all the same are dropped, and other tasks take their place (DAPO)."""
     workers_per_node: PositiveInt = 1
     """Rollout processes on each node."""
     episodes_per_worker: PositiveInt = 16
@@ -86,6 +88,8 @@ class RolloutSection(Section):
     """What a grade is worth."""
     episode_deadline_s: Seconds = 600.0
     """Wall clock of one episode, waiting included; passing it is infrastructure's failure, not the agent's."""
+    send_deadline_s: Seconds = 600.0
+    """Longest wait for the buffer to acknowledge a trajectory, after its episode."""
     acquire_timeout_s: Seconds = 120.0
     """Longest wait for a sandbox, its start and its task's set-up included."""
 

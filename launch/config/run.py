@@ -20,22 +20,12 @@ from launch.config.rollout import (
     SamplingSection,
     SandboxSection,
 )
+from protocol.staleness import AdmissionMode
 
 BYTES_PER_TOKEN = 17
 """int32 id, uint8 mask, float32 log-probability, int64 version: see :class:`protocol.trajectory.Segment`."""
 TRAJECTORY_HEADER_BYTES = 16_384
 """Room for a trajectory's turns, tests, timings and task."""
-
-
-class Mode(StrEnum):
-    """When a ticket may be issued.  One code path; only the admission rule's lead differs."""
-
-    ASYNC = "async"
-    """Rollout leads by as much as ``staleness.eta`` allows."""
-    ONE_STEP_OFF = "one_step_off"
-    """The next step's episodes run while this step trains."""
-    SYNC = "sync"
-    """A step's episodes start when the step before it is published."""
 
 
 class Control(StrEnum):
@@ -46,7 +36,7 @@ class Control(StrEnum):
     LR0 = "lr0"
     """Learning rate 0."""
     SHUFFLED = "shuffled"
-    """Rewards shuffled within the batch."""
+    """Rewards shuffled within the batch, and no group chosen by its rewards."""
 
 
 class RunSection(Section):
@@ -56,8 +46,8 @@ class RunSection(Section):
     """Seed of tasks, model, warm start, cursor and sampling."""
     steps: PositiveInt = 24
     """Optimizer steps."""
-    mode: Mode = Mode.ASYNC
-    """Admission rule."""
+    mode: AdmissionMode = AdmissionMode.ASYNC
+    """When a ticket may be issued.  One code path; only the admission rule's lead differs."""
     control: Control = Control.NONE
     """Turn the run into a control."""
     dir: Path = Path("runs")
@@ -78,8 +68,8 @@ class BufferSection(Section):
 class ClusterSection(Section):
     nodes: PositiveInt = 1
     """Ray nodes.  Without ``address`` they are simulated on this machine."""
-    address: str = ""
-    """A Ray cluster to join, ``host:port`` or ``auto``; empty to start one here."""
+    address: Annotated[str, Field(pattern=r"^(\S+:\d+)?$")] = ""
+    """A Ray cluster to join, ``host:port``; empty to start one here."""
     node_wait_s: Seconds = 600.0
     """Longest wait for the cluster to have so many nodes alive."""
 
@@ -100,6 +90,15 @@ class StopSection(Section):
     """Stop after so many seconds; 0 for no limit."""
 
 
+class ProofSection(Section):
+    """What ``--proof`` asks of the run beyond a difference that is no luck."""
+
+    rise: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Least rise of pass@1."""
+    end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Least pass@1 at the end."""
+
+
 class RunConfig(Section):
     run: RunSection = RunSection()
     model: ModelSection = ModelSection()
@@ -118,11 +117,18 @@ class RunConfig(Section):
     cluster: ClusterSection = ClusterSection()
     monitor: MonitorSection = MonitorSection()
     stop: StopSection = StopSection()
+    proof: ProofSection = ProofSection()
 
     @property
     def learning_rate(self) -> float:
         """What the optimizer uses: 0 in the control that says so."""
         return 0.0 if self.run.control is Control.LR0 else self.learner.lr
+
+    @property
+    def dynamic_sampling(self) -> bool:
+        """Whether groups without variance are replaced.  Not where rewards are shuffled: to choose groups by their true
+        rewards would tell the learner something, and a policy that has collapsed would never fill a batch."""
+        return self.rollout.dynamic_sampling and self.run.control is not Control.SHUFFLED
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -136,10 +142,15 @@ class RunConfig(Section):
         found: list[str] = []
         if self.model.path is not None and self.warm_start.enabled:
             found.append("warm_start is for the demo model and would spoil model.path: set warm_start.enabled = false")
-        if self.run.mode is not Mode.SYNC and self.staleness.eta < 1:
+        if self.run.mode is not AdmissionMode.SYNC and self.staleness.eta < 1:
             found.append(
                 f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "
                 "set staleness.eta = 1 or run.mode = 'sync'"
+            )
+        if (oldest := self.learner.publish_every - 1) > self.staleness.eta:
+            found.append(
+                f"learner.publish_every = {self.learner.publish_every} makes tokens {oldest} steps old, and "
+                f"staleness.eta = {self.staleness.eta} forbids it: lower the one or raise the other"
             )
         if self.data.kind is DataKind.GENERATED and self.data.training_tasks < self.rollout.groups_per_step:
             found.append(

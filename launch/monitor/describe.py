@@ -61,7 +61,9 @@ def _eval_finished(event: Event) -> str:
     spread = number(event, "stderr")
     error = "" if spread is None else f" ± {100 * spread:.1f}"
     score = 100 * (number(event, "pass_at_1") or 0.0)
-    return f"evaluation {text(event, 'name')}: pass@1 {score:.1f} %{error} over {integer(event, 'n')} tasks"
+    known = integer(event, "tasks")
+    tasks = f" at {known} tasks" if known else ""
+    return f"evaluation {text(event, 'name')}: pass@1 {score:.1f} %{error} over {integer(event, 'n')} attempts{tasks}"
 
 
 def _learner_step(event: Event) -> str:
@@ -127,6 +129,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "engine.died": lambda e: f"engine {text(e, 'engine')} died",
     "engine.restarted": lambda e: f"engine {text(e, 'engine')} restarted",
     "admission.blocked": lambda e: f"no new group: {text(e, 'reason')}",
+    "batch.passed_over": lambda e: f"{integer(e, 'groups')} groups passed over: every token of theirs is too old",
+    "advisory": lambda e: text(e, "text"),
     "message.refused": lambda e: f"message refused: {text(e, 'reason') or text(e, 'detail')}",
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
 }
@@ -144,6 +148,8 @@ _LEVELS = {
     "engine.died": "bad",
     "process.died": "bad",
     "episode.failed": "warn",
+    "advisory": "warn",
+    "batch.passed_over": "warn",
     "message.refused": "warn",
     "engine.load_failed": "warn",
     "engine.restart_failed": "bad",

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 POLL_S = 0.5
 _TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
+_COUNTED = {"episode.failed", "run.finished"}
+"""Said by a step's line and by the last one."""
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
@@ -84,9 +86,10 @@ class Said:
         self._step = 0
         self._evaluations: set[str] = set()
         self._over = False
+        self._notices: set[tuple[float, str]] = set()
 
     def new_lines(self, view: RunView) -> list[str]:
-        """Lines for what is new: the page's address, phases, steps, evaluations, the end."""
+        """Lines for what is new: the page's address, phases, steps, evaluations, mishaps, the end."""
         lines: list[str] = []
         if self._phases == 0.0 and view.phases and view.run.url:
             lines.append(f"live monitor: {view.run.url}")
@@ -106,6 +109,11 @@ class Said:
         if view.step != self._step and view.latest:
             self._step = view.step
             timed.append((view.latest.get("t", 0.0), step_line(view)))
+        notices = {
+            (line.t, line.text) for line in view.log if line.level in {"warn", "bad"} and line.kind not in _COUNTED
+        }
+        timed += notices - self._notices
+        self._notices = notices
         lines += [line for _, line in sorted(timed)]
         if view.run.ok is not None and not self._over:
             self._over = True
@@ -126,8 +134,11 @@ def step_line(view: RunView) -> str:
         f"age {_age(view)}",
         f"pause {_pause(view)}",
         f"sandboxes {view.sandboxes.live}",
-        f"trained {view.tokens.trained:,} masked {view.tokens.masked:,} dropped {_dropped(view)}",
+        f"tokens trained {view.tokens.trained:,}, masked {view.tokens.masked:,}",
+        f"episodes dropped {_dropped(view):,}",
     ]
+    if failed := sum(view.totals.failed.values()):
+        facts.append(f"infra failures {failed}")
     return " · ".join(facts)
 
 
@@ -147,7 +158,7 @@ def render(view: RunView) -> RenderableType:
         _fact("engine pause", _pause(view), ""),
         _fact("sandboxes live", str(view.sandboxes.live), f"{view.sandboxes.waiting} waiting"),
         _fact("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
-        _fact("episodes dropped", str(_dropped(view)), f"{view.totals.acked:,} acknowledged"),
+        _fact("episodes dropped", f"{_dropped(view):,}", f"{view.totals.acked:,} acknowledged"),
     )
     parts: list[RenderableType] = [_phase_row(view), Text(), facts]
     for found in view.evaluations:

@@ -35,9 +35,10 @@ def write_report(run_dir: Path) -> Path:
     store = RunStore(run_dir)
     store.catch_up()
     view = store.view()
-    facts = collect(view, store.read_object("summary.json"))
+    config = store.read_object("config.json")
+    facts = collect(view, store.read_object("summary.json"), config)
     recordings = _recordings(run_dir, list(store.state.recent))
-    html = _page(facts, view, recordings, store.read_object("config.json"))
+    html = _page(facts, view, recordings, config)
     path = run_dir / "report.html"
     partial = path.with_suffix(".partial")
     partial.write_text(html, encoding="utf-8")

@@ -56,8 +56,8 @@ class ReportFacts:
     machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-def collect(view: RunView, summary: Event | None) -> ReportFacts:
-    """``summary`` is summary.json; None when the run ended without one."""
+def collect(view: RunView, summary: Event | None, config: Event | None = None) -> ReportFacts:
+    """``summary`` is summary.json, ``config`` config.json; None when the run has none."""
     known: Event = summary or {}
     age = mapping(known, "token_age")
     bound = number(age, "bound")
@@ -77,7 +77,7 @@ def collect(view: RunView, summary: Event | None) -> ReportFacts:
     facts.promises = [
         _lossless(books, measured=bool(mapping(known, "trajectories"))),
         _fresh(view, age, facts.age_bound),
-        _pauses(view, mapping(known, "weights")),
+        _pauses(view, mapping(known, "weights"), _pause_bound_ms(config or {})),
     ]
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
     _fill_evaluation(facts, mapping(known, "eval"), before, after)
@@ -146,17 +146,25 @@ def _fresh(view: RunView, age: Event, bound: float | None) -> Promise:
     return Promise("Fresh", "kept" if oldest <= bound else "broken", said)
 
 
-def _pauses(view: RunView, weights: Event) -> Promise:
-    longest = number(weights, "pause_ms_max")
+def _pause_bound_ms(config: Event) -> float | None:
+    """How long the run's configuration lets an engine stand still for a load."""
+    seconds = number(mapping(mapping(config, "config"), "engine"), "update_timeout_s")
+    return None if seconds is None else 1000 * seconds
+
+
+def _pauses(view: RunView, weights: Event, bound_ms: float | None) -> Promise:
+    """Kept while no engine stood still longer than the run allows a load to take, loads that failed included."""
+    longest = max([number(weights, "pause_ms_max") or 0.0, *(engine.pause_ms_max for engine in view.engines)])
     loads = integer(weights, "loads", sum(engine.loads for engine in view.engines))
-    if longest is None:
-        longest = max((engine.pause_ms_max for engine in view.engines), default=0.0)
-    if not loads:
+    if not loads and not longest:
         return Promise("Never blocking", "unknown", "No engine loaded new weights.")
     middle = number(weights, "pause_ms_p50")
     median = "" if middle is None else f", half of them below {milliseconds(middle)}"
-    said = f"An engine stood still for at most {milliseconds(longest)} in {count(loads)} loads of new weights{median}."
-    return Promise("Never blocking", "kept", said)
+    said = f"An engine stood still for at most {milliseconds(longest)} in {count(loads)} loads of new weights{median}"
+    if bound_ms is None:
+        return Promise("Never blocking", "unknown", f"{said}; the run left no bound to hold it to.")
+    kind = "kept" if longest <= bound_ms else "broken"
+    return Promise("Never blocking", kind, f"{said}; engine.update_timeout_s allows {milliseconds(bound_ms)}.")
 
 
 def _evaluations(view: RunView, known: Event) -> tuple[Evaluation | None, Evaluation | None]:
@@ -242,7 +250,7 @@ def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
     restarts = sum(engine.restarts for engine in view.engines)
     facts = [
         ("Engines", count(len(view.engines))),
-        ("Weights published", count(integer(weights, "pushes", view.published))),
+        ("Weights pushed", count(integer(weights, "pushes", view.published))),
         ("Loads in place", count(integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
         ("Engine restarts", count(restarts)),
         ("Sandboxes started", count(integer(sandbox, "started", view.sandboxes.started))),

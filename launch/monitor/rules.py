@@ -193,7 +193,8 @@ def _episode_failed(state: RunState, event: Event, t: float) -> None:
     reason, ticket = text(event, "reason", "unexpected"), text(event, "trajectory")
     for name in [name for name in state.running if name == ticket or name.startswith(f"{ticket}-a")]:
         state.end_session({"trajectory": name}, t, f"infra:{reason}").detail = text(event, "detail")[:400]
-    state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
+    if ticket.startswith("train"):
+        state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
 
 
 def _acked(state: RunState, event: Event, t: float) -> None:
@@ -218,6 +219,12 @@ def _engine_load(state: RunState, event: Event, t: float) -> None:
     engine.version, engine.loads, engine.state = integer(event, "version", -1), engine.loads + 1, "serving"
     engine.pause_ms, engine.load_ms = number(event, "pause_ms"), number(event, "load_ms")
     engine.pause_ms_max = max(engine.pause_ms_max, engine.pause_ms or 0.0)
+
+
+def _engine_load_failed(state: RunState, event: Event, t: float) -> None:
+    if (pause := number(event, "pause_ms")) is not None:  # without: it never stood still
+        engine = state.engine(event)
+        engine.pause_ms_max = max(engine.pause_ms_max, pause)
 
 
 def _engine_state(name: str) -> Rule:
@@ -248,6 +255,11 @@ def _message_refused(state: RunState, event: Event, t: float) -> None:
     state.totals.refused_messages += 1
 
 
+def _batch_passed_over(state: RunState, event: Event, t: float) -> None:
+    reason = text(event, "reason")
+    state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + integer(event, "episodes")
+
+
 def _process_died(state: RunState, event: Event, t: float) -> None:
     state.totals.deaths += 1
 
@@ -272,10 +284,12 @@ _RULES: dict[str, Rule] = {
     "trajectory.acked": _acked,
     "weights.published": _published,
     "engine.load": _engine_load,
+    "engine.load_failed": _engine_load_failed,
     "engine.started": _engine_state("serving"),
     "engine.died": _engine_died,
     "engine.restarted": _engine_restarted,
     "sandbox.stats": _sandbox_stats,
     "message.refused": _message_refused,
     "process.died": _process_died,
+    "batch.passed_over": _batch_passed_over,
 }

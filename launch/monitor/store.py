@@ -14,14 +14,10 @@ from launch.monitor.rules import apply, apply_metrics
 from launch.monitor.state import RunState
 from launch.monitor.tail import Event, RunReader, format_cursor, mapping, number, parse_object
 from launch.monitor.view import RunView, view
-from protocol.errors import UserError
+from launch.rundir import NoSuchRunError
 
 EVENT_FILES = ("events/*.jsonl",)
 _METRICS = "metrics"
-
-
-class NoSuchRunError(UserError):
-    """The path is not a run directory."""
 
 
 class RunStore:
@@ -29,7 +25,7 @@ class RunStore:
 
     def __init__(self, run_dir: Path) -> None:
         if not run_dir.is_dir():
-            raise NoSuchRunError(f"{run_dir} is not a run directory; `ls {run_dir.parent}` shows what there is")
+            raise NoSuchRunError(run_dir)
         self.run_dir = run_dir
         self.state = RunState()
         self.state.header.id = run_dir.resolve().name

@@ -32,6 +32,8 @@ class FakeBuffer:
         """``open_group`` is durable once this is set."""
         self.gate.set()
         self.wants_checkpoint = False
+        self.passed_over = 0
+        """Groups whose batch trained nothing."""
         self.committed: list[int] = []
         self.waiting = 0
         """Callers that wait for progress."""
@@ -96,6 +98,7 @@ class FakeBuffer:
             new,
             len(self.plans),
             dropped,
+            self.passed_over,
             len(self.plans) - len(self.closed),
             len(self.closed) - dropped - used,
             0,
@@ -128,7 +131,9 @@ class FakeBuffer:
 
     async def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
         self.calls.append(f"mark {step}")
-        self.spent[step] = sorted({int(name.partition("/")[0]) for name in (*trained, *dropped)})
+        groups = {int(name.partition("/")[0]) for name in (*trained, *dropped)}
+        self.spent[step] = sorted({*self.spent.get(step, ()), *groups})
+        self.passed_over += 0 if trained else len(groups)
         await self.free()
 
     async def commit(self, step: int) -> None:

@@ -79,6 +79,7 @@ class FakeRun:
             "run_id": self.run_dir.name,
             "commit": "3fd7292",
             "config": {
+                "engine": {"update_timeout_s": 60.0},
                 "run": {"name": "demo", "seed": self.seed, "steps": self.steps, "mode": "async"},
                 "model": {"layers": 2, "hidden": 160, "vocab_tokens": 1024},
                 "rollout": {"groups_per_step": self.groups_per_step, "group_size": GROUP_SIZE},

@@ -14,6 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from launch.cli import commands
+
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
 
@@ -80,11 +82,24 @@ def test_every_target_is_in_the_readme_and_sets_up_first() -> None:
             assert re.search(rf"^{target}: setup ", makefile, re.MULTILINE), f"{target} does not depend on setup"
 
 
-def _ignore(tmp_path: Path, line: str) -> subprocess.CompletedProcess[str]:
+def test_every_command_that_is_named_exists() -> None:
+    """Advice to run a command that is not there costs more than no advice."""
+    named = re.compile(r"(?:[`/]longshore |python -m launch\.)([a-z_]+)\b")
+    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    files += [
+        file for room in ("protocol", "sandbox", "actors", "learner", "launch") for file in ROOT.glob(f"{room}/**/*.py")
+    ]
+    found = {name: file for file in files for name in named.findall(file.read_text())}
+    assert found.keys() >= {"cluster", "monitor"}
+    assert not found.keys() - commands().keys(), found
+
+
+def _ignore(tmp_path: Path, line: str, room: str = "launch") -> subprocess.CompletedProcess[str]:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "count_ignores.py").write_text((ROOT / "tools" / "count_ignores.py").read_text())
-    (tmp_path / "some.py").write_text(f"import os  {line}\n")
+    (tmp_path / room).mkdir()
+    (tmp_path / room / "some.py").write_text(f"import os  {line}\n")
     tool = [sys.executable, str(tmp_path / "tools" / "count_ignores.py")]
     return subprocess.run(tool, capture_output=True, text=True, check=False)
 
@@ -104,6 +119,12 @@ def _ignore(tmp_path: Path, line: str) -> subprocess.CompletedProcess[str]:
 )
 def test_an_ignore_needs_a_rule_and_a_reason(tmp_path: Path, line: str, code: int) -> None:
     assert _ignore(tmp_path, line).returncode == code
+
+
+def test_an_ignore_that_pyright_never_reads_is_refused(tmp_path: Path) -> None:
+    refused = _ignore(tmp_path, "# pyright: " + "ignore[reportArgumentType]  fields by name", "tests")
+    assert refused.returncode == 1
+    assert "pyright does not read tests" in refused.stdout
 
 
 MAKEFILE = """\

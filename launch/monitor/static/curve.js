@@ -66,7 +66,7 @@ function curveScale(chart, width, height) {
   if (chart.bound) all.push(chart.bound.value);
   let low = chart.low ?? Math.min(...all), high = chart.high ?? Math.max(...all);
   if (high - low < 1e-12) high = low + (Math.abs(low) || 1);
-  const ticks = niceTicks(low, high, height > 120 ? 4 : 2);
+  const ticks = niceTicks(low, high, height > 120 ? 4 : 2, chart.whole ? 1 : 0);
   if (chart.low === undefined) low = Math.min(low, ticks[0]);
   if (chart.high === undefined) high = Math.max(high, ticks.at(-1));
   const from = chart.from ?? chart.steps[0] ?? 0;
@@ -76,10 +76,10 @@ function curveScale(chart, width, height) {
   return { x, y, low, high, from, to, ticks: ticks.filter((tick) => tick >= low - 1e-12 && tick <= high + 1e-12), width, height };
 }
 
-function niceTicks(low, high, wanted) {
-  const rough = (high - low) / wanted;
+function niceTicks(low, high, wanted, least = 0) {
+  const rough = Math.max((high - low) / wanted, least);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const size = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((candidate) => candidate >= rough * 0.999);
+  const size = (least ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10]).map((factor) => factor * power).find((candidate) => candidate >= rough * 0.999);
   const ticks = [];
   for (let tick = Math.floor(low / size + 1e-9) * size; tick <= high + size * 0.999; tick += size) ticks.push(Number(tick.toPrecision(12)));
   return ticks;

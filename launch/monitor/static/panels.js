@@ -117,7 +117,7 @@ export function drawSmall(box, state) {
   const common = { steps: curves.step, from: 0, to: run.steps, height: 110 };
   const [age, clip, entropy, time] = [...box.children].map((child) => child.firstElementChild ?? child.appendChild(h("div")));
   const bound = run.age_bound === null ? undefined : { value: run.age_bound, label: "bound" };
-  drawCurve(age, { ...common, title: "Token age", series: [{ label: "mean", values: curves.age_mean }, { label: "oldest", values: curves.age_max }], bound, low: 0, format: (value, tick) => fixed(value, tick ? 0 : 2) });
+  drawCurve(age, { ...common, title: "Token age", series: [{ label: "mean", values: curves.age_mean }, { label: "oldest", values: curves.age_max }], bound, low: 0, whole: true, format: (value, tick) => fixed(value, tick ? 0 : 2) });
   drawCurve(clip, { ...common, title: "Clipped tokens", series: [{ label: "above", values: curves.clip_high }, { label: "below", values: curves.clip_low }], low: 0, format: (value) => percent(value) });
   drawCurve(entropy, { ...common, title: "Entropy", series: [{ label: "nats", values: curves.entropy }], low: 0, format: (value) => fixed(value, 1) });
   drawCurve(time, { ...common, title: "Step time", series: [{ label: "training", values: curves.step_s }, { label: "waiting", values: curves.wait_s }], low: 0, format: (value) => `${fixed(value, 1)} s` });

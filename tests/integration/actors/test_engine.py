@@ -54,7 +54,7 @@ def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> Gen
         "session": "s",
         "deadline_s": 120.0,
     }
-    return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))  # pyright: ignore[reportArgumentType]  fields by name
+    return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))
 
 
 def prompt(length: int, seed: int) -> list[int]:
@@ -253,7 +253,7 @@ async def test_what_could_kill_the_server_or_falsify_logprobs_is_refused(
 ) -> None:
     fields: dict[str, object] = {"input_ids": [5], "max_new_tokens": 5}
     with pytest.raises(RequestRefused):
-        await engine.generate(request(**(fields | refused)))  # pyright: ignore[reportArgumentType]  fields by name
+        await engine.generate(request(**(fields | refused)))
     assert (await engine.generate(request([5], 5))).token_ids
 
 

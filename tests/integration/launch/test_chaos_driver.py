@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 
 STEPS = 6
 NO_EVALUATION = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0")
+FAR_FROM_A_CHECKPOINT = ("--set", "checkpoint.every_steps=100")
+"""Nothing is kept between step 0 and the last: what later weights sampled is in the journal all the same."""
 DEADLINE_S = 40.0
 """sandbox.deadline_s of the mini recipe: containers that nobody looks after end by themselves."""
 
@@ -63,7 +65,7 @@ def test_a_killed_command_leaves_nothing_and_goes_on_where_it_was(mini_runs: Min
 
 
 def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns) -> None:
-    run = mini_runs.start("driver-killed-twice", *NO_EVALUATION)
+    run = mini_runs.start("driver-killed-twice", *NO_EVALUATION, *FAR_FROM_A_CHECKPOINT)
     for attempt, step in ((1, 1), (2, 3)):
         run.wait_step(step)
         belongings = Belongings(run)
@@ -80,7 +82,7 @@ def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns
 
 def test_one_interrupt_stops_in_order(mini_runs: MiniRuns) -> None:
     """As a terminal sends it: to the command's whole process group."""
-    run = mini_runs.start("interrupted", *NO_EVALUATION)
+    run = mini_runs.start("interrupted", *NO_EVALUATION, *FAR_FROM_A_CHECKPOINT)
     run.wait_step(1)
     belongings = Belongings(run)
     os.killpg(run.process.pid, signal.SIGINT)

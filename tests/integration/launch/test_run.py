@@ -27,7 +27,8 @@ class Done(NamedTuple):
 
 @pytest.fixture(scope="module")
 def done(mini_runs: MiniRuns) -> Done:
-    run = mini_runs.start("whole")
+    """One policy samples for all three steps, which go far: the second and third are off-policy for certain."""
+    run = mini_runs.start("whole", "--set", "learner.publish_every=3", "--set", "learner.lr=1e-2")
     return Done(run, run.succeed())
 
 
@@ -42,7 +43,8 @@ def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     assert len({event["trajectory"] for event in acked}) == len(acked) == journal.acked - journal.superseded
     finished = done.run.events("episode.finished")
     assert said["finished"] == sum(event["trajectory"].startswith("train") for event in finished)
-    assert said["infra_failures"] == len(done.run.events("episode.failed"))
+    failed = done.run.events("episode.failed")
+    assert said["infra_failures"] == sum(event["trajectory"].startswith("train") for event in failed)
 
 
 def test_no_token_with_loss_was_older_than_the_bound(done: Done) -> None:
@@ -70,13 +72,14 @@ def test_the_steps_are_those_of_the_metrics_and_of_the_last_checkpoint(done: Don
 
 
 def test_weights_were_pushed_while_generation_went_on(done: Done) -> None:
-    pauses = [event["pause_ms"] for event in done.run.events("engine.load")]
+    loads = done.run.events("engine.load")
+    pauses = [event["pause_ms"] for event in loads]
     said = done.summary["weights"]
     assert said["loads"] == len(pauses) >= 1
     assert said["pause_ms_max"] == max(pauses)
     assert said["pause_ms_p50"] == pytest.approx(statistics.median(pauses), abs=0.01)
     published = done.run.events("weights.published")
-    assert said["pushes"] == len(published)
+    assert said["pushes"] == len({event["version"] for event in loads}) <= len(published)
     assert len({event["version"] for event in published}) == len(published), "a version was used twice"
 
 
@@ -115,8 +118,9 @@ def test_training_again_on_what_was_recorded_gives_the_same_weights(done: Done) 
     assert again["steps"] == [1, 2, 3]
 
 
-def test_training_again_with_another_clip_range_gives_other_weights_where_tokens_were_off_policy(done: Done) -> None:
-    """So tight a range clips every token whose ratio is not 1 in the wrong direction."""
-    tight = replayed(done.run.path, "--set", "learner.eps_high=0.00001", "--set", "learner.eps_low=0.00001")
-    drifted = any(line["kl_k3"] > 1e-6 for line in read_lines(done.run.path / "metrics.jsonl"))
-    assert drifted <= (not tight["equal"])
+def test_both_clips_are_at_work_and_another_range_gives_other_weights(done: Done) -> None:
+    clip = done.summary["clip"]
+    assert clip["high_steps"] > 0
+    assert clip["low_steps"] > 0
+    narrow = replayed(done.run.path, "--set", "learner.eps_high=0.2")
+    assert not narrow["equal"], "the upper bound of the clip range changes nothing"

@@ -15,14 +15,16 @@ OWNER = """
 import subprocess, sys, time
 from pathlib import Path
 from launch.guardian import Guardian
-token, folder, how = sys.argv[1:]
-with Guardian(token, Path(folder)):
+token, folder, how, *sweep = sys.argv[1:]
+with Guardian(token, Path(folder), sweep):
     for _ in range(3):
         stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
         subprocess.Popen([sys.executable, "-c", stubborn], start_new_session=True, stdout=subprocess.DEVNULL)
     print("ready", flush=True)
     if how == "waits":
         time.sleep(600)
+    if how == "fails":
+        raise RuntimeError
 """
 
 
@@ -53,6 +55,28 @@ def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_pat
     while folder.exists() and time.monotonic() < give_up:
         time.sleep(0.05)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "swept"), [("waits", "--for-s 20\n"), ("fails", "\n"), ("leaves", None)], ids=["killed", "stopped", "done"]
+)
+def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how: str, swept: str | None) -> None:
+    token, folder, note = f"test-{tmp_path.name}", tmp_path / "temporary", tmp_path / "swept"
+    folder.mkdir()
+    sweep = ["/bin/sh", "-c", f'echo "$@" > {note}', "sweep"]
+    command = [sys.executable, "-c", OWNER, token, str(folder), how, *sweep]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"ready\n"
+    if how == "waits":
+        owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert gone(token)
+    give_up = time.monotonic() + 60
+    while (folder.exists() or (swept and not note.exists())) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert (note.read_text() if note.exists() else None) == swept
 
 
 def test_a_foreign_process_is_never_touched() -> None:

@@ -78,12 +78,12 @@ class Store:
 
 def receiver_for(store: Store, **changes: object) -> TrajectoryReceiver:
     settings: dict[str, object] = {"on_refused": store.refuse, "max_bytes": 1 << 20, "retry_s": 0.01} | changes
-    return TrajectoryReceiver(RUN, store.append, **settings)  # pyright: ignore[reportArgumentType]  settings by name
+    return TrajectoryReceiver(RUN, store.append, **settings)
 
 
 def sender_to(receiver: TrajectoryReceiver, name: str = "worker-0", **changes: object) -> TrajectorySender:
     settings: dict[str, object] = {"run_id": RUN, "heartbeat_s": BEAT_S} | changes
-    return TrajectorySender(receiver.endpoint, sender_id=name, **settings)  # pyright: ignore[reportArgumentType]  settings by name
+    return TrajectorySender(receiver.endpoint, sender_id=name, **settings)
 
 
 class Raw:

@@ -19,6 +19,7 @@ from sandbox.grader import grade
 from sandbox.host import Host
 from sandbox.pool import LABEL, PoolSettings, SandboxPool
 from sandbox.stress import stress
+from sandbox.sweep import sweep_run
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -100,6 +101,29 @@ async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(dock
     finally:
         for each in kept:
             await engine.remove(each)
+
+
+async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: Host, engine: DockerEngine):
+    with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  it starts at once
+        dead = owner.of_process(process.pid)
+        process.kill()
+    run = f"killed-{os.getpid()}"
+    created = [
+        await engine.create(
+            ContainerSpec(
+                docker_engine.base_image,
+                docker_engine.kit,
+                {f"{LABEL}.run": run, f"{LABEL}.owner": whose},
+                ("/.sbx/init",),
+            )
+        )
+        for whose in (dead, owner.this_process())
+    ]
+    try:
+        assert await sweep_run(run, for_s=0) == 1
+        assert [each.id for each in await engine.containers({f"{LABEL}.run": run})] == created[1:]
+    finally:
+        await engine.remove(created[1])
 
 
 async def test_two_pools_on_one_daemon_do_not_touch_each_other(pool: SandboxPool, docker_engine: Host):

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def settings_for(run_dir: Path, **changes: object) -> BufferSettings:
     given: dict[str, object] = {"disk_floor_bytes": 0, "max_trajectory_bytes": 10_000} | changes
-    return BufferSettings(run_dir=run_dir, run_id=RUN, node="node-0", **given)  # pyright: ignore[reportArgumentType]  settings by name
+    return BufferSettings(run_dir=run_dir, run_id=RUN, node="node-0", **given)
 
 
 @contextlib.asynccontextmanager

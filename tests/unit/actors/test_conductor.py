@@ -19,7 +19,7 @@ from actors.evaluation import Attempt, EvaluationPlan
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull
 from protocol.staleness import Admission, AdmissionMode
-from protocol.trajectory import InfraFailure, Status, Ticket
+from protocol.trajectory import DropReason, InfraFailure, Status, Ticket
 
 TASKS = ("a", "b", "c", "d", "e")
 PER_STEP, SIZE, ETA, STEPS = 2, 2, 2, 10
@@ -148,6 +148,17 @@ async def test_dropped_groups_are_replaced_and_the_last_step_is_not_passed(tmp_p
         assert len(await until_taken(conductor)) == STEPS * PER_STEP * SIZE
         await buffer.close(3, GroupOutcome.ZERO_VARIANCE)
         assert {ticket.group for ticket in await until_taken(conductor)} == {STEPS * PER_STEP}
+
+
+async def test_groups_that_filled_no_step_are_replaced(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor, published_step=STEPS + 5)
+        await until_taken(conductor)
+        for group in range(PER_STEP):
+            await buffer.close(group)
+        await buffer.mark_trained(1, [], {f"{group}/0": DropReason.ALL_STALE for group in range(PER_STEP)})
+        assert len(await until_taken(conductor)) == PER_STEP * SIZE
 
 
 async def test_the_end_of_training_takes_its_tickets_back(tmp_path: Path, buffer: FakeBuffer) -> None:

@@ -18,7 +18,7 @@ def test_several_calls_keep_their_order_and_a_broken_one_is_reported_among_them(
         "<tool_call>{broken}</tool_call>"
         '<tool_call>{"name": "b", "arguments": {}}</tool_call>'
     )
-    first, second, third = parse(text)  # pyright: ignore[reportGeneralTypeIssues]  no Final: it has calls
+    first, second, third = parse(text)
     assert (first, third) == (ToolCall("a", {}), ToolCall("b", {}))
     assert isinstance(second, Malformed)
 

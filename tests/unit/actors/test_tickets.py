@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.tickets import Tickets, key_of
-from protocol.trajectory import GroupId, Ticket
+from protocol.trajectory import GroupId, InfraFailure, Ticket
 
 
 def ticket(sample: int, *, purpose: str = "train", attempt: int = 0) -> Ticket:
@@ -26,11 +26,18 @@ def test_a_reissued_sample_goes_first_and_a_late_reply_of_the_first_attempt_does
     tickets.add(ticket(1))
     tickets.hand_out("w#1", 1, 10.0)
     assert tickets.overdue(11.0) == [ticket(0)]
-    again = tickets.reissue(ticket(0))
+    again = tickets.reissue(ticket(0), InfraFailure.WORKER_DIED)
     assert again.attempt == 1
     assert tickets.hand_out("w#2", 1, 20.0) == [again]
     assert not tickets.finish(ticket(0))
     assert key_of(again) in tickets.out
+
+
+def test_a_ticket_remembers_how_often_its_sandbox_vanished() -> None:
+    tickets = Tickets()
+    first = tickets.reissue(ticket(0), InfraFailure.SANDBOX_VANISHED)
+    second = tickets.reissue(first, InfraFailure.ENGINE)
+    assert (first.vanished, second.vanished, second.attempt) == (1, 1, 2)
 
 
 def test_only_earlier_incarnations_of_a_worker_lose_their_tickets() -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from launch.args import NEWEST, parse
 from launch.cli import commands
-from launch.config import Control, Mode
+from launch.config import Control
 from launch.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import LongshoreError, UserError
+from protocol.staleness import AdmissionMode
 
 
 def test_options_are_overrides_and_set_comes_last() -> None:
@@ -21,7 +22,7 @@ def test_options_are_overrides_and_set_comes_last() -> None:
     given = parse(line.split())
     config = given.config()
     assert (config.cluster.nodes, config.run.seed, config.run.steps) == (8, 3, 7)
-    assert (config.run.mode, config.run.control, config.monitor.enabled) == (Mode.SYNC, Control.LR0, False)
+    assert (config.run.mode, config.run.control, config.monitor.enabled) == (AdmissionMode.SYNC, Control.LR0, False)
 
 
 def test_a_model_of_ones_own_needs_no_warm_start() -> None:
@@ -45,6 +46,9 @@ def test_resume_takes_a_run_or_the_newest() -> None:
         ("--recipe demo --nodes many", "invalid int value: 'many'"),
         ("--resume a --run-id b", "exclude each other"),
         ("--recipe demo --proof --control lr0", "leave --control out"),
+        ("--proof --resume", "leave one of them out"),
+        ("--proof --resume --recipe demo", "leave one of them out"),
+        ("--recipe demo --proof --dry-run", "leave one of them out"),
     ],
 )
 def test_a_slip_is_a_user_error(line: str, says: str) -> None:
@@ -122,6 +126,38 @@ def test_json_reports_the_error_that_ended_the_command() -> None:
     done = _run_json_command("json", "fail")
     assert json.loads(done.stdout) == {"error": "no Docker: run make setup", "exit_code": EXIT_USER}
     assert done.returncode == EXIT_USER
+
+
+def test_json_with_help_is_the_help_and_no_object() -> None:
+    command = [sys.executable, "-m", "launch.cluster", "--json", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (EXIT_OK, "")
+    assert "usage: python -m launch.cluster" in done.stderr
+    assert "error" not in done.stderr
+
+
+STUCK_COMMAND = """
+import asyncio, os, signal
+from launch.cluster import interruptible
+from launch.output import JsonOutput
+
+async def stuck():
+    while True:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+with JsonOutput(True) as out:
+    asyncio.run(interruptible(stuck(), "demo-1"))
+"""
+
+
+def test_a_second_interrupt_ends_at_once_and_json_is_still_one_object() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK_COMMAND], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_INTERRUPTED
+    assert json.loads(done.stdout) == {"error": "interrupted", "exit_code": EXIT_INTERRUPTED}
 
 
 def test_without_json_no_object_is_printed() -> None:

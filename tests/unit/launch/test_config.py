@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from launch.config import ConfigError, Mode, RecipeError, RunConfig, dotted_fields, load_recipe, recipe_names, resolve
+from launch.config import (
+    ConfigError,
+    DataKind,
+    RecipeError,
+    RunConfig,
+    dotted_fields,
+    load_recipe,
+    recipe_names,
+    resolve,
+)
 from launch.config.load import parse_override
 from launch.rundir import config_values
+from launch.settings import learner_settings
+from protocol.staleness import Admission, AdmissionMode
 
 
 def sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
     for name, field in model.model_fields.items():
         assert isinstance(field.annotation, type)
         yield name, field.annotation
+
+
+def enum_of(key: str) -> type[Enum]:
+    section, _, name = key.partition(".")
+    kind = dict(sections(RunConfig))[section].model_fields[name].annotation
+    assert isinstance(kind, type)
+    return kind
+
+
+ENUM_KEYS = [
+    f"{name}.{key}"
+    for name, section in sections(RunConfig)
+    for key, field in section.model_fields.items()
+    if isinstance(field.annotation, type) and issubclass(field.annotation, Enum)
+]
 
 
 def test_every_recipe_loads() -> None:
@@ -41,7 +68,7 @@ def test_every_key_has_a_help_text() -> None:
 def test_the_demo_recipe_is_asynchronous_with_the_bounds_that_the_documents_promise() -> None:
     demo = load_recipe("demo")
     assert (demo.learner.eps_low, demo.learner.eps_high) == (0.2, 0.28)
-    assert (demo.run.mode, demo.staleness.eta) == (Mode.ASYNC, 2)
+    assert (demo.run.mode, demo.staleness.eta) == (AdmissionMode.ASYNC, 2)
     assert demo.data.held_out_family
 
 
@@ -63,8 +90,10 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("rollout.group_size=1", "greater than or equal to 2"),
         ("learner.lr=nan", "learner.lr"),
         ("learner.tp=2", "set learner.ranks = 2"),
+        ("learner.cp=2", "set learner.cp = 1"),
         ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
+        ("learner.publish_every=4", "makes tokens 3 steps old, and staleness.eta = 2 forbids it"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
         ("data.training_tasks=3", "raise data.training_tasks"),
@@ -100,6 +129,22 @@ def test_neutral_sampling_options_are_harmless() -> None:
     assert load_recipe("demo", ["sampling.top_p=1.0", "sampling.top_k=-1"]) == load_recipe("demo")
 
 
+@pytest.mark.parametrize("key", ENUM_KEYS)
+def test_the_rooms_understand_every_choice(key: str) -> None:
+    """A choice that is offered must not end the run when a room is told of it."""
+    for choice in enum_of(key):
+        extra = ["warm_start.enabled=false", "data.path=/tasks"] if choice is DataKind.TERMINAL_BENCH else []
+        config = load_recipe("demo", [f"{key}={choice.value}", *extra])
+        settings = learner_settings(config, Path("model"))
+        told = {
+            "run.mode": Admission(config.run.mode, 4, 2).mode,
+            "learner.dtype": settings.dtype,
+            "learner.advantage": settings.advantage,
+            "staleness.policy": settings.stale_policy,
+        }
+        assert told.get(key, choice) is choice
+
+
 def test_all_problems_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", ["staleness.eta=0", "sandbox.max_s=300"])
@@ -116,7 +161,7 @@ def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('[run]\nmode = "sync"\n[staleness]\neta = 0\n')
     config = load_recipe(str(mine), ["run.steps=5"])
-    assert (config.run.name, config.run.steps, config.run.mode) == ("mine", 5, Mode.SYNC)
+    assert (config.run.name, config.run.steps, config.run.mode) == ("mine", 5, AdmissionMode.SYNC)
     mine.write_text("[rollouts]\ngroup_size = 2\n")
     with pytest.raises(ConfigError, match="unknown key 'rollouts'; did you mean 'rollout'"):
         load_recipe(str(mine))
@@ -133,6 +178,12 @@ def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
 def test_the_lr0_control_does_not_learn() -> None:
     assert load_recipe("demo", ["run.control=lr0"]).learning_rate == 0
     assert load_recipe("demo", ["run.control=shuffled"]).learning_rate == load_recipe("demo").learner.lr
+
+
+def test_the_shuffled_control_chooses_no_group_by_its_rewards() -> None:
+    assert load_recipe("demo").dynamic_sampling
+    assert not load_recipe("demo", ["rollout.dynamic_sampling=false"]).dynamic_sampling
+    assert not load_recipe("demo", ["run.control=shuffled"]).dynamic_sampling
 
 
 @given(st.sampled_from(sorted(dotted_fields(RunConfig))), st.text())

@@ -39,6 +39,16 @@ def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> 
     assert (line["age_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
 
 
+def test_rates_count_from_the_start_of_training(tmp_path: Path) -> None:
+    clock = Clock()
+    log = MetricsLog(tmp_path, clock)
+    clock.now += 1000  # warm start, evaluation
+    log.start()
+    clock.now += 8
+    line = log.add(facts(1), {"trained_tokens": 200.0})
+    assert (line["elapsed_s"], line["tokens_per_s_sampled"]) == (8.0, 50.0)
+
+
 def test_a_step_whose_groups_had_closed_before_has_no_reward_of_its_own(tmp_path: Path) -> None:
     line = MetricsLog(tmp_path).add(facts(1, rewards=()), {})
     assert "reward_mean" not in line

@@ -8,8 +8,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from launch.monitor.store import EVENT_FILES, NoSuchRunError, RunStore
+from launch.monitor.describe import describe
+from launch.monitor.store import EVENT_FILES, RunStore
 from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
+from launch.rundir import NoSuchRunError
 from tests.support.fake_run import ETA, write_fake_run
 
 
@@ -218,3 +220,11 @@ def test_reading_changes_nothing(tmp_path: Path):
     store.catch_up()
     store.view_json()
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(("tasks", "said"), [(108, "over 324 attempts at 108 tasks"), (None, "over 324 attempts")])
+def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, said: str) -> None:
+    event = {"t": 1.0, "kind": "eval.finished", "name": "after", "pass_at_1": 0.969, "stderr": 0.01, "n": 324}
+    line = describe(event if tasks is None else {**event, "tasks": tasks})
+    assert line is not None
+    assert line.text == f"evaluation after: pass@1 96.9 % ± 1.0 {said}"

@@ -18,9 +18,7 @@ class FakeRay:
     def __init__(self, alive: int) -> None:
         self.alive, self.connected = alive, False
 
-    def connect(self, address: str) -> None:
-        if address == "nowhere:1":
-            raise ConnectionError("refused")
+    def connect(self, address: str, env: dict[str, str]) -> None:
         self.connected = True
 
     def disconnect(self) -> None:
@@ -29,7 +27,10 @@ class FakeRay:
     def nodes(self) -> list[dict[str, object]]:
         self.alive += 1
         names = [*(f"n{index}" for index in range(self.alive - 1)), "dead"]
-        return [{"NodeID": name, "NodeManagerAddress": f"10.0.0.{name}", "Alive": name != "dead"} for name in names]
+        return [{"NodeID": name, "NodeManagerAddress": self.address(name), "Alive": name != "dead"} for name in names]
+
+    def address(self, name: str) -> str:
+        return "10.0.0.1"
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRay) -> None:
     told: list[int] = []
-    async with joined_nodes("auto", 3, 30.0, told.append) as found:
+    async with joined_nodes("head:6379", 3, 30.0, {}, told.append) as found:
         assert [(node.name, node.ray_id) for node in found] == [("node-0", "n1"), ("node-1", "n0"), ("node-2", "n2")]
         assert cluster.connected
     assert told == [1, 2, 3]
@@ -57,12 +58,14 @@ async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_s
 ) -> None:
     monkeypatch.setattr(nodes, "_nodes", lambda: cluster.nodes()[:1])
     with pytest.raises(NodesMissing, match=r"1 of 3 nodes were alive after 0\.05 s.*ray start --address.*--nodes"):
-        async with joined_nodes("auto", 3, 0.05, lambda _: None):
+        async with joined_nodes("head:6379", 3, 0.05, {}, lambda _: None):
             pass
     assert not cluster.connected
 
 
-async def test_an_address_where_nothing_answers_is_an_error_with_both_ways_out(cluster: FakeRay) -> None:
-    with pytest.raises(UserError, match=r"no Ray cluster answers at nowhere:1 \(refused\).*ray start --head.*leave"):
-        async with joined_nodes("nowhere:1", 1, 1.0, lambda _: None):
+async def test_nodes_on_several_machines_are_refused_by_name(cluster: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "address", lambda name: f"10.0.0.{name[1:]}")
+    with pytest.raises(UserError, match=r"several machines \(10\.0\.0\.0, 10\.0\.0\.1\).*--nodes"):
+        async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None):
             pass
+    assert not cluster.connected

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from launch.monitor.progress import Said, render, run_progress
+from launch.monitor.progress import Said, render, run_progress, step_line
 from launch.monitor.store import RunStore
+from protocol.events import EventLog
 from tests.support.fake_run import write_fake_run
 
 
@@ -76,3 +77,28 @@ def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
         "masked",
     ):
         assert word in out.getvalue()
+
+
+def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
+    write_fake_run(tmp_path, steps=2)
+    log = EventLog(tmp_path, "conductor", "node-0")
+    log.emit("worker.died", worker="worker-1")
+    log.emit("advisory", about="zero_variance", text="no reward differs")
+    log.emit("episode.failed", trajectory="train-g000001-s00", reason="sandbox_start", detail="no answer")
+    store, said = RunStore(tmp_path), Said()
+    store.catch_up()
+    lines = said.new_lines(store.view())
+    assert lines.count("worker worker-1 died; its tickets are issued again") == 1
+    assert lines.count("no reward differs") == 1
+    assert not any("no answer" in line for line in lines)
+    assert "infra failures 1" in next(line for line in lines if line.startswith("step 2/2"))
+    assert said.new_lines(store.view()) == []
+
+
+def test_a_step_line_says_what_each_number_counts(tmp_path: Path):
+    write_fake_run(tmp_path, steps=3)
+    store = RunStore(tmp_path)
+    store.catch_up()
+    view = store.view()
+    counts = f"tokens trained {view.tokens.trained:,}, masked {view.tokens.masked:,} · episodes dropped "
+    assert counts in step_line(view)

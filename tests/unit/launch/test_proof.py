@@ -7,16 +7,18 @@ from dataclasses import replace
 import pytest
 
 from launch.args import ClusterArguments, parse
-from launch.config import Control
+from launch.config import Control, ProofSection
 from launch.proof import holds, prove
 from protocol.events import Json
 
 
-def summary(difference: float | None, error: float = 0.05, *, ok: bool = True) -> dict[str, Json]:
-    score = {"pass_at_1": 0.25, "stderr": 0.04}
-    found: dict[str, Json] = {"before": score}
+def summary(
+    difference: float | None, error: float = 0.05, *, ok: bool = True, end: float = 0.9, families: Json = None
+) -> dict[str, Json]:
+    found: dict[str, Json] = {"before": {"pass_at_1": 0.5, "stderr": 0.04}, "families": families or {}}
     if difference is not None:
-        found |= {"after": score, "difference": difference, "difference_stderr": error}
+        after = {"pass_at_1": end, "stderr": 0.04}
+        found |= {"after": after, "difference": difference, "difference_stderr": error}
     return {"ok": ok, "seed": 0, "steps": 24, "eval": found}
 
 
@@ -36,12 +38,31 @@ def summary(difference: float | None, error: float = 0.05, *, ok: bool = True) -
     ],
 )
 def test_three_standard_errors_tell_learning_from_luck(control: Control, difference: float, verdict: bool) -> None:
-    assert holds(control, summary(difference)) is verdict
+    assert holds(control, summary(difference), ProofSection()) is verdict
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (summary(0.35, end=0.85), True),
+        (summary(0.34, end=0.85), False),
+        (summary(0.35, end=0.84), False),
+        (summary(0.4, families={"copy": {"held_out": False, "difference": -0.2, "difference_stderr": 0.1}}), True),
+        (summary(0.4, families={"copy": {"held_out": False, "difference": -0.3, "difference_stderr": 0.1}}), False),
+        (summary(0.4, families={"copy": {"held_out": True, "difference": -0.3, "difference_stderr": 0.1}}), True),
+    ],
+)
+def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(
+    found: dict[str, Json], verdict: bool
+) -> None:
+    promised = parse(["--recipe", "demo"]).config().proof
+    assert (promised.rise, promised.end) == (0.35, 0.85)
+    assert holds(Control.NONE, found, promised) is verdict
 
 
 @pytest.mark.parametrize("control", list(Control))
 def test_without_both_evaluations_nothing_is_proved(control: Control) -> None:
-    assert not holds(control, summary(None))
+    assert not holds(control, summary(None), ProofSection())
 
 
 def run_all(results: dict[Control, dict[str, Json]], run_id: str | None = "p") -> tuple[dict[str, Json], list[str]]:
@@ -57,7 +78,7 @@ def run_all(results: dict[Control, dict[str, Json]], run_id: str | None = "p") -
 
 
 GOOD = {
-    Control.NONE: summary(0.3),
+    Control.NONE: summary(0.4),
     Control.LR0: summary(0.01),
     Control.SHUFFLED: summary(-0.05),
 }
@@ -77,7 +98,7 @@ def test_one_control_that_learns_spoils_the_proof() -> None:
 
 
 def test_a_run_whose_own_checks_failed_proves_nothing() -> None:
-    assert run_all(GOOD | {Control.NONE: summary(0.3, ok=False)})[0]["ok"] is False
+    assert run_all(GOOD | {Control.NONE: summary(0.4, ok=False)})[0]["ok"] is False
 
 
 def test_a_proof_without_evaluations_says_no_and_keeps_its_table() -> None:

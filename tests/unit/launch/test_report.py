@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from launch.monitor import report as report_room
 from launch.monitor.report import write_report
-from launch.monitor.store import NoSuchRunError
 from launch.report import main
+from launch.rundir import NoSuchRunError
 from protocol.recordings import CastWriter
 from tests.support.fake_run import HELD_OUT, write_fake_run
 
@@ -74,6 +75,36 @@ def test_a_broken_promise_is_shown_as_broken(run_dir: Path):
     page = _report(run_dir)
     assert page.count('class="broken"') == 2
     assert "a check failed" in page
+
+
+def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
+    """Also where the load then failed, so that no load of the books is as long."""
+    assert 'class="broken"' not in _report(run_dir)
+    line = {"t": 2e9, "kind": "engine.load_failed", "engine": "engine-0", "version": 3, "pause_ms": 61_000.0}
+    with (run_dir / "events" / "engine-0.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    page = _report(run_dir)
+    assert page.count('class="broken"') == 1
+    assert "stood still for at most 61.0 s" in page
+    assert "engine.update_timeout_s allows 60.0 s" in page
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the script")
+@pytest.mark.parametrize("high", [1, 2, 3, 4, 5, 8, 21])
+def test_a_whole_axis_has_whole_ticks_and_none_twice(high: int):
+    source = (Path(report_room.__file__).parent / "static" / "curve.js").read_text()
+    ticks = re.search(r"function niceTicks.*?\n}\n", source, re.DOTALL)
+    assert ticks
+    script = f"{ticks[0]} console.log(JSON.stringify(niceTicks(0, {high}, 4, 1)))"
+    made = json.loads(subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True).stdout)
+    assert made == sorted({int(tick) for tick in made})
+    assert 2 <= len(made) <= 7
+
+
+def test_the_age_is_drawn_on_a_whole_axis():
+    for name in ("report.js", "panels.js"):
+        source = (Path(report_room.__file__).parent / "static" / name).read_text()
+        assert all("whole: true" in line for line in source.splitlines() if "age_mean" in line and "drawCurve" in line)
 
 
 def test_what_a_sandbox_printed_cannot_become_part_of_the_page(run_dir: Path):

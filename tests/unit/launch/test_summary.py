@@ -51,7 +51,7 @@ def facts(**changes: object) -> SummaryFacts:
         "leaked": 0,
         "finished": True,
     }
-    return SummaryFacts(**(given | changes))  # pyright: ignore[reportArgumentType]  fields by name
+    return SummaryFacts(**(given | changes))
 
 
 def write_run(run_dir: Path) -> None:
@@ -60,19 +60,23 @@ def write_run(run_dir: Path) -> None:
         worker.emit("sandbox.started", trajectory=trajectory)
         worker.emit("episode.finished", trajectory=trajectory)
     worker.emit("episode.failed", trajectory="train/1/0-a0")
-    for version in range(3):
+    worker.emit("episode.failed", trajectory="before/1/0-a0")
+    for version in range(5):  # some never reach an engine
         driver.emit("weights.published", version=version)
-    for pause in (10.0, 30.0, 20.0):
-        engine.emit("engine.load", pause_ms=pause)
+    for version, pause in ((1, 10.0), (2, 30.0), (2, 20.0)):
+        engine.emit("engine.load", version=version, pause_ms=pause)
     with (run_dir / "events" / "worker-0.jsonl").open("ab") as file:
         file.write(b'{"kind": "episode.finished", "traj')
     lines = [
-        {"step": 1, "t": 110.0, "wait_s": 3.0, "step_s": 2.0, "trained_tokens": 100, "masked_tokens": 0,
+        {"step": 1, "t": 110.0, "elapsed_s": 5.0, "wait_s": 3.0, "step_s": 2.0, "trained_tokens": 100,
+         "masked_tokens": 0,
          "engine_tokens": 150, "age_max": 0.0, "age_mean": 0.0, "clip_high": 0.0, "clip_low": 0.25},
-        {"step": 2, "t": 112.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 999, "masked_tokens": 999,
+        {"step": 2, "t": 112.0, "elapsed_s": 2.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 999,
+         "masked_tokens": 999,
          "engine_tokens": 999, "age_max": 9.0, "age_mean": 9.0, "clip_high": 0.9, "clip_low": 0.9},
         {"rewound_to": 1, "t": 113.0},
-        {"step": 2, "t": 115.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 300, "masked_tokens": 20,
+        {"step": 2, "t": 115.0, "elapsed_s": 3.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 300,
+         "masked_tokens": 20,
          "engine_tokens": 450, "age_max": 2.0, "age_mean": 1.0, "clip_high": 0.5, "clip_low": 0.0},
     ]  # fmt: skip
     (run_dir / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
@@ -94,10 +98,23 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
     }
     assert summary["token_age"] == {"max": 2.0, "mean": 0.75, "bound": 2}
     assert summary["clip"] == {"high_max": 0.5, "low_max": 0.25, "high_steps": 1, "low_steps": 1}
-    assert summary["weights"] == {"pushes": 3, "loads": 3, "pause_ms_p50": 20.0, "pause_ms_max": 30.0}
+    assert summary["weights"] == {"pushes": 2, "loads": 3, "pause_ms_p50": 20.0, "pause_ms_max": 30.0}
     assert summary["sandbox"] == {"started": 3, "leaked": 0}
-    seconds = (115.0 - 110.0) + 3.0 + 2.0
+    seconds = 5.0 + 3.0
     assert summary["tokens_per_s"] == {"sampled": 600 / seconds, "trained": 400 / seconds}
+
+
+def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_between(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for attempt, times in ((1, (100.0, 130.0)), (2, (500.0, 540.0))):
+        clock = iter(times)
+        driver = EventLog(tmp_path, f"driver-{attempt}", "node-0", lambda clock=clock: next(clock))
+        driver.emit("run.started")
+        driver.emit("run.finished")
+    (tmp_path / "events" / "driver-1.jsonl").write_bytes(
+        b"".join((tmp_path / "events" / "driver-1.jsonl").read_bytes().splitlines(keepends=True)[-2:])
+    )
+    assert summarise(tmp_path, facts(seconds=41.5))["seconds"] == 30.0 + 41.5
 
 
 def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from launch.training import Training, TrainingSettings
 from learner.messages import StepReport
 from protocol.events import EventLog
 from protocol.staleness import StalePolicy
+from protocol.trajectory import DropReason
 from protocol.weights import Lineage, Version, WeightManifest
 
 PER_STEP = 2
@@ -47,6 +48,8 @@ class FakeLearner:
     """Steps that kill it, one each."""
     weights: int = 0
     stepped: list[tuple[int, Version]] = field(default_factory=list)
+    stale: int = 0
+    """So many batches, from now on, have no token to train."""
 
     def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: Version) -> StepReport:
         if self.dies_at and self.dies_at[0] == step:
@@ -54,9 +57,13 @@ class FakeLearner:
             raise ActorDied(self.name, "killed")
         assert version in lineage.entries
         assert self.weights == step - 1, "a step was taken from other weights than those of the step before"
+        names = tuple(blob.decode() for blob in payload)
+        if self.stale:
+            self.stale -= 1
+            return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), {})
         self.weights = step
         self.stepped.append((step, version))
-        return StepReport(step, tuple(blob.decode() for blob in payload), {}, {"trained_tokens": 10.0})
+        return StepReport(step, names, {}, {"trained_tokens": 10.0})
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest:
         assert self.weights == step
@@ -93,7 +100,7 @@ class Run:
         self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
         self.checkpoints = CheckpointStore(run_dir, keep=3)
         self.training = Training(
-            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 2, 0, 0.0),
+            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 1, 2, 0, 0.0),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
             conductor=LocalRemote(self.conductor, "conductor"),
@@ -173,6 +180,46 @@ async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_pat
     assert [version for _, version in offered] == sorted({version for _, version in offered})
 
 
+async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(publish_every=2, steps=3)
+    await run.go()
+    assert [manifest.step for manifest in run.pusher.offered] == [2, 3]
+    stepped = run.generations[0].stepped
+    ages = [run.training.lineage.age(stepped[0][1], version) for _, version in stepped]
+    assert ages == [0, 1, 2], "the steps in between do not count for the age of a token"
+    assert run.pusher.newest is not None
+    assert run.training.lineage.age(stepped[0][1], run.pusher.newest.version) == 3
+
+
+async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.generations[0].stale = 1
+    run.change(steps=3)
+    await run.go()
+    assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 1", "lease", "mark 2", "lease", "mark 3"]
+    assert (run.training.step, run.buffer.passed_over) == (3, PER_STEP)
+    assert [manifest.step for manifest in run.pusher.offered] == [1, 2, 3]
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3]
+    stale = dict.fromkeys(("0/0", "0/1", "1/0", "1/1"), "all_stale")
+    assert [line.passed_over for line in run.training.ledger] == [stale, {}, {}]
+
+
+async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tmp_path: Path) -> None:
+    first = Run(tmp_path)
+    first.change(steps=3, checkpoint_every=100)
+    await first.go()
+    (tmp_path / "checkpoints" / "step-000003").rename(tmp_path / "lost")
+    sampled = first.training.version
+    second = Run(tmp_path)
+    second.change(attempt=2)
+    checkpoint = second.checkpoints.latest()
+    assert checkpoint is not None
+    assert checkpoint.manifest.step == 0
+    manifest = await second.training.resume(checkpoint)
+    assert second.training.lineage.age(sampled, manifest.version) == 3
+
+
 async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[3] * 10)
     with pytest.raises(ActorDied):
@@ -214,6 +261,19 @@ async def test_a_stop_condition_ends_training_between_steps(tmp_path: Path, stop
     run.change(**stop)
     await run.go()
     assert run.training.step == steps
+
+
+async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(stop_after_trajectories=PER_STEP)
+    await run.training.begin()
+    async with asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+        while not run.buffer.waiting:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        await run.buffer.add_ready(1)
+        await going
+    assert run.training.step == 0
 
 
 async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:

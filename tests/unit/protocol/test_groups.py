@@ -44,3 +44,8 @@ def test_a_ticket_carries_its_samples_own_seed_again_in_each_attempt() -> None:
     plan = GroupPlan(GroupId(3), "task", (11, 12))
     assert [plan.ticket("run", 1, attempt).seed for attempt in range(2)] == [12, 12]
     assert plan.ticket("run", 1).trajectory_id == "train-g000003-s01"
+
+
+def test_without_dynamic_sampling_a_group_without_variance_is_as_good_as_any():
+    assert group_outcome(2, {0: 1.0, 1: 1.0}, [], dynamic_sampling=False) is GroupOutcome.READY
+    assert group_outcome(4, {0: 1.0, 1: 1.0}, [2, 3], dynamic_sampling=False) is GroupOutcome.INFRA_SHORT

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox import wire
 from sandbox.engine import EndingCause, EngineError
-from sandbox.errors import SandboxDestroyed, SandboxLost
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.session import SandboxSession
 
 
@@ -27,7 +27,8 @@ class RememberingDaemon:
     [
         (EndingCause(out_of_memory=True, killed_by_api=False), None, None, SandboxDestroyed),
         (EndingCause(out_of_memory=True, killed_by_api=True), None, None, SandboxLost),
-        (EndingCause(out_of_memory=False, killed_by_api=False), None, None, SandboxLost),
+        (EndingCause(out_of_memory=False, killed_by_api=False), None, None, SandboxVanished),
+        (EndingCause(out_of_memory=False, killed_by_api=True), None, None, SandboxLost),
         (EngineError("no answer"), None, None, SandboxLost),
         (EndingCause(out_of_memory=True, killed_by_api=False), wire.ByeReason.DEADLINE, None, SandboxLost),
         (EndingCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),

@@ -1,0 +1,35 @@
+"""What a person should hear while the run goes on.  Pure: news in, a sentence out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors.buffer import GroupClosed
+from protocol.groups import GroupOutcome
+
+
+@dataclass(slots=True)
+class ZeroVarianceWatch:
+    """Speaks up when group after group has nothing to train on: such a run replaces groups for ever."""
+
+    limit: int
+    """Groups in a row before the first word; twice as many before the next."""
+    _rewards: list[float] = field(default_factory=list[float])
+    _groups: int = 0
+
+    def take(self, closing: GroupClosed) -> str | None:
+        """The advisory that ``closing`` calls for, if any."""
+        if closing.outcome is not GroupOutcome.ZERO_VARIANCE:
+            self._rewards.clear()
+            self._groups = 0
+            return None
+        self._rewards += closing.rewards.values()
+        self._groups += 1
+        if self._groups < self.limit:
+            return None
+        self.limit *= 2
+        mean = sum(self._rewards) / len(self._rewards)
+        return (
+            f"the last {self._groups} groups gave nothing to train on: no reward in them differs (mean {mean:.2f}). "
+            "Choose easier or harder tasks under [data], or raise rollout.group_size; stop.after_s bounds the wait"
+        )

@@ -1,0 +1,41 @@
+"""lineage.jsonl: every version of a run's weights, durable before an engine can sample with it.
+
+A checkpoint knows the versions up to its step.  Tokens of later ones wait in the journal when a run is resumed from it,
+and only this file says how old they are.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+
+from protocol.filesystem import append_whole
+from protocol.weights import Lineage, LineageEntry, Version
+
+
+class LineageLog:
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / "lineage.jsonl"
+
+    def add(self, entry: LineageEntry) -> None:
+        """Append and flush to disk."""
+        line = {"version": entry.version, "step": entry.step, "parent": entry.parent}
+        append_whole(self._path, orjson.dumps(line) + b"\n")
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> Lineage:
+        """All versions of all attempts; a torn line, which nobody has sampled with, is passed over."""
+        lineage = Lineage()
+        for raw in self._path.read_bytes().splitlines() if self._path.exists() else []:
+            try:
+                line = orjson.loads(raw)
+            except orjson.JSONDecodeError:
+                continue
+            lineage.entries[line["version"]] = LineageEntry(Version(line["version"]), line["step"], line["parent"])
+        return lineage

@@ -1,0 +1,45 @@
+"""What Ray says in the driver's process goes to a file of the attempt's logs, not between the run's own lines.
+
+Ray has two voices here: messages of its nodes, which a thread prints as ``(raylet) …``, and its logger.  The file gets
+both, whole; its errors are on standard error too.  What ends a run is raised, so nothing that matters is only here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_LOGGER = "ray"
+
+
+@contextmanager
+def ray_log(path: Path) -> Generator[None]:
+    """Until it is left, Ray writes to ``path``."""
+    from ray._private import worker  # Ray configures its logger when it is imported
+
+    untyped: Any = worker
+    logger, file = logging.getLogger(_LOGGER), logging.FileHandler(path, encoding="utf-8", delay=True)
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    shown = [(handler, handler.level) for handler in logger.handlers]
+    printed = untyped.print_to_stdstream
+
+    def keep(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+        del ignore_prefix
+        for line in data["lines"]:
+            file.handle(logging.LogRecord(_LOGGER, logging.WARNING, "", 0, f"({data['pid']}) {line}", None, None))
+
+    for handler, _ in shown:
+        handler.setLevel(logging.ERROR)
+    logger.addHandler(file)
+    untyped.print_to_stdstream = keep
+    try:
+        yield
+    finally:
+        untyped.print_to_stdstream = printed
+        logger.removeHandler(file)
+        for handler, level in shown:
+            handler.setLevel(level)
+        file.close()

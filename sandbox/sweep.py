@@ -1,0 +1,65 @@
+"""``python -m sandbox.sweep RUN``: remove the containers that a run's dead workers left on this machine's engine.
+
+Only containers that carry the label, whose owner is proved dead or whose expiry is long past, are ever touched.  A
+started container ends by itself at its deadline; one that was created and never started has no deadline, and this is
+what ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+
+from protocol.errors import LongshoreError
+from sandbox import owner
+from sandbox.engine import DockerEngine
+from sandbox.host import docker_url
+
+LABEL = "longshore"
+_EXPIRY_GRACE_S = 300.0
+_PAUSE_S = 1.0
+
+
+async def sweep(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
+    """Remove what is left of ``longshore.<label>=<value>``; how many.  Raises EngineError."""
+    removed = 0
+    for each in await engine.containers({f"{LABEL}.{label}": value}):
+        expires = each.labels.get(f"{LABEL}.expires", "")
+        expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now()
+        if expired or owner.proved_dead(each.labels.get(f"{LABEL}.owner", "")):
+            await engine.remove(each.id)
+            removed += 1
+    return removed
+
+
+async def sweep_run(run_id: str, for_s: float) -> int:
+    """Sweep once, and again and again for ``for_s`` seconds: the daemon may still be at work on a request of one who
+    has died."""
+    give_up, removed = time.monotonic() + for_s, 0
+    async with DockerEngine(docker_url()) as engine:
+        while True:
+            removed += await sweep(engine, "run", run_id)
+            if time.monotonic() >= give_up:
+                return removed
+            await asyncio.sleep(_PAUSE_S)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.sweep", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("run", help="the run's id")
+    parser.add_argument("--for-s", type=float, default=0.0, metavar="SECONDS", help="go on looking for so long")
+    chosen = parser.parse_args(arguments)
+    try:
+        removed = asyncio.run(sweep_run(chosen.run, chosen.for_s))
+    except LongshoreError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stderr.write(f"{removed} containers removed\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
