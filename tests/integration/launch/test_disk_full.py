@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -43,10 +44,16 @@ def small_disk(mini_runs: MiniRuns, tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, leave_bytes: int) -> None:
-    """Leave so much free on ``disk``."""
-    size = free_bytes(disk) - leave_bytes
+    """Leave so much free on ``disk``, which a run is writing to meanwhile."""
     with (disk / "ballast").open("wb") as ballast:
-        os.posix_fallocate(ballast.fileno(), 0, size)
+        while (size := free_bytes(disk) - leave_bytes) > 0:
+            try:
+                os.posix_fallocate(ballast.fileno(), 0, size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+            else:
+                return
 
 
 def stops_and_says_how_to_go_on(run: MiniRun) -> None:
