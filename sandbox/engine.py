@@ -149,16 +149,17 @@ class DockerEngine:
             await client.connector.close()
 
     @property
-    def _docker(self) -> aiodocker.Docker:
+    def docker(self) -> aiodocker.Docker:
+        """The client itself, for images, networks and files; called through :func:`retried`."""
         if self._client is None:
             raise RuntimeError("use `async with DockerEngine(...)`")
         return self._client
 
     def _container(self, container: str) -> DockerContainer:
-        return self._docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+        return self.docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
     async def _containers(self, filters: str) -> list[DockerContainer]:
-        return await self._docker.containers.list(  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+        return await self.docker.containers.list(  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
             all="1", filters=filters
         )
 
@@ -167,9 +168,9 @@ class DockerEngine:
         body = spec.request()
 
         async def call() -> str:
-            return (await self._docker.containers.create(body)).id
+            return (await self.docker.containers.create(body)).id
 
-        return await _retry(f"create a container of {spec.image}", call, frozenset({500, 503}), idempotent=False)
+        return await retried(f"create a container of {spec.image}", call, frozenset({500, 503}), idempotent=False)
 
     async def start(self, container: str) -> None:
         """Not tried twice: the daemon removes a container whose start failed."""
@@ -177,7 +178,7 @@ class DockerEngine:
         async def call() -> None:
             await self._container(container).start()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-        await _retry(f"start container {container[:12]}", call, frozenset(), idempotent=False)
+        await retried(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
     async def remove(self, container: str) -> None:
         """Kill and remove, until the daemon says that it is gone: under load one try is not enough."""
@@ -187,7 +188,7 @@ class DockerEngine:
             raise aiodocker.DockerError(409, "asked for, not yet confirmed")
 
         try:
-            await _retry(f"remove container {container[:12]}", call, _RETRIED_STATUS)
+            await retried(f"remove container {container[:12]}", call, _RETRIED_STATUS)
         except EngineError as error:
             if error.status != 404:
                 raise
@@ -200,20 +201,20 @@ class DockerEngine:
             found = await self._containers(filters)
             return tuple(ContainerInfo(each.id, each["Labels"] or {}, each["State"]) for each in found)
 
-        return await _retry("list containers", call, _RETRIED_STATUS)
+        return await retried("list containers", call, _RETRIED_STATUS)
 
     async def inventory(self) -> Inventory:
         async def call() -> Inventory:
             containers = await self._containers("{}")
-            networks = await self._docker.networks.list()
-            volumes = cast("Json", await self._docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+            networks = await self.docker.networks.list()
+            volumes = cast("Json", await self.docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
             return Inventory(
                 frozenset(each.id for each in containers),
                 frozenset(cast("str", each["Id"]) for each in networks),
                 frozenset(cast("str", each["Name"]) for each in volumes["Volumes"] or ()),
             )
 
-        return await _retry("list what exists", call, _RETRIED_STATUS)
+        return await retried("list what exists", call, _RETRIED_STATUS)
 
     async def ending_cause(self, container: str, since: float) -> EndingCause:
         """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds."""
@@ -221,13 +222,13 @@ class DockerEngine:
         params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": filters}
 
         async def call() -> EndingCause:
-            docker = self._docker
+            docker = self.docker
             async with docker.session.get(f"{docker.docker_host}/events", params=params) as response:
                 lines = (await response.text()).splitlines()
             seen = {json.loads(line).get("Action") for line in lines if line.strip()}
             return EndingCause("oom" in seen, "kill" in seen)
 
-        return await _retry(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
+        return await retried(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
 
 
 def _client(url: str) -> aiodocker.Docker:
@@ -241,7 +242,7 @@ def _client(url: str) -> aiodocker.Docker:
     raise EngineError(f"cannot speak to a Docker engine at {url!r}: use unix:///path or tcp://address:port")
 
 
-async def _retry(
+async def retried(
     what: str, call: Callable[[], Awaitable[T]], statuses: frozenset[int], *, idempotent: bool = True
 ) -> T:
     """Call again on these HTTP statuses and, where a call may run twice, on a cut connection."""

@@ -6,7 +6,9 @@ A task knows nothing of Docker: it is text and bytes.  The harness puts ``files`
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from protocol.errors import UserError
@@ -21,6 +23,80 @@ class TaskError(UserError):
     def __init__(self, folder: Path, what: str, why: str) -> None:
         self.folder, self.what, self.why = folder, what, why
         super().__init__(f"task {folder}: {what} ({why})")
+
+
+class NetworkMode(StrEnum):
+    """What a phase of a task may reach."""
+
+    NONE = "none"
+    PROXY = "proxy"
+    """The allowed hosts, through the pool's caching proxy."""
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What each phase may reach."""
+
+    build: NetworkMode = NetworkMode.FULL
+    agent: NetworkMode = NetworkMode.NONE
+    verify: NetworkMode = NetworkMode.NONE
+    allowed_hosts: tuple[str, ...] = ()
+    """Where a phase is ``proxy``: host names, ``*.example.org`` for all below one."""
+
+
+class GradingLevel(StrEnum):
+    """Where the tests run; each level is further from the agent's reach than the one before."""
+
+    SAME = "same"
+    """In the agent's container, once everything else in it is dead."""
+    COMMIT = "commit"
+    """In a new container of a copy of the agent's."""
+    ARTIFACTS = "artifacts"
+    """In a clean container of the task's image, with the declared artifacts only."""
+    SIBLING = "sibling"
+    """Beside the live container: its network and a read-only copy of its files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBuild:
+    """A build context.  Equal contexts have equal digests, wherever they came from."""
+
+    files: dict[str, bytes]
+    """Path relative to the context → content."""
+    dockerfile: str = "Dockerfile"
+    executable: frozenset[str] = frozenset()
+    """Paths of ``files`` that are executable."""
+    args: dict[str, str] = field(default_factory=dict[str, str])
+    target: str = ""
+    """Stage to build; empty for the last one."""
+
+    @property
+    def digest(self) -> str:
+        """64 hexadecimal digits over all of it."""
+        parts = [self.dockerfile.encode(), self.target.encode()]
+        parts += [text.encode() for pair in sorted(self.args.items()) for text in pair]
+        for path, content in sorted(self.files.items()):
+            parts += [path.encode(), b"x" if path in self.executable else b"-", content]
+        whole = hashlib.sha256()
+        for part in parts:
+            whole.update(len(part).to_bytes(8, "big") + part)
+        return whole.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One more container beside the agent's, on their private network under its own name."""
+
+    name: str
+    image: str = ""
+    build: ImageBuild | None = None
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    healthcheck: str = ""
+    """Shell command that must exit 0 before the agent starts; empty: running is enough."""
+    memory_mb: int = 256
+    cpus: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +120,31 @@ class Task:
     """Shell script that runs the tests in ``workdir`` with ``TEST_DIR=/tests`` and prints a pytest summary."""
     expected_tests: tuple[str, ...] = ()
     """Names that the summary must contain: one that is missing counts as failed.  Empty: whatever the summary names."""
+    weights: dict[str, float] = field(default_factory=dict[str, float])
+    """Test name → its weight in the weighted score; a test that is not named weighs 1."""
+    reports: tuple[str, ...] = ()
+    """Absolute paths where the tests leave CTRF, JUnit, ``reward.txt`` or ``reward.json`` files."""
     solution: str = ""
     """The oracle's shell script."""
+    solution_files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """Path relative to ``/solution`` → content, for the oracle only."""
+    build: ImageBuild | None = None
+    """How to make the image, in place of ``image``."""
+    services: tuple[Service, ...] = ()
+    network: Network = Network()
+    grading: GradingLevel = GradingLevel.SAME
+    artifacts: tuple[str, ...] = ()
+    """Absolute paths that level ``artifacts`` carries into the clean image."""
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    """Of the agent's shell."""
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    """What the format says beyond this (author, difficulty, tags …), kept for its writer."""
     workdir: str = "/app"
     agent_timeout_s: float = 360.0
     test_timeout_s: float = 60.0
+    build_timeout_s: float = 600.0
     memory_mb: int = 256
     pids: int = 64
     cpus: float = 1.0
+    storage_mb: int = 2048
+    """Disk that the agent may fill, bounded by the best means the host has."""
