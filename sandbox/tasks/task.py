@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from pydantic import ConfigDict, with_config
+
 from protocol.errors import UserError
+
+_STRICT = ConfigDict(extra="forbid")
+"""Where one of these is read from a file, an unknown key is an error."""
 
 BASE_IMAGE = ""
 """The value of :attr:`Task.image` that stands for the pool's own base image."""
@@ -34,6 +39,7 @@ class NetworkMode(StrEnum):
     FULL = "full"
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Network:
     """What each phase may reach."""
@@ -58,6 +64,7 @@ class GradingLevel(StrEnum):
     """Beside the live container: its network and a read-only copy of its files."""
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class ImageBuild:
     """A build context.  Equal contexts have equal digests, wherever they came from."""
@@ -84,6 +91,7 @@ class ImageBuild:
         return whole.hexdigest()
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Service:
     """One more container beside the agent's, on their private network under its own name."""

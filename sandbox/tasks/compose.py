@@ -1,0 +1,198 @@
+"""A compose file → what it says of a task: :mod:`sandbox.tasks.compose_schema` states the supported part.  Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from sandbox.tasks.compose_schema import (
+    AgentSection,
+    AnySection,
+    BesideSection,
+    BuildSection,
+    ComposeFile,
+    HealthSection,
+)
+from sandbox.tasks.context import BuildPlan, image_build
+from sandbox.tasks.problems import Problems
+from sandbox.tasks.task import Service
+from sandbox.tasks.tree import Tree
+from sandbox.tasks.yaml_text import YamlError, parse
+
+HARNESS = "/harness/"
+"""Where host paths of the harness's own variables begin: a volume from there is not ours to make."""
+_OUTSIDE = "outside the supported part of Compose: sandbox/tasks/compose_schema.py states it"
+_WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
+_GRADER = ("T_BENCH_", "TEST_DIR")
+"""Variables that the grader sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """What a compose file says of a task."""
+
+    image: str = ""
+    build: BuildPlan | None = None
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    workdir: str = ""
+    memory_mb: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    services: tuple[Service, ...] = ()
+
+
+def read(tree: Tree, base: str, main: str, variables: Mapping[str, str], problems: Problems) -> Composed | None:
+    """The compose file in the folder ``base`` of a task; None when there is none or it cannot be used (noted)."""
+    folder = tree.below(base)
+    name = next((each for each in ("docker-compose.yaml", "docker-compose.yml") if each in folder.files), "")
+    if not name:
+        return None
+    try:
+        raw: object = parse(problems.text(folder, name))
+    except YamlError as error:
+        problems.add(f"{name} is not readable YAML", str(error))
+        return None
+    filled = _without_extensions(_fill(raw, variables, name, problems))
+    file = problems.check(name, filled, ComposeFile, unknown=_OUTSIDE)
+    if file is None:
+        return None
+    agent = Composed()
+    services: list[Service] = []
+    if len(file.networks) > 1:
+        problems.add(f"{name} has networks {', '.join(file.networks)}", "all services share one private network")
+    if main not in file.services:
+        problems.add(f"{name} has services {', '.join(sorted(file.services)) or 'none'}", f"{main!r} is the agent's")
+    for key, given in file.services.items():
+        where = f"{name}: services.{key}"
+        if key == main:
+            if read_main := problems.check(where, given, AgentSection, unknown=_OUTSIDE):
+                agent = _agent(read_main, where, len(file.services) > 1, problems)
+        elif beside := problems.check(where, given, BesideSection, unknown=_OUTSIDE):
+            services += _service(key, beside, folder, where, problems)
+    return replace(agent, services=tuple(services))
+
+
+def _agent(given: AgentSection, where: str, accompanied: bool, problems: Problems) -> Composed:
+    command = _words(given.command)
+    shown = (
+        command[2] if len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"} else " ".join(command)
+    )
+    if shown not in _WAITS:
+        problems.add(
+            f"{where}.command: {' '.join(command)!r}", "PID 1 is ours: only a command that waits has no effect"
+        )
+    for volume in given.volumes:
+        if not volume.startswith(HARNESS):
+            problems.add(f"{where}.volumes: {volume!r}", "a sandbox shares no folder with its host")
+    if given.network_mode and accompanied:
+        problems.add(f"{where}.network_mode: {given.network_mode!r}", "its services could not be reached")
+    _hostname(given, "", where, problems)
+    limits = given.deploy.resources.limits
+    build = _plan(given.build, where, problems)
+    return Composed(
+        "" if build else given.image,
+        build,
+        _texts(given.environment, f"{where}.environment", problems),
+        given.working_dir,
+        given.mem_limit or limits.memory,
+        given.cpus or limits.cpus,
+        given.pids_limit or limits.pids,
+    )
+
+
+def _service(name: str, given: BesideSection, folder: Tree, where: str, problems: Problems) -> list[Service]:
+    _hostname(given, name, where, problems)
+    build = None
+    if plan := _plan(given.build, where, problems):
+        build = image_build(folder, plan, (), problems)
+        if build is None:
+            return []
+    elif not given.image:
+        problems.add(f"{where} has no image", "say image or build")
+        return []
+    limits, default = given.deploy.resources.limits, Service(name)
+    return [
+        Service(
+            name,
+            "" if build else given.image,
+            build,
+            tuple(_words(given.command)),
+            _texts(given.environment, f"{where}.environment", problems),
+            _health(given.healthcheck),
+            given.mem_limit or limits.memory or default.memory_mb,
+            given.cpus or limits.cpus or default.cpus,
+        )
+    ]
+
+
+def _plan(given: BuildSection | None, where: str, problems: Problems) -> BuildPlan | None:
+    if given is None:
+        return None
+    args = _texts(given.args, f"{where}.build.args", problems)
+    return BuildPlan(given.context, given.dockerfile, args, given.target)
+
+
+def _hostname(given: AnySection, name: str, where: str, problems: Problems) -> None:
+    if given.hostname and name and given.hostname != name:
+        problems.add(f"{where}.hostname: {given.hostname!r}", "a service is found under its own name")
+
+
+def _words(command: str | list[str] | None) -> list[str]:
+    return shlex.split(command) if isinstance(command, str) else list(command or ())
+
+
+def _health(given: HealthSection) -> str:
+    test = [given.test] if isinstance(given.test, str) else given.test
+    if given.disable or not test or test[0] == "NONE":
+        return ""
+    if test[0] == "CMD":
+        return shlex.join(test[1:])
+    return test[1] if test[0] == "CMD-SHELL" and len(test) > 1 else test[0]
+
+
+def _texts(values: Mapping[str, object], where: str, problems: Problems) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if key.startswith(_GRADER):
+            continue
+        if value is None:
+            problems.add(f"{where}: {key} has no value", "nothing is taken from the host's environment")
+        else:
+            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _without_extensions(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {key: each for key, each in cast("dict[object, object]", value).items() if not str(key).startswith("x-")}
+
+
+_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:?-)([^}]*))?\}|(\w+))")
+
+
+def _fill(value: object, variables: Mapping[str, str], name: str, problems: Problems) -> object:
+    """``value`` with the variables in its texts put in; an unknown one without default is noted."""
+
+    def one(found: re.Match[str]) -> str:
+        if found[1]:
+            return "$"
+        key = found[2] or found[5]
+        if key in variables:
+            return variables[key]
+        if found[3] is None:
+            problems.add(f"{name}: variable {key} is unknown", "nothing is taken from the host's environment")
+        return found[4] or ""
+
+    if isinstance(value, str):
+        return _VARIABLE.sub(one, value)
+    if isinstance(value, list):
+        return [_fill(each, variables, name, problems) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {
+            key: _fill(each, variables, name, problems) for key, each in cast("dict[object, object]", value).items()
+        }
+    return value

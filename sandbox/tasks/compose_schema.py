@@ -1,0 +1,140 @@
+"""The part of Compose that tasks may use, as a schema.  Anything else is a problem of that one task, by its key.
+
+The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
+    ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``mem_limit``, ``cpus``,
+    ``pids_limit``, ``deploy.resources.limits``; ``command`` if it only waits (``sleep infinity``); ``volumes`` if they
+    are the harness's own log folders; ``network_mode`` ``none`` or ``bridge``.
+Every other service:
+    ``image`` or ``build``, ``command``, ``environment``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
+    ``deploy.resources.limits``.
+Taken and without effect, because our own life of a container replaces them: ``container_name``, ``depends_on`` (every
+service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
+``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
+timings of a health check, ``version``, ``name`` and ``x-*``.
+Variables: ``$X``, ``${X}``, ``${X:-default}``, ``${X-default}`` and ``$$``; those of the harness are known.
+Outside it, for instance: ports, volumes, privileged, cap_add, devices, entrypoint, extends, profiles, secrets,
+env_file.
+Source: the Compose specification.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _mapping(value: object) -> object:
+    """``[A=b]`` as ``{A: b}``; a name alone has no value."""
+    if isinstance(value, list):
+        pairs = (str(each).partition("=") for each in cast("list[object]", value))
+        return {key: text if equals else None for key, equals, text in pairs}
+    return value
+
+
+def _size(value: object) -> object:
+    """``2G``, ``512m``, bytes → whole MiB, at least 1."""
+    if isinstance(value, bool) or value is None:
+        return value
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).strip().lower())
+    if not found:
+        raise ValueError(f"{value!r} is no size: write 512m or 2g")
+    return max(
+        1, -(-int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}[found[2]]) >> 20)
+    )
+
+
+Mapped = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(_mapping)]
+Mebibytes = Annotated[int, BeforeValidator(_size)]
+Ignored = object
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class BuildSection(Strict):
+    context: str = "."
+    dockerfile: str = "Dockerfile"
+    args: Mapped = Field(default_factory=dict)
+    target: str = ""
+
+
+class LimitsSection(Strict):
+    cpus: float | None = None
+    memory: Mebibytes | None = None
+    pids: int | None = None
+
+
+class ResourcesSection(Strict):
+    limits: LimitsSection = LimitsSection()
+
+
+class DeploySection(Strict):
+    resources: ResourcesSection = ResourcesSection()
+
+
+class HealthSection(Strict):
+    test: str | list[str] = ""
+    disable: bool = False
+    interval: Ignored = None
+    timeout: Ignored = None
+    retries: Ignored = None
+    start_period: Ignored = None
+    start_interval: Ignored = None
+
+
+class Dependency(Strict):
+    condition: Literal["service_started", "service_healthy"] = "service_started"
+    required: bool = True
+    restart: bool = False
+
+
+def _short_build(value: object) -> object:
+    return {"context": value} if isinstance(value, str) else value
+
+
+class AnySection(Strict):
+    """What every service may say."""
+
+    image: str = ""
+    build: Annotated[BuildSection, BeforeValidator(_short_build)] | None = None
+    command: str | list[str] | None = None
+    environment: Mapped = Field(default_factory=dict)
+    mem_limit: Mebibytes | None = None
+    cpus: float | None = None
+    deploy: DeploySection = DeploySection()
+    container_name: Ignored = None
+    depends_on: list[str] | dict[str, Dependency] = Field(default_factory=list[str])
+    expose: Ignored = None
+    init: Ignored = None
+    tty: Ignored = None
+    stdin_open: Ignored = None
+    restart: Ignored = None
+    labels: Ignored = None
+    hostname: str = ""
+    networks: list[str] | dict[str, None] = Field(default_factory=list[str])
+
+
+class AgentSection(AnySection):
+    working_dir: Annotated[str, Field(pattern="^/")] = ""
+    pids_limit: int | None = None
+    volumes: list[str] = Field(default_factory=list[str])
+    network_mode: Literal["", "none", "bridge"] = ""
+
+
+class BesideSection(AnySection):
+    healthcheck: HealthSection = HealthSection()
+
+
+class NetworkSection(Strict):
+    driver: Literal["bridge"] = "bridge"
+    internal: bool = False
+
+
+class ComposeFile(Strict):
+    version: Ignored = None
+    name: Ignored = None
+    services: dict[str, dict[str, Any]]
+    networks: dict[str, NetworkSection | None] = Field(default_factory=dict)

@@ -1,0 +1,49 @@
+"""Tasks that belong together, and what is wrong with those that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.tasks.folders import FolderFormat, Loaded, load
+from sandbox.tasks.task import Task, TaskError
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    tasks: tuple[Task, ...]
+    """In order of their folders' names, or of the rows."""
+    problems: tuple[TaskError, ...]
+    """Every problem of every task that cannot be used, in the same order."""
+
+    @property
+    def unusable(self) -> int:
+        """Tasks that cannot be used."""
+        return len({problem.folder for problem in self.problems})
+
+    @classmethod
+    def of(cls, loaded: Iterable[tuple[Path, Loaded]]) -> Dataset:
+        """``loaded`` with the place of each.  A second task of one name is a problem: an id is unique."""
+        tasks: dict[str, Task] = {}
+        problems: list[TaskError] = []
+        for place, each in loaded:
+            problems += each.problems
+            if each.task is None:
+                continue
+            if each.task.id in tasks:
+                problems.append(TaskError(place, f"is a second task named {each.task.id}", "an id is unique"))
+                continue
+            tasks[each.task.id] = each.task
+        return cls(tuple(tasks.values()), tuple(problems))
+
+    @classmethod
+    def of_folders(cls, form: FolderFormat, folder: Path) -> Dataset:
+        """All tasks of ``folder``'s sub-folders; hidden ones and files are passed over.
+
+        Raises TaskError when ``folder`` is no folder.
+        """
+        if not folder.is_dir():
+            raise TaskError(folder, "is not a folder", "a data set is a folder of task folders")
+        entries = (each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir())
+        return cls.of((entry, load(form, entry)) for entry in entries)

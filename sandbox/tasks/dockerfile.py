@@ -1,0 +1,160 @@
+"""A Dockerfile, read as far as a task needs: where its shell stands, what it copies, and whether it has to be built.
+
+A *plain* Dockerfile names an image and a working directory and at most brings in our own ``rootfs/`` and ``setup.sh``,
+which the harness does by itself: such a task needs no build.  Pure.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+COPY_ROOTFS = "COPY rootfs/ /"
+COPY_SETUP = "COPY setup.sh /tmp/setup.sh"
+RUN_SETUP = "RUN sh /tmp/setup.sh"
+STAND_IN = "debian:bookworm-slim"
+"""What a harness other than ours takes for the pool's own base image."""
+
+_HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
+
+
+class Instruction(NamedTuple):
+    name: str
+    """In capitals."""
+    rest: str
+    """On one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    image: str
+    workdir: str
+    """Empty when the file names none."""
+    rootfs: bool
+    setup: bool
+
+
+def instructions(text: str) -> list[Instruction]:
+    """The instructions, their continued lines joined, comments and the texts of here-documents left out."""
+    found: list[Instruction] = []
+    lines = iter(text.splitlines())
+    escape = "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
+    for first in lines:
+        line = first.strip()
+        if not line or line.startswith("#"):
+            continue
+        while line.endswith(escape):
+            following = next((each.strip() for each in lines if not each.lstrip().startswith("#")), "")
+            line = f"{line[:-1].rstrip()} {following}"
+            if not following:
+                break
+        name, _, rest = line.partition(" ")
+        found.append(Instruction(name.upper(), rest.strip()))
+        if found[-1].name in {"RUN", "COPY", "ADD"}:
+            for end in _HEREDOC.findall(rest):
+                for inside in lines:
+                    if inside.strip() == end:
+                        break
+    return found
+
+
+def plain(text: str) -> Plain | None:
+    """What a plain Dockerfile says; None when the image has to be built."""
+    image = workdir = ""
+    ours: list[str] = []
+    for name, rest in instructions(text):
+        whole = f"{name} {rest}"
+        if name == "FROM" and not image and " " not in rest and "$" not in rest:
+            image = rest
+        elif name == "WORKDIR" and image and rest.startswith("/") and "$" not in rest and not ours:
+            workdir = posixpath.normpath(rest)
+        elif image and whole in {COPY_ROOTFS, COPY_SETUP, RUN_SETUP}:
+            ours.append(whole)
+        else:
+            return None
+    if not image or ours not in ([], [COPY_ROOTFS], [COPY_SETUP, RUN_SETUP], [COPY_ROOTFS, COPY_SETUP, RUN_SETUP]):
+        return None
+    return Plain(image, workdir, COPY_ROOTFS in ours, COPY_SETUP in ours)
+
+
+def write_plain(wanted: Plain) -> str:
+    lines = [f"FROM {wanted.image or STAND_IN}", f"WORKDIR {wanted.workdir}"]
+    lines += [COPY_ROOTFS] if wanted.rootfs else []
+    lines += [COPY_SETUP, RUN_SETUP] if wanted.setup else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+@dataclass(slots=True)
+class _Stage:
+    workdir: str | None = ""
+    """None when a variable in it is unknown."""
+    variables: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def workdir_of(parsed: Sequence[Instruction], args: Mapping[str, str], target: str = "") -> str | None:
+    """The working directory of the image; empty when the file does not say, None when a variable in it is unknown."""
+    stages: dict[str, _Stage] = {}
+    now = _Stage()
+    for name, rest in parsed:
+        if name == "FROM":
+            if target and stages.get(target.lower()) is now:
+                break
+            words = [word.lower() for word in rest.split() if not word.startswith("--")]
+            before = stages.get(words[0] if words else "", _Stage())
+            now = _Stage(before.workdir, dict(before.variables))
+            stages[words[2] if len(words) > 2 else f"stage {len(stages)}"] = now
+        elif name == "ARG":
+            key, _, value = rest.partition("=")
+            now.variables[key] = args.get(key, value.strip("\"'"))
+        elif name == "ENV":
+            now.variables.update(_env(rest))
+        elif name == "WORKDIR":
+            path = _filled(rest.strip("\"'"), now.variables)
+            relative = path is not None and not path.startswith("/")
+            if path is None or (relative and now.workdir is None):
+                now.workdir = None
+            else:
+                now.workdir = posixpath.normpath(posixpath.join(now.workdir or "/", path))
+    return now.workdir
+
+
+def _env(rest: str) -> dict[str, str]:
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        return {}
+    if words and "=" not in words[0]:
+        return {words[0]: " ".join(words[1:])}
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def _filled(text: str, variables: Mapping[str, str]) -> str | None:
+    """``text`` with its variables put in; None when one of them is unknown."""
+    values = [variables.get(found[1] or found[3]) or found[2] for found in _VARIABLE.finditer(text)]
+    if None in values:
+        return None
+    known = iter(values)
+    return _VARIABLE.sub(lambda _: next(known) or "", text)
+
+
+def copied(parsed: Sequence[Instruction]) -> Iterator[str]:
+    """The sources in the build context of every COPY and ADD, without those that hold a variable."""
+    for name, rest in parsed:
+        if name not in {"COPY", "ADD"} or "<<" in rest:
+            continue
+        words = rest.split()
+        while words and words[0].startswith("--"):
+            if words[0].startswith("--from="):
+                words = []
+                break
+            words = words[1:]
+        if words and words[0].startswith("["):
+            words = re.findall(r'"((?:[^"\\]|\\.)*)"', rest)
+        for source in words[:-1]:
+            if "$" not in source and not re.match(r"\w+://|git@", source):
+                yield posixpath.normpath(source.strip("\"'").lstrip("/") or ".")

@@ -1,0 +1,139 @@
+"""What a format cannot say of a task, said beside it: ``longshore.yaml`` in a folder, ``longshore`` in a row.
+
+Every writer ends the same way: it reads back what it is about to write, and each field that did not come back equal is
+written down by its own name.  So any task survives any format, whatever the format can say, and what a format says
+itself stays its own.  Bytes that are no text are ``base64:`` and their base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import difflib
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, cast, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from sandbox.tasks.problems import Problems
+from sandbox.tasks.task import Task
+
+_BASE64 = "base64:"
+_ADAPTERS: dict[str, TypeAdapter[object]] = {
+    name: TypeAdapter(hint) for name, hint in get_type_hints(Task).items() if name != "id"
+}
+
+
+def unsaid(task: Task, seen: Task) -> dict[str, object]:
+    """Field → plain value, for each field in which ``task`` differs from ``seen``, what a format says of it."""
+    return {
+        name: _plain(getattr(task, name)) for name in _ADAPTERS if getattr(task, name) != getattr(seen, name)
+    }  # fmt: skip
+
+
+def say(task: Task, said: object, problems: Problems, where: str) -> Task:
+    """``task`` with what :func:`unsaid` wrote down; what cannot be understood is noted."""
+    if not isinstance(said, dict):
+        problems.add(f"{where} is no mapping", "it names fields of a task")
+        return task
+    values: dict[str, Any] = {}
+    for name, value in cast("dict[object, object]", said).items():
+        key = str(name)
+        if key not in _ADAPTERS:
+            near = difflib.get_close_matches(key, _ADAPTERS, 1)
+            problems.add(f"{where}: {key} is no field of a task", f"did you mean {near[0]}?" if near else "remove it")
+            continue
+        try:
+            values[key] = _ADAPTERS[key].validate_python(_with_bytes(key, value))
+        except (ValidationError, binascii.Error) as error:
+            first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+            at = ".".join(map(str, (key, *first["loc"]))) if first else key
+            problems.add(f"{where}: {at}", first["msg"] if first else f"not base64: {error}")
+    return dataclasses.replace(task, **values)
+
+
+def _plain(value: object) -> object:
+    """``value`` as JSON and YAML have it; of a dataclass, what is not the default."""
+    match value:
+        case bytes():
+            return _text(value)
+        case StrEnum():
+            return value.value
+        case tuple() | list():
+            return [_plain(each) for each in cast("list[object]", value)]
+        case frozenset():
+            return sorted(cast("frozenset[str]", value))
+        case dict():
+            return {key: _plain(each) for key, each in cast("dict[str, object]", value).items()}
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {
+                field.name: _plain(getattr(value, field.name))
+                for field in dataclasses.fields(value)
+                if getattr(value, field.name) != _default(field)
+            }
+        case _:
+            return value
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _text(data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = _BASE64
+    return _BASE64 + base64.b64encode(data).decode() if text.startswith(_BASE64) or "\0" in text else text
+
+
+def _bytes(text: object) -> object:
+    if not isinstance(text, str):
+        return text
+    return base64.b64decode(text[len(_BASE64) :], validate=True) if text.startswith(_BASE64) else text.encode()
+
+
+def _with_bytes(name: str, value: object) -> object:
+    """``value`` of the field ``name``, its file contents as bytes."""
+    if name == "services" and isinstance(value, list):
+        return [_with_bytes("service", each) for each in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    fields = cast("dict[str, object]", value)
+    if name in {"files", "tests", "solution_files"}:
+        return {path: _bytes(text) for path, text in fields.items()}
+    inner = {"build": "files", "service": "build"}.get(name)
+    return fields | {inner: _with_bytes(inner, fields[inner])} if inner in fields else fields
+
+
+def kept(value: object) -> str:
+    """A format's own value as :attr:`Task.metadata` keeps it: text as it is, the rest as JSON."""
+    if isinstance(value, str) and _is_text(value):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
+
+
+def unkept(text: str) -> object:
+    """The value that :func:`kept` got."""
+    return text if _is_text(text) else json.loads(text)
+
+
+def _is_text(text: str) -> bool:
+    """No JSON value is written like this."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def keep(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    return {f"{prefix}{key}": kept(value) for key, value in values.items()}
+
+
+def unkeep(metadata: Mapping[str, str], prefix: str = "") -> dict[str, object]:
+    """The values whose keys begin with ``prefix``, without it."""
+    return {key.removeprefix(prefix): unkept(text) for key, text in metadata.items() if key.startswith(prefix)}

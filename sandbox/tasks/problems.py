@@ -1,0 +1,134 @@
+"""What is wrong with a task, all of it: a loader notes each problem and goes on, so that one look finds them all."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.tree import Tree, wrong_path
+from sandbox.tasks.yaml_text import YamlError, parse
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Problems:
+    """The problems of one task.  ``place`` is its folder, or its file and line."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.found: list[TaskError] = []
+
+    def add(self, what: str, why: str) -> None:
+        self.found.append(TaskError(self.place, what, why))
+
+    @contextmanager
+    def kept(self) -> Generator[None]:
+        """A TaskError raised inside is noted; what comes after goes on."""
+        try:
+            yield
+        except TaskError as error:
+            self.found.append(error)
+
+    def text(self, tree: Tree, path: str) -> str:
+        """A text file; empty when there is none, or when it is none (then noted)."""
+        if path in tree.odd:
+            self.add(f"{path} is a link", "only regular files are carried into a sandbox")
+        file = tree.files.get(path)
+        try:
+            return file.data.decode() if file else ""
+        except UnicodeDecodeError as error:
+            self.add(f"{path} is not readable text", str(error))
+            return ""
+
+    def parse_yaml(self, tree: Tree, path: str, model: type[Model]) -> Model | None:
+        """A YAML file that must be there; None when it is not as it must be (then noted)."""
+        if path not in tree.files:
+            self.add(f"{path} is missing", "it describes the task")
+            return None
+        try:
+            value: object = parse(self.text(tree, path))
+        except YamlError as error:
+            self.add(f"{path} is not readable YAML", str(error))
+            return None
+        return self.check(path, value, model)
+
+    def check(self, name: str, value: object, model: type[Model], *, unknown: str = "unknown key") -> Model | None:
+        """``value`` as a ``model``; None, with every error noted, when it is not one.  ``unknown``: what to say of keys
+        that the model does not have."""
+        try:
+            return model.model_validate(value)
+        except ValidationError as error:
+            for each in error.errors(include_url=False):
+                where = ".".join(map(str, each["loc"])) or "the whole file"
+                self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
+            return None
+
+    def regular(self, tree: Tree, folder: str) -> dict[str, bytes]:
+        """Path below ``folder`` → content; links are noted: they could lead out of the task."""
+        inside = tree.below(folder)
+        for path in sorted(inside.odd):
+            self.add(f"{folder}/{path} is a link", "only regular files are carried into a sandbox")
+        return inside.data()
+
+    def rules(self, task: Task) -> None:
+        """Note each rule that holds in every format and that ``task`` breaks."""
+        for what, why in broken_rules(task):
+            self.add(what, why)
+
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_NOT_NAMES = {".", ".."}
+
+
+def broken_rules(task: Task) -> Iterator[tuple[str, str]]:
+    """What and why, for each rule that ``task`` breaks.  Pure."""
+    if not _NAME.fullmatch(task.id) or task.id in _NOT_NAMES:
+        yield f"the name {task.id!r} has other characters than A-Z a-z 0-9 _ . -", "it is the id"
+    if not task.instruction.strip():
+        yield "the instruction is empty", "the agent is told nothing"
+    if len(set(task.expected_tests)) < len(task.expected_tests):
+        yield "expected_tests names a test twice", "each is counted once"
+    for name, value in task.env.items():
+        if not name or "=" in name or "\0" in name + value:
+            yield f"env: {name!r} is no variable", "a name has no = and nothing has a NUL"
+    yield from _broken_numbers(task)
+    yield from _broken_paths(task)
+
+
+_LIMITS = ("agent_timeout_s", "test_timeout_s", "build_timeout_s", "memory_mb", "pids", "cpus", "storage_mb")
+
+
+def _broken_numbers(task: Task) -> Iterator[tuple[str, str]]:
+    for name in _LIMITS:
+        value: float = getattr(task, name)
+        if not 0 < value < math.inf:
+            yield f"{name} is {value:g}", "it must be above 0 and finite"
+    for name, weight in task.weights.items():
+        if not 0 <= weight < math.inf:
+            yield f"the weight of test {name} is {weight:g}", "it must be 0 or more and finite"
+    if task.weights and not any(task.weights.values()):
+        yield "all weights are 0", "no work could score"
+
+
+def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
+    absolute = {"workdir": (task.workdir,), "files": task.files, "reports": task.reports, "artifacts": task.artifacts}
+    for name, paths in absolute.items():
+        for path in paths:
+            if not path.startswith("/") or (path != "/" and wrong_path(path[1:])):
+                yield f"{name}: {path!r} is not a plain absolute path", "say it in longshore.yaml"
+    builds = [each.build.files for each in (task, *task.services) if each.build]
+    for name, paths in [
+        ("tests", task.tests),
+        ("solution", task.solution_files),
+        *(("build", each) for each in builds),
+    ]:
+        for path in paths:
+            if wrong := wrong_path(path):
+                yield f"{name}: {path!r} {wrong}", "it is put below a folder"

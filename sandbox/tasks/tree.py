@@ -1,0 +1,127 @@
+"""A task folder as a value: path → file, read whole and written whole.
+
+Formats are rules between such trees and tasks, without I/O; only this module touches the disk.  Links, devices and
+sockets are not followed but remembered, so that whoever needs such a path can say that it is not a regular file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from sandbox.tasks.task import TaskError
+
+MAX_BYTES = 1 << 30
+"""Largest task folder: it is held in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    data: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    files: dict[str, File] = field(default_factory=dict[str, File])
+    """Path relative to the folder, with ``/``; no ``..``."""
+    odd: frozenset[str] = frozenset()
+    """Paths that are neither regular files nor folders."""
+
+    def below(self, folder: str) -> Tree:
+        """The tree of ``folder``; ``""`` and ``.`` are this one."""
+        if folder in {"", "."}:
+            return self
+        start = f"{folder}/"
+        return Tree(
+            {path[len(start) :]: file for path, file in self.files.items() if path.startswith(start)},
+            frozenset(path[len(start) :] for path in self.odd if path.startswith(start)),
+        )
+
+    def without(self, *paths: str) -> Tree:
+        """Less these paths and what lies below them."""
+        return Tree(
+            {path: file for path, file in self.files.items() if not _in(path, paths)},
+            frozenset(path for path in self.odd if not _in(path, paths)),
+        )
+
+    def data(self) -> dict[str, bytes]:
+        return {path: file.data for path, file in self.files.items()}
+
+    def executable(self) -> frozenset[str]:
+        return frozenset(path for path, file in self.files.items() if file.executable)
+
+
+def _in(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def grow(data: Mapping[str, bytes], executable: frozenset[str] = frozenset(), *, under: str = "") -> dict[str, File]:
+    """Files of a tree, below the folder ``under``."""
+    start = f"{under}/" if under else ""
+    return {f"{start}{path}": File(content, path in executable) for path, content in data.items()}
+
+
+def read_tree(folder: Path) -> Tree:
+    """All of ``folder`` but ``.git``.  Raises TaskError when it cannot be read or is too large."""
+    files, odd, total = dict[str, File](), set[str](), 0
+    for path, status in _walk(folder):
+        inside = path.relative_to(folder).as_posix()
+        if not stat.S_ISREG(status.st_mode):
+            odd.add(inside)
+            continue
+        total += status.st_size
+        if total > MAX_BYTES:
+            raise TaskError(folder, f"is larger than {MAX_BYTES >> 20} MiB", "a task is held in memory")
+        try:
+            files[inside] = File(path.read_bytes(), bool(status.st_mode & stat.S_IXUSR))
+        except OSError as error:
+            raise TaskError(folder, f"{inside} is not readable", str(error)) from error
+    return Tree(files, frozenset(odd))
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Everything below that is no folder, in order of the path."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != ".git":
+                    yield from _walk(Path(entry.path))
+            else:
+                yield Path(entry.path), entry.stat(follow_symlinks=False)
+    except OSError as error:
+        raise TaskError(folder, "is not readable", str(error)) from error
+
+
+def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
+    """Make ``folder`` hold exactly ``tree``.  Raises TaskError when it exists, or when a path would lie outside it."""
+    if folder.exists():
+        raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
+    for path in tree:
+        if wrong := wrong_path(path):
+            raise TaskError(folder, f"{path!r} {wrong}", "it cannot be written into the folder")
+        if any(str(parent) in tree for parent in PurePosixPath(path).parents):
+            raise TaskError(folder, f"{path!r} lies below a file", "a path is a file or a folder, not both")
+    folder.mkdir(parents=True)
+    for path, file in tree.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(file.data)
+        target.chmod(0o755 if file.executable else 0o644)
+    return folder
+
+
+def wrong_path(path: str) -> str:
+    """Why ``path`` is no plain relative path; empty when it is one."""
+    parts = path.split("/")
+    if ".." in parts:
+        return "has .."
+    if "" in parts or "." in parts:
+        return "is not a plain relative path"
+    if "\0" in path or not path.isprintable():
+        return "has unprintable characters"
+    return ""

@@ -1,0 +1,107 @@
+"""Any task that breaks no rule, for property tests of formats."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from sandbox.tasks.task import (
+    BASE_IMAGE,
+    GradingLevel,
+    ImageBuild,
+    Network,
+    NetworkMode,
+    Service,
+    Task,
+)
+
+texts = st.text(st.characters(codec="utf-8"), max_size=30)
+lines = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).filter(str.strip)
+names = st.text("abcXYZ019_.-", min_size=1, max_size=12).filter(lambda name: name not in {".", ".."})
+variables = st.dictionaries(st.text("ABC_x", min_size=1, max_size=4), texts.filter(lambda t: "\0" not in t), max_size=3)
+contents = st.one_of(st.binary(max_size=20), texts.map(str.encode))
+paths = st.one_of(
+    names,
+    st.builds("/".join, st.lists(names, min_size=2, max_size=3)),
+    st.just("ein Öl $x:y"),
+    st.sampled_from(["run-tests.sh", "test.sh", "solve.sh", "Dockerfile", ".dockerignore", "docker-compose.yaml"]),
+)
+
+
+def _no_file_above_another(files: dict[str, bytes]) -> bool:
+    return not any(other.startswith(f"{path}/") for path in files for other in files)
+
+
+trees = st.dictionaries(paths, contents, max_size=4).filter(_no_file_above_another)
+limits = st.floats(0.001, 1e6)
+images = st.sampled_from([BASE_IMAGE, "debian:bookworm-slim", "python:3.13", "example/image@sha256:abc"])
+metadata = st.dictionaries(
+    texts | st.sampled_from(["tags", "author_name", "harbor.task", "instruction"]),
+    texts | st.sampled_from(["1", '"x"', "[1, null]", '{"a": 2}']),
+    max_size=3,
+)
+
+
+@st.composite
+def builds(draw: st.DrawFn) -> ImageBuild:
+    """A context whose Dockerfile copies nothing that is not there."""
+    files = draw(trees)
+    name = draw(st.sampled_from(["Dockerfile", "docker/Main.dockerfile"]))
+    if not _no_file_above_another({**files, name: b""}):
+        files = {}
+    step = draw(st.sampled_from(["", "RUN make\n", "WORKDIR /srv\nUSER nobody\n", 'COPY . /app\nENTRYPOINT ["x"]\n']))
+    files[name] = f"FROM a\n{step}".encode()
+    args = draw(st.dictionaries(st.sampled_from(["A", "B"]), texts, max_size=2))
+    executable = frozenset(draw(st.lists(st.sampled_from(sorted(files)), unique=True)))
+    return ImageBuild(files, name, executable, args, draw(st.sampled_from(["", "final"])))
+
+
+@st.composite
+def services(draw: st.DrawFn, name: str) -> Service:
+    build = draw(st.none() | builds())
+    return Service(
+        name,
+        "" if build else draw(st.sampled_from(["postgres:16", "a/$b"])),
+        build,
+        tuple(draw(st.lists(texts, max_size=3))),
+        draw(variables),
+        draw(texts),
+        draw(st.integers(1, 4096)),
+        draw(limits),
+    )
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> Task:
+    beside = draw(st.lists(st.sampled_from(["db", "web"]), unique=True, max_size=2))
+    image, build = draw(st.tuples(images, st.none()) | st.tuples(st.just(BASE_IMAGE), builds()))
+    modes = st.sampled_from(NetworkMode)
+    return Task(
+        id=draw(names),
+        instruction=draw(lines),
+        family=draw(texts),
+        image=image,
+        setup=draw(texts),
+        files={f"/{path}": data for path, data in draw(trees).items()},
+        tests=draw(trees),
+        run_tests=draw(lines),
+        expected_tests=tuple(draw(st.lists(texts, unique=True, max_size=3))),
+        weights=draw(st.dictionaries(texts, st.floats(0.1, 10), max_size=3)),
+        reports=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
+        solution=draw(texts),
+        solution_files=draw(trees),
+        build=build,
+        services=tuple(draw(services(name)) for name in beside),
+        network=draw(st.builds(Network, modes, modes, modes, st.lists(names, max_size=2).map(tuple))),
+        grading=draw(st.sampled_from(GradingLevel)),
+        artifacts=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
+        env=draw(variables),
+        metadata=draw(metadata),
+        workdir=draw(st.sampled_from(["/", "/app", "/work/a b"])),
+        agent_timeout_s=draw(limits),
+        test_timeout_s=draw(limits),
+        build_timeout_s=draw(limits),
+        memory_mb=draw(st.integers(1, 1 << 20)),
+        pids=draw(st.integers(1, 1 << 20)),
+        cpus=draw(limits),
+        storage_mb=draw(st.integers(1, 1 << 20)),
+    )
