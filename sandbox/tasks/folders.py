@@ -49,6 +49,9 @@ class Loaded:
 def load(form: FolderFormat, folder: Path) -> Loaded:
     """The task in ``folder``.  Never raises for what is in it."""
     problems = Problems(folder)
+    if not (folder / form.marker).is_file():
+        problems.add(f"{form.marker} is missing", "it describes the task")
+        return Loaded(None, tuple(problems.found))
     tree = Tree()
     with problems.kept():
         tree = read_tree(folder)

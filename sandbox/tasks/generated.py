@@ -3,16 +3,23 @@
 An instance is a function of (family, seed, split).  Its instruction decides its split (sandbox.tasks.vocabulary), so
 held-out instances cannot leak into the warm start or into training; a whole family is held out besides.  Instances of
 one split may repeat an instruction with other file contents.
+
+As a file: JSON Lines of ``{"family", "seed", "split"}``, from which the same tasks are made anywhere.
 """
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from protocol.errors import UserError
 from sandbox.tasks.checks import script
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY, Sketch
-from sandbox.tasks.task import Task
+from sandbox.tasks.problems import Problems
+from sandbox.tasks.rows import Row, RowFormat
+from sandbox.tasks.task import Task, TaskError
 from sandbox.tasks.vocabulary import Draw, Split, draw, split_of
 
 WORKDIR = "/app"
@@ -89,3 +96,32 @@ def wrong_commands(task: Task) -> tuple[str, ...]:
     """Plausible commands that leave a wrong final state.  Raises ValueError if the task is not a generated one."""
     family, split, seed = task.id.rsplit("-", 2)
     return sketch(family, int(seed), Split(split)).mistakes
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    family: str
+    seed: int
+    split: Split
+
+
+def _read(row: Row, problems: Problems) -> Task:
+    said = problems.check("row", row, _Row)
+    if said is not None and said.family in FAMILIES:
+        return make_task(said.family, said.seed, said.split)
+    if said is not None:
+        problems.add(f"there is no task family {said.family!r}", f"choose one of {', '.join(FAMILIES)}")
+    return Task("unreadable", "unreadable")
+
+
+def _write(task: Task) -> Row:
+    family, _, rest = task.id.partition("-")
+    split, _, seed = rest.partition("-")
+    if family in FAMILIES and split in set(Split) and seed.isdecimal():
+        row: Row = {"family": family, "seed": int(seed), "split": split}
+        if make_task(family, int(seed), Split(split)) == task:
+            return row
+    raise TaskError(Path(task.id), "is no generated task", "this format only names those: convert to another")
+
+
+FORMAT = RowFormat(_read, _write)

@@ -36,22 +36,23 @@ class Problems:
         except TaskError as error:
             self.found.append(error)
 
-    def text(self, tree: Tree, path: str) -> str:
-        """A text file; empty when there is none, or when it is none (then noted)."""
+    def text(self, tree: Tree, path: str, needed: str = "") -> str:
+        """A text file; empty when there is none, or when it is none (then noted).  ``needed``: why it must be there."""
         if path in tree.odd:
             self.add(f"{path} is a link", "only regular files are carried into a sandbox")
+            return ""
         file = tree.files.get(path)
         try:
-            return file.data.decode() if file else ""
+            text = file.data.decode() if file else ""
         except UnicodeDecodeError as error:
             self.add(f"{path} is not readable text", str(error))
             return ""
+        if needed and not text.strip():
+            self.add(f"{path} is missing or empty", needed)
+        return text
 
     def parse_yaml(self, tree: Tree, path: str, model: type[Model]) -> Model | None:
         """A YAML file that must be there; None when it is not as it must be (then noted)."""
-        if path not in tree.files:
-            self.add(f"{path} is missing", "it describes the task")
-            return None
         try:
             value: object = parse(self.text(tree, path))
         except YamlError as error:

@@ -71,9 +71,7 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
     plan = composed.build or (BuildPlan() if "Dockerfile" in tree.files and not composed.image else None)
     ground = read_ground(tree, plan, composed.image, _PRIVATE, problems)
     tests = problems.regular(tree, "tests")
-    run_tests = problems.text(tree, "run-tests.sh")
-    if not run_tests.strip():
-        problems.add("run-tests.sh is missing or empty", "without it nothing can be graded")
+    run_tests = problems.text(tree, "run-tests.sh", "without it nothing can be graded")
     return Task(
         id=name,
         instruction=described.instruction.strip(),

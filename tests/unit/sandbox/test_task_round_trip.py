@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from sandbox.tasks import harbor, terminal_bench
-from sandbox.tasks.folders import FolderFormat, load, tree_of
+from sandbox.tasks.families import FAMILIES
+from sandbox.tasks.folders import load, tree_of
+from sandbox.tasks.formats import FOLDERS, ROWS, Format, detect, load_tasks, write_tasks
+from sandbox.tasks.generated import held_out_tasks, make_task
 from sandbox.tasks.task import Task
 from sandbox.tasks.tree import Tree, read_tree, write_tree
+from sandbox.tasks.vocabulary import Split
 from tests.support.arbitrary_tasks import tasks
 
-FOLDERS = {"terminal_bench": terminal_bench.FORMAT, "harbor": harbor.FORMAT}
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+ANY = [form for form in Format if form is not Format.GENERATED]
 
 
-@pytest.mark.parametrize("form", FOLDERS.values(), ids=FOLDERS.keys())
+@pytest.mark.parametrize("form", FOLDERS)
 @quick
-@given(tasks())
-def test_any_task_survives_a_folder(form: FolderFormat, tmp_path_factory: pytest.TempPathFactory, task: Task):
-    written = tree_of(form, task)
+@given(task=tasks())
+def test_any_task_survives_a_folder(form: Format, tmp_path_factory: pytest.TempPathFactory, task: Task):
+    written = tree_of(FOLDERS[form], task)
     folder = write_tree(written, tmp_path_factory.mktemp("any") / task.id)
     assert read_tree(folder) == Tree(written)
-    loaded = load(form, folder)
+    loaded = load(FOLDERS[form], folder)
     assert loaded.problems == ()
     assert loaded.task == task
+
+
+@pytest.mark.parametrize("form", [form for form in ROWS if form is not Format.GENERATED])
+@quick
+@given(some=st.lists(tasks(), min_size=1, max_size=2, unique_by=lambda task: task.id))
+def test_any_tasks_survive_a_file(form: Format, tmp_path_factory: pytest.TempPathFactory, some: list[Task]):
+    path = tmp_path_factory.mktemp("any") / "rows.jsonl"
+    write_tasks(some, form, path)
+    assert detect(path) is form
+    found = load_tasks(path)
+    assert found.problems == ()
+    assert list(found.tasks) == some
+
+
+@pytest.mark.parametrize("form", Format)
+def test_generated_tasks_survive_every_format(form: Format, tmp_path: Path):
+    some = [*held_out_tasks(0, 1), make_task("sort", 12345678901, Split.TRAIN)]
+    write_tasks(some, form, tmp_path / "out")
+    found = load_tasks(tmp_path / "out", form)
+    assert found.problems == ()
+    assert sorted(found.tasks, key=lambda task: task.id) == sorted(some, key=lambda task: task.id)
+    assert len(found.tasks) == len(FAMILIES) + 1
+
+
+def test_converting_through_every_format_in_turn_changes_nothing(tmp_path: Path):
+    some = held_out_tasks(3, 1)
+    for number, form in enumerate(ANY):
+        write_tasks(some, form, tmp_path / f"{number}")
+        some = list(load_tasks(tmp_path / f"{number}", form).tasks)
+    assert {task.id: task for task in some} == {task.id: task for task in held_out_tasks(3, 1)}

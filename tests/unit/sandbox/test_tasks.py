@@ -102,7 +102,7 @@ MALFORMED = {
     "no agent": (_no_agent, "services db"),
     "ports": (
         lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    ports: ['80:80']\n"),
-        "services.client.ports",
+        "services.client: ports",
     ),
     "foreign volume": (
         lambda f: (f / "docker-compose.yaml").write_text("services:\n  client:\n    volumes: ['/:/host']\n"),
