@@ -216,6 +216,7 @@ def _needs_no_compose(task: Task) -> bool:
         build is not None
         and not (task.files or task.setup or task.services or build.args or build.target)
         and build.dockerfile == "Dockerfile"
+        and not any(path.startswith("docker-compose.y") for path in build.files)
     )
 
 

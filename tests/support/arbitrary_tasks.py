@@ -22,8 +22,7 @@ contents = st.one_of(st.binary(max_size=20), texts.map(str.encode))
 paths = st.one_of(
     names,
     st.builds("/".join, st.lists(names, min_size=2, max_size=3)),
-    st.just("ein Öl $x:y"),
-    st.sampled_from(["run-tests.sh", "test.sh", "solve.sh", "Dockerfile", ".dockerignore", "docker-compose.yaml"]),
+    st.sampled_from(["ein Öl $x:y", "run-tests.sh", "test.sh", "Dockerfile", "setup.sh", "rootfs/a", "task.yaml"]),
 )
 
 
@@ -49,6 +48,9 @@ def builds(draw: st.DrawFn) -> ImageBuild:
     if not _no_file_above_another({**files, name: b""}):
         files = {}
     step = draw(st.sampled_from(["", "RUN make\n", "WORKDIR /srv\nUSER nobody\n", 'COPY . /app\nENTRYPOINT ["x"]\n']))
+    files |= draw(
+        st.sampled_from([{}, {".dockerignore": b"# no logs\n*.log\n!a.log\n**/x\n"}, {"docker-compose.yml": b"no"}])
+    )
     files[name] = f"FROM a\n{step}".encode()
     args = draw(st.dictionaries(st.sampled_from(["A", "B"]), texts, max_size=2))
     executable = frozenset(draw(st.lists(st.sampled_from(sorted(files)), unique=True)))

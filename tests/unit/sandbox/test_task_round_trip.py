@@ -17,7 +17,7 @@ from sandbox.tasks.tree import Tree, read_tree, write_tree
 from sandbox.tasks.vocabulary import Split
 from tests.support.arbitrary_tasks import tasks
 
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ANY = [form for form in Format if form is not Format.GENERATED]
 
 
@@ -58,6 +58,6 @@ def test_generated_tasks_survive_every_format(form: Format, tmp_path: Path):
 def test_converting_through_every_format_in_turn_changes_nothing(tmp_path: Path):
     some = held_out_tasks(3, 1)
     for number, form in enumerate(ANY):
-        write_tasks(some, form, tmp_path / f"{number}")
-        some = list(load_tasks(tmp_path / f"{number}", form).tasks)
+        write_tasks(some, form, tmp_path / f"{number}" / "out")
+        some = list(load_tasks(tmp_path / f"{number}" / "out", form).tasks)
     assert {task.id: task for task in some} == {task.id: task for task in held_out_tasks(3, 1)}

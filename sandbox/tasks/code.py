@@ -1,0 +1,142 @@
+"""Code tasks, in the rows of verl and GRPO-TCR: a prompt, and ground-truth tests for the program that answers it.
+
+``{"data_source", "prompt": [messages], "ability", "reward_model": {"ground_truth", "style"}, "agent_name",
+"extra_info"}``.  The ground truth, or the JSON text of it, is ``{"inputs": [...], "outputs": [...]}`` for a program
+that reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, or a
+text.
+The program is the file ``/app/solution.py``; :mod:`sandbox.tasks.code_harness` tests it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandbox.tasks.encoding import keep, unkeep
+from sandbox.tasks.problems import Problems
+from sandbox.tasks.rows import OWN, Message, Row, RowFormat, user_message, user_text
+from sandbox.tasks.task import Task
+
+PROGRAM = "/app/solution.py"
+ASKED = f"\n\nWrite your Python program to the file {PROGRAM}."
+"""Ends every instruction: where the answer is looked for."""
+_RUN = f"#!/bin/sh\nexec python3 -I -B /tests/code_harness.py /tests {PROGRAM}\n"
+_HARNESS = Path(__file__).with_name("code_harness.py")
+_ROW = "row."
+_TRUTH = "reward_model.ground_truth"
+
+Case = tuple[str, object, object]
+"""What :mod:`~sandbox.tasks.code_harness` takes: kind, what is given, what is wanted."""
+
+
+class _RewardModel(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    ground_truth: Any
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    prompt: list[Message]
+    reward_model: _RewardModel
+    extra_info: dict[str, Any] = Field(default_factory=dict[str, Any])
+    data_source: str = ""
+    ability: str = ""
+
+
+def _read(row: Row, problems: Problems) -> Task:
+    said = problems.check("row", {key: value for key, value in row.items() if key != OWN}, _Row)
+    if said is None:
+        return Task("unreadable", "unreadable")
+    prompt = user_text(said.prompt, problems)
+    truth: object = said.reward_model.ground_truth
+    cases = cases_of(truth)
+    if not cases and OWN not in row:
+        problems.add(f"{_TRUTH} holds no tests", "inputs and outputs, or asserts: else nothing can be graded")
+    rest = {key: value for key, value in row.items() if key not in {"prompt", OWN}}
+    if row["prompt"] != user_message(prompt):
+        rest["prompt"] = row["prompt"]
+    return Task(
+        id=_id(said, prompt),
+        instruction=prompt + ASKED,
+        family=said.ability or said.data_source,
+        tests={"code_harness.py": _HARNESS.read_bytes(), "cases.txt": repr(cases).encode()} if cases else {},
+        run_tests=_RUN if cases else "",
+        expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
+        metadata=keep(rest, _ROW),
+        test_timeout_s=60.0 + 10.0 * len(cases),
+    )
+
+
+def _id(said: _Row, prompt: str) -> str:
+    """The row's own name where it has one: ``longshore`` rows carry ours, others an index in their source."""
+    if "task_id" in said.extra_info:
+        return str(said.extra_info["task_id"])
+    source = re.sub(r"[^A-Za-z0-9_.-]+", "-", said.data_source).strip("-.") or "code"
+    if "index" in said.extra_info:
+        return f"{source}-{said.extra_info['index']}"
+    return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
+
+
+def cases_of(truth: object) -> list[Case]:
+    """The tests in a ground truth; none where it holds none.  Pure."""
+    if isinstance(truth, str):
+        try:
+            truth = orjson.loads(truth)
+        except orjson.JSONDecodeError:
+            return [("asserts", truth, None)] if _asserts(truth) else []
+    if isinstance(truth, list):
+        texts = cast("list[object]", truth)
+        good = bool(texts) and all(_asserts(text) for text in texts)
+        return [("asserts", text, None) for text in texts] if good else []
+    if not isinstance(truth, dict):
+        return []
+    said = cast("Row", truth)
+    inputs, outputs, function = said.get("inputs"), said.get("outputs"), said.get("fn_name")
+    if not (isinstance(inputs, list) and isinstance(outputs, list)):
+        return []
+    pairs = list(zip(cast("list[object]", inputs), cast("list[object]", outputs), strict=False))
+    if len(cast("list[object]", inputs)) != len(cast("list[object]", outputs)):
+        return []
+    if function:
+        return [("call", (str(function), given), wanted) for given, wanted in pairs if isinstance(given, list)]
+    return [("prints", _joined(given), _joined(wanted)) for given, wanted in pairs]
+
+
+def _joined(value: object) -> str:
+    """A list of lines as one text."""
+    return "\n".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)
+
+
+def _asserts(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    try:
+        return any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+
+
+def _write(task: Task) -> Row:
+    prompt = task.instruction.removesuffix(ASKED)
+    row = {key: value for key, value in unkeep(task.metadata, _ROW).items() if key != OWN}
+    row.setdefault("data_source", "longshore")
+    row.setdefault("ability", task.family)
+    row.setdefault("reward_model", {"ground_truth": "", "style": "rule"})
+    row.setdefault("prompt", user_message(prompt))
+    try:
+        if _id(_Row.model_validate(row), prompt) == task.id:
+            return row
+    except ValueError:  # the metadata was never a row's
+        row = {"reward_model": {"ground_truth": ""}, "prompt": user_message(task.instruction)}
+    extra = row.get("extra_info")
+    named: Row = (cast("Row", extra) if isinstance(extra, dict) else {}) | {"task_id": task.id}
+    return {**row, "extra_info": named}
+
+
+FORMAT = RowFormat(_read, _write)

@@ -1,0 +1,107 @@
+"""All formats by name: which one a path is in, reading it, writing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+
+from sandbox.tasks import code, generated, harbor, miles, openclaw, swe_synth, terminal_bench
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.folders import FolderFormat, load, write
+from sandbox.tasks.rows import PointerFormat, Row, RowFormat, load_rows, read_rows, write_rows
+from sandbox.tasks.task import Task, TaskError
+
+
+class Format(StrEnum):
+    """How tasks are written."""
+
+    TERMINAL_BENCH = "terminal_bench"
+    """A folder of Terminal-Bench 1 directories, or one of them."""
+    HARBOR = "harbor"
+    """A folder of Harbor directories, or one of them."""
+    OPENCLAW = "openclaw"
+    """JSON Lines that point at task folders, the instruction in ``task``."""
+    OPENCLAW_MESSAGES = "openclaw_messages"
+    """The same with messages in ``task``."""
+    MILES = "miles"
+    """JSON Lines that point at Harbor folders."""
+    SWE_SYNTH = "swe_synth"
+    """JSON or JSON Lines of SWE-SYNTH samples."""
+    CODE = "code"
+    """JSON Lines with a prompt and ground-truth tests."""
+    GENERATED = "generated"
+    """JSON Lines that name generated tasks."""
+
+
+FOLDERS: dict[Format, FolderFormat] = {
+    Format.TERMINAL_BENCH: terminal_bench.FORMAT,
+    Format.HARBOR: harbor.FORMAT,
+}
+ROWS: dict[Format, RowFormat | PointerFormat] = {
+    Format.OPENCLAW: openclaw.FORMAT,
+    Format.OPENCLAW_MESSAGES: openclaw.MESSAGES,
+    Format.MILES: miles.FORMAT,
+    Format.SWE_SYNTH: swe_synth.FORMAT,
+    Format.CODE: code.FORMAT,
+    Format.GENERATED: generated.FORMAT,
+}
+
+
+def load_tasks(path: Path, form: Format | None = None, root: Path | None = None) -> Dataset:
+    """The tasks at ``path``, a data set or a single task folder.
+
+    ``root``: what rows' paths are relative to (default: their file's folder).  Raises TaskError when there is nothing
+    to read there, or no telling in which format.
+    """
+    if not path.exists():
+        raise TaskError(path, "is missing", "a data set is a folder of task folders, or a file of rows")
+    form = form or detect(path)
+    if form in ROWS:
+        if path.is_dir():
+            raise TaskError(path, "is a folder", f"a data set in the format {form} is a file")
+        return load_rows(ROWS[form], path, root)
+    folder_format = FOLDERS[form]
+    if (path / folder_format.marker).exists():
+        return Dataset.of([(path, load(folder_format, path))])
+    return Dataset.of_folders(folder_format, path)
+
+
+def detect(path: Path) -> Format:
+    """The format of ``path``.  Raises TaskError when nothing tells."""
+    if path.is_dir():
+        for folder in chain([path], (each for each in sorted(path.iterdir()) if each.is_dir())):
+            for form, folder_format in FOLDERS.items():
+                if (folder / folder_format.marker).exists():
+                    return form
+        return Format.TERMINAL_BENCH
+    for _, row in read_rows(path):
+        if not isinstance(row, TaskError) and (form := _row_format(row)):
+            return form
+    raise TaskError(path, "has no row in a known format", f"say --format: {', '.join(ROWS)}")
+
+
+def _row_format(row: Row) -> Format | None:
+    keys = set(row)
+    wanted: dict[Format, set[str]] = {
+        Format.OPENCLAW_MESSAGES: {"task", "metadata"},
+        Format.OPENCLAW: {"task"},
+        Format.MILES: {"prompt", "metadata"},
+        Format.CODE: {"prompt", "reward_model"},
+        Format.SWE_SYNTH: {"task_id", "extra"},
+        Format.GENERATED: {"family", "seed", "split"},
+    }
+    return next((form for form, names in wanted.items() if names <= keys), None)
+
+
+def write_tasks(tasks: Iterable[Task], form: Format, target: Path) -> None:
+    """Write ``tasks``: folder formats below the folder ``target``, the others as the file ``target``.
+
+    Raises TaskError where something exists already, or a task cannot be written so that it is read back equal.
+    """
+    if form in ROWS:
+        write_rows(ROWS[form], tasks, target)
+        return
+    for task in tasks:
+        write(FOLDERS[form], task, target)

@@ -1,0 +1,59 @@
+"""miles rows, each pointing at a Harbor folder ``<tasks>/<instance_id>``:
+``{"label", "prompt": [{"role": "user", "content": instruction}], "metadata": {"agent_name", "instance_id"}}``.
+
+``<tasks>`` is the folder ``tasks`` of the data set's root where there is one, else the root itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from sandbox.tasks import harbor
+from sandbox.tasks.folders import Loaded
+from sandbox.tasks.problems import Problems
+from sandbox.tasks.rows import TASKS, Message, PointerFormat, Row, pointed_at, user_message, user_text
+from sandbox.tasks.task import Task
+
+_AGENT = "terminus-2"
+_KEPT = "miles.agent_name"
+"""Key of :attr:`Task.metadata` for an agent other than the usual one."""
+
+
+class _Metadata(BaseModel):
+    agent_name: str = _AGENT
+    instance_id: str
+
+
+class _Row(BaseModel):
+    label: str = ""
+    prompt: list[Message]
+    metadata: _Metadata
+
+
+def _read(row: Row, root: Path, problems: Problems) -> Loaded:
+    said = problems.check("row", row, _Row)
+    if said is None:
+        return Loaded(None, tuple(problems.found))
+    name = said.metadata.instance_id
+    instruction = user_text(said.prompt, problems)
+    loaded = pointed_at(root / TASKS if (root / TASKS).is_dir() else root, name, problems)
+    if loaded.task is None:
+        return loaded
+    agent = {_KEPT: said.metadata.agent_name} if said.metadata.agent_name != _AGENT else {}
+    task = dataclasses.replace(loaded.task, instruction=instruction, metadata=loaded.task.metadata | agent)
+    problems.rules(task)
+    return Loaded(None if problems.found else task, tuple(problems.found))
+
+
+def _write(task: Task) -> Row:
+    return {
+        "label": task.id,
+        "prompt": user_message(task.instruction),
+        "metadata": {"agent_name": task.metadata.get(_KEPT, _AGENT), "instance_id": task.id},
+    }
+
+
+FORMAT = PointerFormat(_read, _write, harbor.FORMAT)

@@ -1,0 +1,79 @@
+"""OpenClaw JSON Lines, both shapes; each row points at a task folder by a path relative to the data set's root.
+
+``{"task": {"task_name", "task_path", "instruction", "data_source"}}``, and with messages
+``{"task": [{"role": "user", "content": instruction}], "metadata": {"task_name", "task_path", "instruction",
+"data_source"}}``.  The row's name and instruction count, everything else is the folder's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from sandbox.tasks import terminal_bench
+from sandbox.tasks.folders import Loaded
+from sandbox.tasks.problems import Problems
+from sandbox.tasks.rows import TASKS, Message, PointerFormat, Row, pointed_at, user_message, user_text
+from sandbox.tasks.task import Task
+
+_SOURCE = "terminal_bench"
+
+
+class _Pointer(BaseModel):
+    task_name: str
+    task_path: str
+    instruction: Annotated[str, Field(min_length=1)] | None = None
+    data_source: str = _SOURCE
+
+
+class _First(BaseModel):
+    task: _Pointer
+
+
+class _Messages(BaseModel):
+    task: list[Message]
+    metadata: _Pointer
+
+
+def _read(row: Row, root: Path, problems: Problems) -> Loaded:
+    instruction, pointer = None, None
+    if isinstance(row.get("task"), list):
+        if messages := problems.check("row", row, _Messages):
+            pointer, instruction = messages.metadata, user_text(messages.task, problems)
+    elif first := problems.check("row", row, _First):
+        pointer, instruction = first.task, first.task.instruction
+    if pointer is None:
+        return Loaded(None, tuple(problems.found))
+    loaded = pointed_at(root, pointer.task_path, problems)
+    if loaded.task is None:
+        return loaded
+    metadata = loaded.task.metadata | ({"data_source": pointer.data_source} if pointer.data_source != _SOURCE else {})
+    named = {"id": pointer.task_name, "instruction": instruction or loaded.task.instruction, "metadata": metadata}
+    task = dataclasses.replace(loaded.task, **named)
+    problems.rules(task)
+    return Loaded(None if problems.found else task, tuple(problems.found))
+
+
+def _pointer(task: Task) -> Row:
+    return {
+        "task_name": task.id,
+        "task_path": f"{TASKS}/{task.id}",
+        "instruction": task.instruction,
+        "data_source": task.metadata.get("data_source", _SOURCE),
+    }
+
+
+def _write(task: Task) -> Row:
+    return {"task": _pointer(task)}
+
+
+def _write_messages(task: Task) -> Row:
+    return {"task": user_message(task.instruction), "metadata": _pointer(task)}
+
+
+FORMAT = PointerFormat(_read, _write, terminal_bench.FORMAT)
+MESSAGES = PointerFormat(_read, _write_messages, terminal_bench.FORMAT)
+"""The shape with messages; both are read by either."""

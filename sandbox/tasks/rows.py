@@ -1,0 +1,184 @@
+"""Formats in which a task is one row of a file: JSON Lines, or a JSON array.
+
+A row either holds its task or points at a task folder.  What its format cannot say lies under the key ``longshore``,
+as ``longshore.yaml`` does in a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import orjson
+from pydantic import BaseModel
+
+from sandbox.tasks import harbor, terminal_bench
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.encoding import say, unsaid
+from sandbox.tasks.folders import FolderFormat, Loaded, load, write
+from sandbox.tasks.problems import Problems
+from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.tree import wrong_path
+
+OWN = "longshore"
+TASKS = "tasks"
+"""Where the folders lie that rows point at, beside their file."""
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFormat:
+    """Rows that hold their tasks."""
+
+    read: Callable[[Row, Problems], Task]
+    write: Callable[[Task], Row]
+    repeats: bool = False
+    """Several rows may be of one task; the first stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointerFormat:
+    """Rows that point at task folders."""
+
+    read: Callable[[Row, Path, Problems], Loaded]
+    """Row and the folder that its paths are relative to → the task."""
+    write: Callable[[Task], Row]
+    folders: FolderFormat
+    """How the folders are written."""
+
+
+def read_rows(path: Path) -> Iterator[tuple[Path, Row | TaskError]]:
+    """Each row with its place, ``file:line``; what is no JSON object is an error in its place.
+
+    Raises TaskError when the file cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TaskError(path, "is not readable", str(error)) from error
+    if data.lstrip()[:1] == b"[":
+        try:
+            values = cast("list[object]", orjson.loads(data))
+        except orjson.JSONDecodeError as error:
+            raise TaskError(path, "is not readable JSON", str(error)) from error
+        for number, value in enumerate(values, 1):
+            yield _row(path, number, value)
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value: object = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            place = Path(f"{path}:{number}")
+            yield place, TaskError(place, "is not readable JSON", str(error))
+            continue
+        yield _row(path, number, value)
+
+
+def _row(path: Path, number: int, value: object) -> tuple[Path, Row | TaskError]:
+    place = Path(f"{path}:{number}")
+    if not isinstance(value, dict):
+        return place, TaskError(place, "is no JSON object", "a row is one")
+    return place, cast("Row", value)
+
+
+def load_rows(form: RowFormat | PointerFormat, path: Path, root: Path | None = None) -> Dataset:
+    """The tasks of ``path``; ``root``: what its paths are relative to (default: where it lies)."""
+    return Dataset.of(_loaded(form, path, root or path.parent))
+
+
+def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator[tuple[Path, Loaded]]:
+    known: set[tuple[str, str]] = set()
+    for place, row in read_rows(path):
+        if isinstance(row, TaskError):
+            yield place, Loaded(None, (row,))
+            continue
+        problems = Problems(place)
+        if isinstance(form, PointerFormat):
+            yield place, form.read(row, root, problems)
+            continue
+        task = read_row(form, row, problems)
+        if form.repeats and (task.id, task.instruction) in known:
+            continue
+        known.add((task.id, task.instruction))
+        yield place, Loaded(None if problems.found else task, tuple(problems.found))
+
+
+def read_row(form: RowFormat, row: Row, problems: Problems) -> Task:
+    task = form.read(row, problems)
+    if OWN in row:
+        task = say(task, row[OWN], problems, OWN)
+    problems.rules(task)
+    return task
+
+
+def row_of(form: RowFormat, task: Task) -> Row:
+    """The row that gives ``task`` back.  Raises TaskError when none does."""
+    place = Path(task.id)
+    checked = Problems(place)
+    checked.rules(task)
+    row = form.write(task)
+    rest = unsaid(task, form.read(row, Problems(place)))
+    if rest:
+        row[OWN] = rest
+    again = read_row(form, row, checked)
+    if checked.found:
+        raise checked.found[0]
+    if again != task:
+        differ = ["id"] if again.id != task.id else list(unsaid(task, again))
+        what = f"would not be read back equal: {', '.join(differ)}"
+        raise TaskError(place, what, "this format cannot hold it: convert to another")
+    return row
+
+
+def write_rows(form: RowFormat | PointerFormat, tasks: Iterable[Task], path: Path) -> Path:
+    """Write ``tasks`` as the file ``path``; folders that its rows point at go beside it.
+
+    Raises TaskError when the file exists already, or a task cannot be written.
+    """
+    if path.exists():
+        raise TaskError(path, "exists already", "a data set is never written over another: remove it first")
+    rows: list[Row] = []
+    for task in tasks:
+        if isinstance(form, PointerFormat):
+            write(form.folders, task, path.parent / TASKS)
+            rows.append(form.write(task))
+        else:
+            rows.append(row_of(form, task))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    return path
+
+
+def pointed_at(root: Path, where: object, problems: Problems) -> Loaded:
+    """The task in the folder ``where`` below ``root``, in whichever folder format it is."""
+    if not isinstance(where, str) or wrong_path(where):
+        problems.add(f"{where!r} is no path below {root}", "a row points at a folder of its data set")
+        return Loaded(None, tuple(problems.found))
+    folder = root / where
+    if not folder.is_dir():
+        problems.add(f"{folder} is missing", "the row points at it: say --root, or put the task there")
+        return Loaded(None, tuple(problems.found))
+    form = harbor.FORMAT if (folder / harbor.FORMAT.marker).exists() else terminal_bench.FORMAT
+    return load(form, folder)
+
+
+class Message(BaseModel):
+    role: str
+    content: str
+
+
+def user_text(messages: list[Message], problems: Problems) -> str:
+    """What the user's messages of a chat prompt say."""
+    found = [each.content for each in messages if each.role == "user"]
+    if not found:
+        problems.add("the prompt has no user message", "it is what the agent is told")
+    return "\n\n".join(found)
+
+
+def user_message(text: str) -> list[Row]:
+    return [{"role": "user", "content": text}]
