@@ -1,50 +1,128 @@
-"""``python -m sandbox.tasks validate FOLDER`` names every task folder that cannot be used, and why;
-``python -m sandbox.tasks write FOLDER`` writes generated tasks as Terminal-Bench directories."""
+"""Task data sets: what is in one, what is wrong with it, and the same in another format.
+
+``validate PATH`` names every problem of every task; ``--run`` proves in real containers that each oracle scores 1 and
+that doing nothing does not.  ``convert PATH --to FORMAT --out TARGET`` writes another format.  ``list PATH`` shows the
+tasks and their checksum.  ``generate TARGET`` writes generated tasks.  PATH is a task folder, a folder of them, a file
+of rows, or a ``datasets.toml`` with ``--label``.
+
+Exit code 0: every task can be used; 1: some cannot, or a proof failed; 2: nothing could be done.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from protocol.errors import UserError
+import orjson
+
+from protocol.errors import LongshoreError, UserError
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.tasks import commands, datasets
+from sandbox.tasks.commands import Answer
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.formats import Format, load_tasks, write_tasks
 from sandbox.tasks.generated import held_out_tasks, training_tasks
-from sandbox.tasks.terminal_bench import load_dataset, write_task
+from sandbox.tasks.prove import Proof, pool_ground, prove
+from sandbox.tasks.task import Task
+
+_SESSION_S = 7200.0
+"""Longest life of a sandbox that a proof uses."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0: every task can be used; 1: some cannot; 2: nothing could be done."""
-    parser = argparse.ArgumentParser(prog="python -m sandbox.tasks", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    validate = commands.add_parser("validate", help="name the task folders that cannot be used")
-    validate.add_argument("folder", type=Path, help="folder of Terminal-Bench task folders")
-    write = commands.add_parser("write", help="write generated tasks as Terminal-Bench directories")
-    write.add_argument("folder", type=Path, help="where the task folders go")
-    write.add_argument("--count", type=int, default=18, help="training tasks to write (default: %(default)s)")
-    write.add_argument("--held-out", type=int, default=0, metavar="N", help="held-out tasks of each family")
-    write.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
     try:
-        return _validate(chosen.folder) if chosen.command == "validate" else _write(chosen)
-    except UserError as error:
+        code, answer = _run(chosen)
+    except LongshoreError as error:
+        code = 2 if isinstance(error, UserError) else 1
+        answer = {"error": str(error), "exit_code": code}
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    if chosen.json:
+        print(orjson.dumps(answer).decode())
+    return code
 
 
-def _validate(folder: Path) -> int:
-    found = load_dataset(folder)
-    for problem in found.problems:
-        print(problem)
-    print(f"{len(found.tasks)} tasks can be used, {len(found.problems)} cannot")
-    return 1 if found.problems else 0 if found.tasks else 2
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sandbox.tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    reading = argparse.ArgumentParser(add_help=False)
+    reading.add_argument("path", type=Path, help="task folder, folder of them, file of rows, or datasets.toml")
+    reading.add_argument("--format", type=Format, choices=list(Format), help="default: what the files look like")
+    reading.add_argument("--root", type=Path, help="what rows' paths are relative to (default: where the rows lie)")
+    reading.add_argument("--label", default="", help="which data set of a datasets.toml")
+    reading.add_argument("--only", action="append", default=[], metavar="GLOB", help="names to take; !GLOB leaves out")
+    every = argparse.ArgumentParser(add_help=False)
+    every.add_argument("--json", action="store_true", help="one JSON object on standard output, and nothing else there")
+    validate = commands.add_parser("validate", parents=[reading, every], help="name every problem of every task")
+    validate.add_argument("--run", action="store_true", help="prove oracle = 1 and no-op < 1 in real containers")
+    validate.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), help="tasks tried at once")
+    convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
+    convert.add_argument("--to", type=Format, choices=list(Format), required=True)
+    convert.add_argument("--out", type=Path, required=True, help="new folder, or new file of rows")
+    commands.add_parser("list", parents=[reading, every], help="show the tasks and their checksum")
+    generate = commands.add_parser("generate", parents=[every], help="write generated tasks")
+    generate.add_argument("out", type=Path, help="new folder, or new file of rows")
+    generate.add_argument("--to", type=Format, choices=list(Format), default=Format.TERMINAL_BENCH)
+    generate.add_argument("--count", type=int, default=18, help="training tasks (default: %(default)s)")
+    generate.add_argument("--held-out", type=int, default=0, metavar="N", help="held-out tasks of each family")
+    generate.add_argument("--seed", type=int, default=0)
+    return parser
 
 
-def _write(chosen: argparse.Namespace) -> int:
-    tasks = [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
-    for task in tasks:
-        write_task(task, chosen.folder)
-    print(f"{len(tasks)} tasks written to {chosen.folder}")
-    return 0
+def _run(chosen: argparse.Namespace) -> Answer:
+    say: Callable[[str], None] = _to_stderr if chosen.json else print
+    if chosen.command == "generate":
+        tasks = [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
+        return _written(tasks, 0, chosen, say)
+    found = _load(chosen)
+    if chosen.command == "convert":
+        for problem in found.problems:
+            say(str(problem))
+        return _written(list(found.tasks), found.unusable, chosen, say)
+    if chosen.command == "list":
+        return commands.listing(found, say)
+    if not chosen.run:
+        return commands.validate(found, None, say)
+
+    async def proving(on_proof: Callable[[Proof], None]) -> list[Proof]:
+        run = f"prove-{uuid.uuid4().hex[:8]}"
+        settings = PoolSettings(pool=run, run_id=run, capacity=chosen.at_once, session_max_s=_SESSION_S)
+        async with SandboxPool(settings) as pool:
+            return await prove(found.tasks, pool_ground(pool), chosen.at_once, on_proof)
+
+    return commands.validate(found, lambda on_proof: asyncio.run(proving(on_proof)), say)
+
+
+def _load(chosen: argparse.Namespace) -> Dataset:
+    if chosen.label or chosen.path.name == datasets.NAME:
+        found = datasets.load_label(chosen.path, chosen.label)
+    else:
+        found = load_tasks(chosen.path, chosen.format, chosen.root)
+    return replace(found, tasks=datasets.chosen(found.tasks, chosen.only))
+
+
+def _written(tasks: list[Task], left_out: int, chosen: argparse.Namespace, say: Callable[[str], None]) -> Answer:
+    write_tasks(tasks, chosen.to, chosen.out)
+    say(f"{len(tasks)} tasks written to {chosen.out}" + (f", {left_out} left out" if left_out else ""))
+    answer: dict[str, object] = {
+        "tasks": len(tasks),
+        "left_out": left_out,
+        "format": str(chosen.to),
+        "out": str(chosen.out),
+    }
+    return 1 if left_out else 0 if tasks else 2, answer
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """SWE-SYNTH samples, ``.json`` array or ``.jsonl``: what a model did with a synthetic bug, and the bug's description.
 
 ``{"task_id", "score", "model", "latency_ms", "extra": {"problem_statement", "swe_instance_id", "bug_types",
-"fix_patch", "all_passed", "all_result", "conversation", "model_calls"}}``.  A sample says neither image nor tests, so its
-task has none: it can be read, converted and trained on offline, and graded once ``longshore`` in the row says how.  The
-patch of a sample that passed every test is the oracle.  Several samples of one bug are one task, the first.
+"fix_patch", "all_passed", "all_result", "conversation", "model_calls"}}``.  A sample says neither image nor tests, so
+its task has none: it can be read, converted and trained on offline, and graded once ``longshore`` in the row says how.
+The patch of a sample that passed every test is the oracle.  Several samples of one bug are one task, the first.
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+"""What the commands of ``python -m sandbox.tasks`` find out; each answers an exit code and one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TypedDict
+
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.datasets import checksum
+from sandbox.tasks.needs import live_services, remarks, unmet
+from sandbox.tasks.prove import Proof, Verdict
+from sandbox.tasks.task import Task
+
+Say = Callable[[str], None]
+Answer = tuple[int, dict[str, object]]
+
+
+class Note(TypedDict):
+    """Something to know of a task that can be used."""
+
+    task: str
+    kind: str
+    """``network``, ``live`` or ``remark``."""
+    what: str
+
+
+def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Proof]] | None, say: Say) -> Answer:
+    """Say every problem and note, one line each; prove with ``prover``, which says each proof as it ends."""
+    for problem in found.problems:
+        say(str(problem))
+    notes = [note for task in found.tasks for note in _notes(task)]
+    for note in notes:
+        say(f"note {note['task']}: {note['what']}")
+    proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
+    counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in Verdict}
+    say(f"{len(found.tasks)} tasks can be used, {found.unusable} cannot")
+    if prover:
+        say(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was tried")
+    failed = any(proof.verdict not in {Verdict.PROVED, Verdict.SKIPPED} for proof in proofs)
+    answer: dict[str, object] = {
+        "tasks": len(found.tasks),
+        "unusable": found.unusable,
+        "problems": [{"place": str(each.folder), "what": each.what, "why": each.why} for each in found.problems],
+        "notes": notes,
+        "proofs": [asdict(proof) for proof in proofs],
+        "proof_counts": counts if prover else {},
+    }
+    return 1 if found.problems or failed else 0 if found.tasks else 2, answer
+
+
+def _notes(task: Task) -> list[Note]:
+    notes = [Note(task=task.id, kind="network", what=f"{need.phase} wants {need.what}") for need in unmet(task)]
+    if live := live_services(task):
+        notes.append(Note(task=task.id, kind="live", what=f"its tests need live services: {', '.join(live)}"))
+    return notes + [Note(task=task.id, kind="remark", what=what) for what in remarks(task)]
+
+
+def _line(proof: Proof) -> str:
+    scores = f"oracle {proof.oracle:g}, no-op {proof.noop:g}" if proof.oracle is not None else ""
+    return f"{proof.verdict} {proof.task}: {'; '.join(filter(None, (scores, proof.why)))}"
+
+
+def listing(found: Dataset, say: Say) -> Answer:
+    """A line for each task, then the checksum of all."""
+    rows = [
+        {
+            "task": task.id,
+            "family": task.family,
+            "image": "built" if task.build else task.image or "base",
+            "services": [service.name for service in task.services],
+            "tests": len(task.expected_tests),
+        }
+        for task in found.tasks
+    ]
+    for row in rows:
+        say("  ".join(str(row[key]) for key in ("task", "family", "image")))
+    say(f"{len(rows)} tasks, {found.unusable} that cannot be used, checksum {checksum(found.tasks)}")
+    code = 0 if found.tasks else 2
+    return code, {"tasks": rows, "unusable": found.unusable, "checksum": checksum(found.tasks)}

@@ -1,0 +1,134 @@
+"""``datasets.toml``: the data sets of a project, by label.
+
+    [seta-v1]
+    path = "seta-env/Dataset"           # relative to this file
+    format = "terminal_bench"           # default: what its files look like
+    root = "seta-env"                   # what rows' paths are relative to (default: where the rows lie)
+    filter = ["git-*", "!git-lfs-*"]    # names to take, !names to leave out; or a file of names
+    split = {part = "train", held_out = 0.2, seed = 0}
+    checksum = "sha256:…"               # of all its tasks as they are read, before filter and split
+
+The tasks are ordered by a hash of seed and name, and the first ``held_out`` of them are held out.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import tomllib
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from protocol.errors import UserError
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.encoding import unsaid
+from sandbox.tasks.formats import Format, load_tasks
+from sandbox.tasks.task import Task
+
+NAME = "datasets.toml"
+
+
+class Part(StrEnum):
+    TRAIN = "train"
+    HELD_OUT = "held_out"
+
+
+class Cut(BaseModel):
+    """Which side of a split."""
+
+    model_config = ConfigDict(extra="forbid")
+    part: Part
+    held_out: Annotated[float, Field(ge=0, le=1)] = 0.2
+    seed: int = 0
+
+
+class Entry(BaseModel):
+    """One label."""
+
+    model_config = ConfigDict(extra="forbid")
+    path: Path
+    format: Format | None = None
+    root: Path | None = None
+    filter: list[str] | str = Field(default_factory=list[str])
+    split: Cut | None = None
+    checksum: Annotated[str, Field(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
+
+
+_ENTRIES = TypeAdapter(dict[str, Entry])
+
+
+def read_entries(file: Path) -> dict[str, Entry]:
+    """Label → entry, paths absolute.  Raises UserError, which names the key that is wrong."""
+    try:
+        entries = _ENTRIES.validate_python(tomllib.loads(file.read_text()))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{file} is not readable TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    here = file.absolute().parent
+    return {label: each.model_copy(update=_absolute(each, here)) for label, each in entries.items()}
+
+
+def _absolute(entry: Entry, here: Path) -> dict[str, object]:
+    listed = str(here / entry.filter) if isinstance(entry.filter, str) and entry.filter else entry.filter
+    return {"path": here / entry.path, "root": here / entry.root if entry.root else None, "filter": listed}
+
+
+def load_label(file: Path, label: str) -> Dataset:
+    """The tasks of ``label`` in a ``datasets.toml``.  Raises UserError when it is unknown or its data has changed."""
+    entries = read_entries(file)
+    if label not in entries:
+        raise UserError(f"{file} has no data set {label!r}: choose one of {', '.join(entries) or 'none'}")
+    entry = entries[label]
+    found = load_tasks(entry.path, entry.format, entry.root)
+    if entry.checksum and (now := checksum(found.tasks)) != entry.checksum:
+        raise UserError(
+            f"data set {label!r} is not what {file} says: its tasks have the checksum {now}: write that there if the "
+            "change is wanted"
+        )
+    return replace(found, tasks=cut(chosen(found.tasks, entry.filter), entry.split))
+
+
+def checksum(tasks: tuple[Task, ...]) -> str:
+    """Of what the tasks are, in any order and any format; equal tasks have equal checksums on every machine."""
+    bare = Task("", "")
+    texts = (orjson.dumps([task.id, unsaid(task, bare)], option=orjson.OPT_SORT_KEYS) for task in tasks)
+    each = sorted(hashlib.sha256(text).digest() for text in texts)
+    return f"sha256:{hashlib.sha256(b''.join(each)).hexdigest()}"
+
+
+def chosen(tasks: tuple[Task, ...], patterns: list[str] | str) -> tuple[Task, ...]:
+    """The tasks whose names a filter takes.  Raises UserError when it names a file that cannot be read."""
+    if isinstance(patterns, str):
+        if not patterns:
+            return tasks
+        try:
+            patterns = Path(patterns).read_text().split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"the filter {patterns} is not readable: {error}") from error
+    taken = [each for each in patterns if not each.startswith("!")] or ["*"]
+    left = [each[1:] for each in patterns if each.startswith("!")]
+    return tuple(
+        task
+        for task in tasks
+        if any(fnmatch.fnmatchcase(task.id, each) for each in taken)
+        and not any(fnmatch.fnmatchcase(task.id, each) for each in left)
+    )
+
+
+def cut(tasks: tuple[Task, ...], wanted: Cut | None) -> tuple[Task, ...]:
+    """One side of the split, in the order in which the tasks came."""
+    if wanted is None:
+        return tasks
+
+    def order(task: Task) -> str:
+        return hashlib.sha256(f"{wanted.seed}:{task.id}".encode()).hexdigest()
+
+    held = {task.id for task in sorted(tasks, key=order)[: round(len(tasks) * wanted.held_out)]}
+    return tuple(task for task in tasks if (task.id in held) is (wanted.part is Part.HELD_OUT))

@@ -1,0 +1,137 @@
+"""Proof that a task can be solved and is not solved already: in real containers, the oracle scores 1 and doing nothing
+does not score.
+
+Many tasks at a time.  Where a task is tried is given as functions (:class:`Ground`): how its sandbox is made, how it is
+graded, and what cannot be given to it here; :func:`pool_ground` is a pool's.  One task's failure never ends another's
+proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol.errors import InfraError
+from sandbox.errors import SandboxDestroyed
+from sandbox.grader import GradeResult, grade
+from sandbox.pool import SandboxPool
+from sandbox.session import SandboxSession
+from sandbox.tasks.needs import unmet
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task
+
+_SOLVE = "/solution/solve.sh"
+
+
+class Verdict(StrEnum):
+    PROVED = "proved"
+    """The oracle passes every test, and doing nothing does not: it scores 0 where only a full pass counts."""
+    ORACLE_FAILS = "oracle_fails"
+    NOOP_PASSES = "noop_passes"
+    SKIPPED = "skipped"
+    """It cannot be tried here; the reason says why."""
+    LOST = "lost"
+    """The infrastructure failed: try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    task: str
+    verdict: Verdict
+    why: str = ""
+    """One line, or empty."""
+    oracle: float | None = None
+    """Share of tests passed after the solution."""
+    noop: float | None = None
+    """Share of tests passed by doing nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where tasks are tried."""
+
+    acquire: Callable[[Task], AbstractAsyncContextManager[SandboxSession]]
+    """A fresh sandbox for the task: image, files, setup and services as the task says."""
+    grade: Callable[[SandboxSession, Task], Awaitable[GradeResult]]
+    """Grade what is in it, at the task's level."""
+    lacks: Callable[[Task], str]
+    """What the task needs and this place cannot give; empty when it can be tried."""
+
+
+def pool_ground(pool: SandboxPool) -> Ground:
+    """One container of an image that is there, no network, tests in the same container."""
+    return Ground(pool.acquire, grade, _beyond_one_container)
+
+
+def _beyond_one_container(task: Task) -> str:
+    """Why a task is more than one container of an existing image without network; empty when it is not."""
+    lacking = [
+        ("an image build", task.build is not None),
+        (f"services: {', '.join(service.name for service in task.services)}", bool(task.services)),
+        (f"grading level {task.grading}", task.grading is not GradingLevel.SAME),
+        ("a network", {task.network.agent, task.network.verify} != {NetworkMode.NONE}),
+    ]
+    return ", ".join(name for name, wanted in lacking if wanted)
+
+
+async def prove(
+    tasks: Iterable[Task], ground: Ground, at_once: int, on_proof: Callable[[Proof], None] = lambda _: None
+) -> list[Proof]:
+    """Try every task, ``at_once`` of them at a time.  Proofs in the order of ``tasks``; ``on_proof`` as they end."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(task: Task) -> Proof:
+        async with room:
+            proof = await _prove(task, ground)
+        on_proof(proof)
+        return proof
+
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(one(task)) for task in tasks]
+    return [each.result() for each in running]
+
+
+async def _prove(task: Task, ground: Ground) -> Proof:
+    if why := ground.lacks(task):
+        return Proof(task.id, Verdict.SKIPPED, f"needs {why}")
+    if not task.run_tests or not task.solution:
+        return Proof(task.id, Verdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
+    try:
+        async with ground.acquire(task) as session:
+            noop = await ground.grade(session, task)
+        async with ground.acquire(task) as session:
+            said = await _solve(session, task)
+            oracle = await ground.grade(session, task)
+    except (InfraError, TimeoutError) as error:
+        return Proof(task.id, Verdict.LOST, f"{type(error).__name__}: {error}")
+    except (SandboxDestroyed, OSError) as error:
+        return Proof(task.id, Verdict.ORACLE_FAILS, f"the solution wrecked its sandbox: {error}")
+    verdict, why = Verdict.PROVED, ""
+    if not oracle.all_passed:
+        verdict, why = Verdict.ORACLE_FAILS, _why(oracle, said, task)
+    elif noop.all_passed:
+        verdict, why = Verdict.NOOP_PASSES, "doing nothing passes every test"
+    elif idle := sum(test.passed for test in noop.tests):
+        why = f"{idle} of {len(noop.tests)} tests pass without any work"
+    return Proof(task.id, verdict, why, oracle.pass_ratio, noop.pass_ratio)
+
+
+async def _solve(session: SandboxSession, task: Task) -> str:
+    """Run the oracle as the agent would.  Returns what it said, if it failed."""
+    files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
+    await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
+    shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"
+    done = await session.run(f"cd {shlex.quote(task.workdir)} && {shell}", task.agent_timeout_s)
+    if done.timed_out:
+        return f"the solution ran out of its {task.agent_timeout_s:g} s"
+    return f"the solution exited {done.exit_code}" if done.exit_code else ""
+
+
+def _why(oracle: GradeResult, said: str, task: Task) -> str:
+    failed = [test.name for test in oracle.tests if not test.passed]
+    shown = f"{', '.join(failed[:3])} failed" if failed else "no test reported"
+    wants = [f"{need.phase} wants {need.what}" for need in unmet(task)]
+    return "; ".join(filter(None, (shown, said, "out of time" if oracle.timed_out else "", *wants[:2])))
