@@ -11,7 +11,6 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks import Task, TaskError, load_dataset, load_task, write_task
-from sandbox.tasks.__main__ import main
 from sandbox.tasks.checks import SUMMARY
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import (
@@ -219,15 +218,3 @@ def passes(task: Task, command: str, folder: Path) -> bool:
             [SHELL, "-c", script], cwd=folder, capture_output=True, text=True, timeout=30, check=False
         )
     return "FAILED" not in done.stdout and done.stdout.count("PASSED") == len(task.expected_tests)
-
-
-def test_a_data_set_is_written_and_validated_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["write", str(tmp_path), "--count", "3", "--held-out", "1"]) == 0
-    assert main(["validate", str(tmp_path)]) == 0
-    (tmp_path / "bad").mkdir()
-    assert main(["validate", str(tmp_path)]) == 1
-    assert main(["write", str(tmp_path), "--count", "1"]) == 2
-    printed = capsys.readouterr()
-    assert "bad: task.yaml is missing" in printed.out
-    assert f"{3 + len(FAMILIES)} tasks can be used, 1 cannot" in printed.out
-    assert "exists already" in printed.err

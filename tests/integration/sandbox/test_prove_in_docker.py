@@ -1,0 +1,113 @@
+"""Who trusts a data set trusts these proofs: an oracle that fails, a task that is solved already and a program that
+only claims to pass are all found out in real containers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import SandboxLost
+from sandbox.grader import grade
+from sandbox.pool import SandboxPool
+from sandbox.session import SandboxSession
+from sandbox.tasks.formats import load_tasks
+from sandbox.tasks.generated import make_task
+from sandbox.tasks.prove import Ground, Proof, Verdict, pool_ground, prove
+from sandbox.tasks.task import GradingLevel, ImageBuild, Service, Task
+from sandbox.tasks.vocabulary import Split
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+GOOD = make_task("sort", 1, Split.HELD_OUT)
+WITH_FILES = dataclasses.replace(
+    GOOD,
+    id="files",
+    solution="#!/bin/bash\n[[ $PWD = /app ]] && sh /solution/deep/really.sh\n",
+    solution_files={"deep/really.sh": GOOD.solution.encode()},
+)
+TASKS = [
+    (GOOD, Verdict.PROVED),
+    (WITH_FILES, Verdict.PROVED),
+    (dataclasses.replace(GOOD, id="wrong", solution="false\n"), Verdict.ORACLE_FAILS),
+    (dataclasses.replace(GOOD, id="endless", solution="sleep 1000\n", agent_timeout_s=0.5), Verdict.ORACLE_FAILS),
+    (dataclasses.replace(GOOD, id="solved", setup=GOOD.solution), Verdict.NOOP_PASSES),
+    (dataclasses.replace(GOOD, id="no-oracle", solution=""), Verdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="no-tests", run_tests=""), Verdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="built", build=ImageBuild({"Dockerfile": b"FROM a"})), Verdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="beside", services=(Service("db", "x"),)), Verdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), Verdict.SKIPPED),
+]
+
+
+async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: SandboxPool):
+    seen: list[Proof] = []
+    proofs = await prove([task for task, _ in TASKS], pool_ground(pool), 4, seen.append)
+    assert [(proof.task, proof.verdict) for proof in proofs] == [(task.id, verdict) for task, verdict in TASKS]
+    assert sorted(seen, key=lambda proof: proof.task) == sorted(proofs, key=lambda proof: proof.task)
+    why = {proof.task: proof.why for proof in proofs}
+    assert proofs[0].oracle == 1.0
+    assert "tests pass without any work" in why[GOOD.id]
+    assert "the solution exited 1" in why["wrong"]
+    assert "ran out of its 0.5 s" in why["endless"]
+    assert why["built"] == "needs an image build"
+    assert why["beside"] == "needs services: db"
+
+
+async def test_a_lost_sandbox_is_no_verdict_and_ends_no_other_proof(pool: SandboxPool):
+    here, most = 0, 0
+
+    @asynccontextmanager
+    async def acquire(task: Task) -> AsyncGenerator[SandboxSession]:
+        nonlocal here, most
+        if task.id == "lost":
+            raise SandboxLost("the daemon is gone")
+        here += 1
+        most = max(most, here)
+        async with pool.acquire(task) as session:
+            yield session
+        here -= 1
+
+    some = [dataclasses.replace(GOOD, id=name) for name in ("a", "lost", "b")]
+    proofs = await prove(some, Ground(acquire, grade, lambda _: ""), 2)
+    assert [proof.verdict for proof in proofs] == [Verdict.PROVED, Verdict.LOST, Verdict.PROVED]
+    assert "the daemon is gone" in proofs[1].why
+    assert most <= 2
+
+
+ROWS = {
+    "prints": {"inputs": ["2 3\n", "4 5\n"], "outputs": ["5", "9\n"]},
+    "calls": {"inputs": [[2, 3], [4, 5]], "outputs": [5, [9]], "fn_name": "add"},
+    "asserts": ["assert add(2, 3) == 5", "x = add(4, 5)\nassert x == 9 and max(x, 1) == 9"],
+}
+HONEST = "def add(a, b):\n    return a + b\nif __name__ == '__main__':\n    print(add(*map(int, input().split())))\n"
+CHEATS = {
+    "nothing": "",
+    "wrong": HONEST.replace("a + b", "a - b"),
+    "claims": "print('short test summary info\\nPASSED case_0\\nPASSED case_1')\n",
+    "leaves": "import os\nos._exit(0)\n",
+    "always equal": "class E(int):\n    __eq__ = lambda s, o: True\ndef add(a, b):\n    return E()\n",
+    "reads the tests": "import sys\nfor path in ('/tests/cases.txt', '/proc/%d/mem' % __import__('os').getppid()):\n"
+    "    print(open(path).read())\n",
+    "writes the tests": "open('/tests/cases.txt', 'w').write('[]')\n",
+    "kills its tests": "import os, signal\nos.kill(os.getppid(), 9)\n",
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: SandboxPool, tmp_path: Path, kind: str):
+    prompt = [{"role": "user", "content": "Add two numbers."}]
+    row = {"data_source": "x", "prompt": prompt, "reward_model": {"ground_truth": ROWS[kind]}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row))
+    (task,) = load_tasks(tmp_path / "c.jsonl").tasks
+    scores: dict[str, float] = {}
+    async with pool.acquire(task) as session:
+        for name, program in {**CHEATS, "honest": HONEST}.items():
+            await session.write_files({"/app/solution.py": program.encode()})
+            result = await grade(session, task)
+            scores[name] = result.pass_ratio
+            assert len(result.tests) == 2, result.log
+    assert scores == {"honest": 1.0} | dict.fromkeys(CHEATS, 0.0)

@@ -1,0 +1,152 @@
+"""Who prepares a data set is told every problem, what each task wants from outside, and when the data has changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.tasks.__main__ import main
+from sandbox.tasks.datasets import Cut, Part, checksum, chosen, cut, load_label
+from sandbox.tasks.families import FAMILIES
+from sandbox.tasks.formats import Format, write_tasks
+from sandbox.tasks.generated import held_out_tasks
+from sandbox.tasks.needs import Phase, live_services, network_needs, remarks, unmet
+from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Service, Task
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    """The one JSON object on standard output."""
+    (line,) = capsys.readouterr().out.splitlines()
+    return json.loads(line)
+
+
+def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, other = str(tmp_path / "a"), str(tmp_path / "b.jsonl")
+    assert main(["generate", source, "--count", "3", "--held-out", "1"]) == 0
+    assert main(["validate", source]) == 0
+    assert main(["convert", source, "--to", "miles", "--out", other]) == 0
+    assert f"{3 + len(FAMILIES)} tasks can be used, 0 cannot" in capsys.readouterr().out
+    assert main(["list", source, "--json"]) == 0
+    first = printed(capsys)
+    assert main(["list", other, "--json"]) == 0
+    assert printed(capsys)["checksum"] == first["checksum"]
+    assert main(["list", source, "--only", "sort-*", "--only", "!*-train-*", "--json"]) == 0
+    assert [row["task"] for row in printed(capsys)["tasks"]] == ["sort-held_out-00000000"]
+
+
+def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    main(["generate", str(tmp_path / "a"), "--count", "1"])
+    (tmp_path / "a/bad").mkdir()
+    assert main(["validate", str(tmp_path / "a")]) == 1
+    assert main(["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")]) == 1
+    out = capsys.readouterr().out
+    assert "bad: task.yaml is missing" in out
+    assert "1 tasks can be used, 1 cannot" in out
+    assert "1 tasks written" in out
+    assert main(["validate", str(tmp_path / "a"), "--json"]) == 1
+    problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
+    assert printed(capsys)["problems"] == [problem]
+    for wrong in (
+        ["validate", str(tmp_path / "none")],
+        ["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")],
+    ):
+        assert main(wrong) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["validate", str(tmp_path / "none"), "--json"]) == 2
+    assert printed(capsys)["exit_code"] == 2
+
+
+TOML = """
+[some]
+path = "some"
+filter = ["*-held_out-*", "!sort-*"]
+split = {{part = "{part}", held_out = 0.5, seed = 3}}
+checksum = "{checksum}"
+"""
+
+
+def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path):
+    some = held_out_tasks(0, 1)
+    write_tasks(some, Format.HARBOR, tmp_path / "some")
+    toml, right = tmp_path / "datasets.toml", checksum(tuple(reversed(some)))
+    sides: dict[str, set[str]] = {}
+    for part in Part:
+        toml.write_text(TOML.format(part=part, checksum=right))
+        sides[part] = {task.id for task in load_label(toml, "some").tasks}
+    assert sides[Part.TRAIN] | sides[Part.HELD_OUT] == {task.id for task in some if task.family != "sort"}
+    assert not sides[Part.TRAIN] & sides[Part.HELD_OUT]
+    assert len(sides[Part.HELD_OUT]) == (len(FAMILIES) - 1) // 2
+    (tmp_path / "some" / some[0].id / "instruction.md").write_text("Something else.\n")
+    with pytest.raises(UserError, match=r"not what .* says: its tasks have the checksum sha256:"):
+        load_label(toml, "some")
+    assert main(["list", str(toml), "--label", "some"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[a]\npath = 'x'\nfitler = []\n", "a.fitler"),
+        ("[a\n", "not readable TOML"),
+        ("[b]\npath = 'x'\n", "choose one of b"),
+    ],
+)
+def test_a_wrong_datasets_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, said: str):
+    (tmp_path / "datasets.toml").write_text(text)
+    with pytest.raises(UserError, match=said):
+        load_label(tmp_path / "datasets.toml", "a")
+
+
+def test_a_filter_may_be_a_file_of_names_and_a_split_is_stable(tmp_path: Path):
+    some = tuple(held_out_tasks(0, 1))
+    (tmp_path / "names").write_text("sort-held_out-00000000\nfix-*\n")
+    assert [task.family for task in chosen(some, str(tmp_path / "names"))] == ["sort", "fix"]
+    with pytest.raises(UserError, match="filter"):
+        chosen(some, str(tmp_path / "none"))
+    wanted = Cut(part=Part.HELD_OUT)
+    assert cut(some, wanted) == cut(some[::-1], wanted)[::-1] != ()
+
+
+RUN = """#!/bin/bash
+# apt-get install nothing
+apt-get update && apt-get install -y --no-install-recommends curl libpq-dev=1.2
+curl -LsSf https://astral.sh/uv/0.7.13/install.sh | sh
+uv add "pytest==8.4.1" 'pandas>=2' ; uv pip install -r requirements.txt numpy
+uvx -p 3.13 -w pytest==8.4.1 \\
+  -w requests --with pytest-json-ctrf==0.3.5 pytest --ctrf /x /tests/test_outputs.py
+wget http://localhost:8080/x; git clone https://example.org/a.git
+"""
+
+
+def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
+    tests = {
+        "test_outputs.py": b"requests.get('http://127.0.0.1:5000')\n# https://no.example\nURL = 'https://data.example/x.csv'\n"
+    }
+    build = ImageBuild({"Dockerfile": b'FROM a\nRUN apt-get install -y nginx\nENTRYPOINT ["x"]\nUSER bob\n'})
+    task = Task(
+        "a", "b", run_tests=RUN, tests=tests, build=build, services=(Service("db"),), solution="npm install left-pad\n"
+    )
+    found = {(need.phase, need.what) for need in network_needs(task)}
+    assert found == {
+        (Phase.BUILD, "apt-get install nginx"),
+        (Phase.ORACLE, "npm install left-pad"),
+        (Phase.VERIFY, "apt-get install libpq-dev"),
+        (Phase.VERIFY, "uv install pandas"),
+        (Phase.VERIFY, "uv install numpy"),
+        (Phase.VERIFY, "uvx -w requests"),
+        (Phase.VERIFY, "https://example.org/a.git"),
+        (Phase.VERIFY, "https://data.example/x.csv"),
+    }
+    assert {need.phase for need in unmet(task)} == {Phase.ORACLE, Phase.VERIFY}
+    assert live_services(task) == ("db", "localhost:5000", "localhost:8080")
+    assert [each.split(" is ")[0] for each in remarks(task)] == ["its image's ENTRYPOINT", "its image's USER"]
+
+
+def test_a_need_that_the_task_may_satisfy_is_not_unmet():
+    task = Task("a", "b", run_tests="pip install x\n", network=Network(verify=NetworkMode.PROXY))
+    assert network_needs(task)
+    assert not unmet(task)
