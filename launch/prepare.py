@@ -115,5 +115,5 @@ def _from_folder(config: RunConfig, model_path: Path, *, warm: bool) -> Prepared
         tasks={task.id: task for task in ordered},
         training=tuple(task.id for task in train),
         held_out=tuple(task.id for task in held_out),
-        problems=tuple(str(problem) for problem in dataset.problems),
+        problems=tuple(str(problem) for problem in dataset.unusable),
     )

@@ -86,7 +86,7 @@ def _run(chosen: argparse.Namespace) -> Answer:
     if chosen.command == "convert":
         for problem in found.problems:
             say(str(problem))
-        return _written(list(found.tasks), found.unusable, chosen, say)
+        return _written(list(found.tasks), len(found.unusable), chosen, say)
     if chosen.command == "list":
         return commands.listing(found, say)
     if not chosen.run:

@@ -34,13 +34,13 @@ def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Pr
         say(f"note {note['task']}: {note['what']}")
     proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in Verdict}
-    say(f"{len(found.tasks)} tasks can be used, {found.unusable} cannot")
+    say(f"{len(found.tasks)} tasks can be used, {len(found.unusable)} cannot")
     if prover:
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was tried")
     failed = any(proof.verdict not in {Verdict.PROVED, Verdict.SKIPPED} for proof in proofs)
     answer: dict[str, object] = {
         "tasks": len(found.tasks),
-        "unusable": found.unusable,
+        "unusable": len(found.unusable),
         "problems": [{"place": str(each.folder), "what": each.what, "why": each.why} for each in found.problems],
         "notes": notes,
         "proofs": [asdict(proof) for proof in proofs],
@@ -75,6 +75,6 @@ def listing(found: Dataset, say: Say) -> Answer:
     ]
     for row in rows:
         say("  ".join(str(row[key]) for key in ("task", "family", "image")))
-    say(f"{len(rows)} tasks, {found.unusable} that cannot be used, checksum {checksum(found.tasks)}")
+    say(f"{len(rows)} tasks, {len(found.unusable)} that cannot be used, checksum {checksum(found.tasks)}")
     code = 0 if found.tasks else 2
-    return code, {"tasks": rows, "unusable": found.unusable, "checksum": checksum(found.tasks)}
+    return code, {"tasks": rows, "unusable": len(found.unusable), "checksum": checksum(found.tasks)}

@@ -18,9 +18,9 @@ class Dataset:
     """Every problem of every task that cannot be used, in the same order."""
 
     @property
-    def unusable(self) -> int:
-        """Tasks that cannot be used."""
-        return len({problem.folder for problem in self.problems})
+    def unusable(self) -> tuple[TaskError, ...]:
+        """The first problem of each task that cannot be used."""
+        return tuple({problem.folder: problem for problem in reversed(self.problems)}.values())[::-1]
 
     @classmethod
     def of(cls, loaded: Iterable[tuple[Path, Loaded]]) -> Dataset:
