@@ -6,7 +6,6 @@ Every reply is a model too; a failure is :class:`~sandbox.server.messages.Failed
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -160,7 +159,6 @@ def _content(model: type[Message]) -> dict[str, object]:
 
 async def not_found(request: Request, _: Exception) -> Response:
     """A path or a method that does not exist."""
-    await asyncio.sleep(0)
     return as_response(
         WireError(
             404, "NO_SUCH_ENDPOINT", f"there is no {request.method} {request.url.path}; see /openapi.json"
