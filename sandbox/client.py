@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import os
 import time
 import uuid
@@ -131,7 +132,7 @@ class RemotePool:
         if self._http is None:
             raise RuntimeError("use `async with RemotePool(...)`")
         headers = {"content-type": "application/json"}
-        async with self._http.post(self._url + path, data=orjson.dumps(body), headers=headers) as response:
+        async with self._http.post(self._url + path, data=io.BytesIO(orjson.dumps(body)), headers=headers) as response:
             raw = await response.read()
             try:
                 value = cast("dict[str, Any]", orjson.loads(raw))

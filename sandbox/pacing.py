@@ -1,10 +1,8 @@
 """How many sandboxes may start at once, learned from how long starts take.
 
 A daemon that starts one container in 150 ms does not start eight in the same time: beyond what its machine can do in
-parallel, more at once only makes each slower.  The limit grows by one for every limit's worth of starts that stay
-within :data:`TOLERANCE` times the time of an unhurried start, and shrinks in proportion as soon as they do not
-(additive increase, multiplicative decrease).  What counts as unhurried is the fastest smoothed start so far; it is let
-rise slowly, so that a machine that has become slower for good is believed after a while.
+parallel, more at once only makes each slower.  So the limit climbs while that brings more starts a second, and comes
+down while it costs none: it stays about the smallest number that keeps the machine busy.
 
 :class:`Pace` is the rule: latencies in, a number out, no clock.  :class:`StartGate` holds starts to it: first come,
 first served, and those that somebody waits for before those that only fill the warm pool.
@@ -17,24 +15,14 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
-TOLERANCE = 2.5
-"""Starts may take this many times an unhurried one: at about twice, both cores of a machine are busy."""
+GAIN = 1.08
+"""More starts a second by this much are worth a step up, fewer by this much are a step too far down."""
+_ROUND = 4
+"""Starts, at least, whose mean is compared with the round before."""
 _SMOOTHING = 0.3
-"""Weight of the newest start."""
-_FORGET = 1.02
-"""The unhurried start's rise with every start."""
-_BACK_OFF = 0.7
-_FAILED_S = 10.0
-"""Assumed duration of a start when every one so far has failed."""
-
-
-class PaceStatistics(NamedTuple):
-    limit: int
-    start_s: float
-    """Smoothed; 0 before the first start."""
-    unhurried_s: float
+_ASSUMED_S = 10.0
+"""Duration of a start before one has been seen."""
 
 
 class Pace:
@@ -43,43 +31,45 @@ class Pace:
     def __init__(self, first: int, most: int) -> None:
         if not 1 <= first <= most:
             raise ValueError(f"1 <= first <= most, not {first} and {most}")
-        self._limit, self._most = float(first), most
-        self._start_s = self._unhurried_s = 0.0
-        self._since_cut = first
+        self.limit, self._most = first, most
+        self.start_s = 0.0
+        """Of one start, smoothed; 0 before the first."""
+        self._up = True
+        self._round: list[float] = []
+        self._rate_before = 0.0
+        """Starts a second in the last round; 0 when there is nothing to compare with."""
 
-    @property
-    def limit(self) -> int:
-        return int(self._limit)
-
-    def started(self, seconds: float) -> None:
-        """A start took so long, from its request to the shell's first answer, waiting for its turn not counted."""
+    def started(self, seconds: float, at_once: int) -> None:
+        """A start took so long, waiting for its turn not counted, among ``at_once`` that were under way."""
         seconds = max(seconds, 1e-6)
-        first = not self._unhurried_s
-        self._start_s = seconds if first else self._start_s + _SMOOTHING * (seconds - self._start_s)
-        self._unhurried_s = seconds if first else min(self._unhurried_s * _FORGET, self._start_s)
-        if self._start_s > TOLERANCE * self._unhurried_s:
-            self._cut()
-        else:
-            self._limit = min(self._limit + 1 / self._limit, float(self._most))
-            self._since_cut += 1
+        self.start_s = seconds if not self.start_s else self.start_s + _SMOOTHING * (seconds - self.start_s)
+        if at_once < self.limit:
+            return  # the limit was not what bounded it
+        self._round.append(seconds)
+        if len(self._round) < max(_ROUND, self.limit):
+            return
+        rate = self.limit * len(self._round) / sum(self._round)
+        before = self._rate_before
+        if before:
+            self._up = rate > GAIN * before if self._up else rate * GAIN < before
+        self._move(rate)
+
+    def _move(self, rate: float) -> None:
+        step = max(1, self.limit // 4)
+        limit = min(max(self.limit + (step if self._up else -step), 1), self._most)
+        if limit == self.limit:
+            self._up = not self._up  # at the end of the range, the other way next time
+        self.limit, self._rate_before = limit, rate
+        self._round.clear()
 
     def failed(self) -> None:
-        """A start ran out of its time or was refused by the daemon."""
-        self._cut()
-
-    def _cut(self) -> None:
-        """Once for each round of starts: those under way when it was made say nothing of the new limit."""
-        self._since_cut += 1
-        if self._since_cut > self._limit:
-            self._limit = max(1.0, self._limit * _BACK_OFF)
-            self._since_cut = 0
+        """A start ran out of its time."""
+        self.limit, self._rate_before, self._up = max(1, self.limit // 2), 0.0, True
+        self._round.clear()
 
     def wait_s(self, ahead: int) -> float:
         """How long one that comes now waits for its turn behind ``ahead`` others."""
-        return ahead * (self._start_s or _FAILED_S) / self._limit
-
-    def statistics(self) -> PaceStatistics:
-        return PaceStatistics(self.limit, self._start_s, self._unhurried_s)
+        return ahead * (self.start_s or _ASSUMED_S) / self.limit
 
 
 class StartGate:
@@ -101,10 +91,10 @@ class StartGate:
     async def turn(self, *, urgent: bool = True) -> AsyncGenerator[None]:
         """Wait for a turn; measure what is done in it."""
         await self._enter(self._urgent if urgent else self._idle)
-        began = self._now()
+        began, at_once = self._now(), self.under_way
         try:
             yield
-            self.pace.started(self._now() - began)
+            self.pace.started(self._now() - began, max(at_once, self.under_way))
         except TimeoutError:
             self.pace.failed()
             raise
