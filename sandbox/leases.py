@@ -19,6 +19,7 @@ from protocol.errors import LongshoreError
 
 _SOON_S = 1.0
 _MAX_RETRY_S = 30.0
+_SMOOTHING = 0.3
 
 
 class UnknownLease(LongshoreError):
@@ -76,6 +77,9 @@ class LeaseTable:
     limits: LeaseLimits
     now: Callable[[], float]
     _leases: dict[str, Lease] = field(default_factory=dict[str, Lease])
+    _freed_at: float | None = None
+    _freed_every_s: float = 0.0
+    """Smoothed."""
 
     def allocate(self, task_key: str, request_id: str = "") -> Allocation:
         """One slot.  Raises SlotsExhausted."""
@@ -123,9 +127,14 @@ class LeaseTable:
         return given
 
     def _retry_s(self) -> float:
-        """When the next idle lease could fall free by itself; soon, where busy ones are about to be closed."""
-        idle = [lease.deadline - self.now() for lease in self._leases.values() if not lease.busy]
-        return min(max(min(idle, default=_SOON_S), _SOON_S), _MAX_RETRY_S)
+        """As long as it took, lately, from one slot that fell free to the next."""
+        return min(max(self._freed_every_s, _SOON_S), _MAX_RETRY_S)
+
+    def _freed(self) -> None:
+        now = self.now()
+        if self._freed_at is not None:
+            self._freed_every_s += _SMOOTHING * (now - self._freed_at - self._freed_every_s)
+        self._freed_at = now
 
     def restore(self, lease: Lease) -> None:
         """Take over a lease that an earlier server gave; it counts even beyond the limits."""
@@ -164,11 +173,15 @@ class LeaseTable:
         over = tuple(lease for lease in self._leases.values() if self._over(lease))
         for lease in over:
             del self._leases[lease.id]
+            self._freed()
         return over
 
     def close(self, lease_id: str) -> Lease | None:
         """Remove a lease; None when there was none."""
-        return self._leases.pop(lease_id, None)
+        lease = self._leases.pop(lease_id, None)
+        if lease is not None:
+            self._freed()
+        return lease
 
     def group(self, name: str) -> tuple[Lease, ...]:
         return tuple(lease for lease in self._leases.values() if lease.group == name and not self._over(lease))

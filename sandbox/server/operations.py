@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -70,8 +70,15 @@ class _Operation:
 class Operations:
     """Of one lease."""
 
-    def __init__(self, group: asyncio.TaskGroup, record: Record, remember_s: float, now: Callable[[], float]) -> None:
-        self._group, self._record, self._remember_s, self._now = group, record, remember_s, now
+    def __init__(
+        self,
+        spawn: Callable[[Coroutine[None, None, None]], object],
+        record: Record,
+        remember_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        """``spawn`` starts what goes on when its request ends; when that is cancelled, its request is told so."""
+        self._spawn, self._record, self._remember_s, self._now = spawn, record, remember_s, now
         self._known: dict[str, _Operation] = {}
         self._count = 0
         self._turn = asyncio.Lock()
@@ -96,7 +103,7 @@ class Operations:
             self._count += 1
             operation = _Operation(f"{asked.what}/{asked.request_id or f'#{self._count}'}", asked.digest)
             self._known[operation.key] = operation
-            self._group.create_task(self._perform(operation, do, keep=bool(asked.request_id)))
+            self._spawn(self._perform(operation, do, keep=bool(asked.request_id)))
         operation.unanswered = False
         async with asyncio.TaskGroup() as waiting:
             watch = waiting.create_task(self._watch(operation, asked.client))
@@ -104,7 +111,7 @@ class Operations:
             watch.cancel()
         if not asked.request_id and not operation.unanswered:
             self._known.pop(operation.key, None)
-        return operation.reply or WireError(500, failures.INTERNAL, "no reply").reply()
+        return operation.reply or WireError(503, failures.DRAINING, "the server was stopped under this").reply()
 
     def _find(self, asked: Asked) -> _Operation | None:
         if asked.request_id:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -104,6 +104,8 @@ class PoolService:
         self._runs: dict[str, LeasedRun] = {}
         self._group = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
+        self._working: set[asyncio.Task[None]] = set()
+        """Operations under way."""
         self._closes = asyncio.Semaphore(settings.closes)
         self.pending_closes = 0
         self.draining = False
@@ -120,11 +122,16 @@ class PoolService:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.draining = True
-        for task in self._background:
+        for task in (*self._background, *self._working):
             task.cancel()
         for lease in self.table.all():
             self.close(lease.id)
         await self._group.__aexit__(None, None, None)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._group.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
 
     # ---- leases
 
@@ -167,7 +174,7 @@ class PoolService:
 
     def _run(self, lease: Lease) -> LeasedRun:
         journal = self._state.journal(lease.id)
-        operations = Operations(self._group, journal, self.settings.leases.remember_s, self._now)
+        operations = Operations(self._spawn, journal, self.settings.leases.remember_s, self._now)
         run = self._runs[lease.id] = LeasedRun(lease, journal, operations, evaluate_s=self.settings.evaluate_s)
         return run
 

@@ -76,6 +76,21 @@ def test_slots_are_bounded_by_task_and_by_runs(table: LeaseTable):
     assert 0 < runs.value.retry_after_s <= 30
 
 
+def test_who_finds_no_slot_comes_back_as_often_as_slots_fall_free(table: LeaseTable, clock: Clock):
+    def retry_s() -> float:
+        with pytest.raises(SlotsExhausted) as refused:
+            table.allocate("a")
+        return refused.value.retry_after_s
+
+    held = [table.allocate("a").leases[0] for _ in range(2)]
+    assert retry_s() == 1.0
+    for _ in range(30):
+        clock.at += 5.0
+        table.close(held.pop(0).id)
+        held.append(table.allocate("a").leases[0])
+    assert retry_s() == pytest.approx(5.0, rel=0.01)
+
+
 def test_the_same_request_gets_the_same_lease(table: LeaseTable, clock: Clock):
     first = table.allocate("a", "r1")
     again = table.allocate("a", "r1")

@@ -42,7 +42,7 @@ class Bench:
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.record, self.at = FakeRecord(), 0.0
-        self.operations = Operations(group, self.record, 300.0, lambda: self.at)
+        self.operations = Operations(group.create_task, self.record, 300.0, lambda: self.at)
         self.group, self.times = group, 0
         self.hold = asyncio.Event()
         self.hold.set()
@@ -142,6 +142,17 @@ async def test_a_client_that_leaves_ends_nothing():
         await turns()
         bench.hold.set()
         assert (await bench.ask("r")).body == b"1"
+
+
+async def test_a_server_that_stops_tells_those_who_wait():
+    async with asyncio.TaskGroup() as group:
+        bench, spawned = Bench(group), []
+        bench.operations._spawn = lambda work: spawned.append(group.create_task(work))
+        bench.hold.clear()
+        waiting = bench.start("r")
+        await turns()
+        spawned[0].cancel()
+        assert (await waiting).value()["code"] == "DRAINING"
 
 
 async def test_operations_of_one_lease_run_one_after_the_other():
