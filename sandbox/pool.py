@@ -1,4 +1,7 @@
-"""Sandboxes for many episodes: bounded in number and in how many start at once, kept alive by one heartbeat.
+"""Sandboxes for many episodes: bounded in number, started as fast as the machine can, kept alive by one heartbeat.
+
+Some may be kept warm: started, checked, and waiting for a task of their kind.  They count within the pool's capacity
+and make room for a task that needs it.  How many start at once follows from how long starts take (sandbox.pacing).
 
 A container lives on because this process says so every few seconds.  When the process dies its containers end by
 themselves, so nothing at exit has to work; ``sweep`` at start only removes what was created and never started, and
@@ -12,18 +15,20 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from protocol.errors import InfraError
-from sandbox import owner
+from sandbox import owner, wire
 from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
-from sandbox.errors import SandboxStartError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host import Host, current_host
+from sandbox.pacing import Pace, StartGate
+from sandbox.pool_settings import PoolSettings, PoolStatistics
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.sweep import LABEL, sweep
 from sandbox.tasks.task import Task
+from sandbox.warm import Kind, WarmShelf
 
 _SHELL_ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -32,41 +37,8 @@ _SHELL_ENV = {
     "TERM": "dumb",
     "PAGER": "cat",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class PoolSettings:
-    pool: str
-    """Name of this pool: a sweep never looks beyond it."""
-    run_id: str
-    capacity: int
-    """Sessions alive at once."""
-    start_concurrency: int = 2
-    """Containers starting at once: about the number of cores."""
-    unattended_s: float = 60.0
-    """A container ends after this long without a heartbeat."""
-    session_max_s: float = 3600.0
-    """A session ends after this long, whatever happens."""
-    start_timeout_s: float = 60.0
-    """Longest start of one container."""
-    setup_timeout_s: float = 120.0
-    """Longest run of a task's setup script."""
-    image: str = ""
-    """Image of tasks that name none; empty for the host's base image."""
-    drain_s: float = 60.0
-    """How long leaving the pool waits for the daemon to remove what has ended."""
-
-
-class PoolStatistics(NamedTuple):
-    capacity: int
-    live: int
-    starting: int
-    waiting: int
-    started: int
-    closed: int
-    failed_starts: int
-    swept: int
-    start_ms_mean: float
+_CHECK_S = 5.0
+"""A warm sandbox that does not answer by then is not handed out."""
 
 
 class SandboxPool:
@@ -77,14 +49,18 @@ class SandboxPool:
         self.host = host or current_host()
         self.engine = DockerEngine(self.host.docker_url)
         self._now = now
-        self._owner = owner.this_process()
+        self._owner = settings.owner or owner.this_process()
         self._room = asyncio.Semaphore(settings.capacity)
-        self._starts = asyncio.Semaphore(settings.start_concurrency)
-        self._sessions: set[SandboxSession] = set()
+        first = settings.start_concurrency
+        self._gate = StartGate(Pace(first, max(first, settings.start_concurrency_max)))
+        self._shelf = WarmShelf(settings.warm, settings.warm_max_age_s)
+        self._sessions: dict[SandboxSession, float] = {}
+        """Handed out → when it must end, on the monotonic clock."""
         self._lease = uuid.uuid4().hex
         self._tasks = asyncio.TaskGroup()
         self._heart: asyncio.Task[None] | None = None
-        self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = 0
+        self._fills: set[asyncio.Task[None]] = set()
+        self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = self._hits = 0
         self._start_ms = 0.0
 
     async def __aenter__(self) -> Self:
@@ -101,8 +77,9 @@ class SandboxPool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._heart is not None:
-            self._heart.cancel()
+        for task in (self._heart, *self._fills):
+            if task is not None:
+                task.cancel()
         try:
             await self._tasks.__aexit__(None, None, None)  # the caller's own error leaves as it is, not in a group
         finally:
@@ -114,56 +91,166 @@ class SandboxPool:
 
         Raises SandboxStartError.
         """
+        session = await self.open(task, deadline_s)
+        try:
+            yield session
+        finally:
+            await self.close(session)
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> SandboxSession:
+        """:meth:`acquire` without the context: whoever calls must :meth:`close`.  Raises SandboxStartError."""
+        kind, max_s = self._kind(task), deadline_s or self.settings.session_max_s
+        session = await self._warm(kind)
+        if session is None:
+            await self._enter_room()
+            try:
+                session = await self._start(kind, max_s)
+            except BaseException:
+                self._room.release()
+                raise
+        self._sessions[session] = time.monotonic() + max_s
+        self._extend(session)
+        try:
+            await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
+        except BaseException:
+            self._failed += 1
+            await self._end(session)
+            raise
+        self._refill(kind, self.settings.warm)
+        return session
+
+    async def close(self, session: SandboxSession) -> None:
+        """End a session that :meth:`open` or :meth:`adopt` gave."""
+        await self._end(session)
+        self._closed += 1
+
+    async def adopt(
+        self, container: str, task: Task, deadline_s: float | None = None, *, interrupt: bool = False
+    ) -> SandboxSession:
+        """Take over a running container of this pool's whose process has died; ``interrupt`` what it was doing.
+
+        Raises SandboxLost.
+        """
+        if self._room.locked():
+            raise SandboxLost(f"container {container[:12]} has no place in a pool of {self.settings.capacity}")
+        await self._room.acquire()
+        try:
+            session = await SandboxSession.adopt(self.engine, container, task.workdir, interrupt=interrupt)
+        except BaseException:
+            self._room.release()
+            raise
+        self._sessions[session] = time.monotonic() + (deadline_s or self.settings.session_max_s)
+        self._extend(session)
+        return session
+
+    async def warm(self, task: Task, count: int) -> None:
+        """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for."""
+        kind = self._kind(task)
+        self._refill(kind, count)
+        for fill in tuple(self._fills):
+            await asyncio.shield(fill)
+
+    def wait_s(self) -> float:
+        """How long one that asks now waits for its start to begin, as starts go at present."""
+        return self._gate.pace.wait_s(self._gate.queued + self._waiting)
+
+    async def _end(self, session: SandboxSession) -> None:
+        """Free the place even when the daemon does not answer: the container ends at its own deadline."""
+        self._sessions.pop(session, None)
+        try:
+            await session.close()
+        finally:
+            self._room.release()
+
+    async def _warm(self, kind: Kind) -> SandboxSession | None:
+        """A warm sandbox that answers; its place comes with it."""
+        while (session := self._shelf.take(kind)) is not None:
+            try:
+                await session.answered(session.request(self._still), _CHECK_S)
+            except (TimeoutError, SandboxLost, SandboxDestroyed):
+                await self._end(session)
+            except BaseException:
+                await self._end(session)
+                raise
+            else:
+                self._hits += 1
+                return session
+        return None
+
+    async def _enter_room(self) -> None:
+        """A place for one more; a warm sandbox of another kind gives its own up."""
+        if self._room.locked() and (spare := self._shelf.spare()) is not None:
+            await self._end(spare)
         self._waiting += 1
         try:
             await self._room.acquire()
         finally:
             self._waiting -= 1
-        try:
-            session = await self._start(task, deadline_s or self.settings.session_max_s)
-            try:
-                yield session
-            finally:
-                self._sessions.discard(session)
-                await session.close()
-                self._closed += 1
-        finally:
-            self._room.release()
 
-    async def _start(self, task: Task, max_s: float) -> SandboxSession:
+    async def _start(self, kind: Kind, max_s: float, *, urgent: bool = True) -> SandboxSession:
         limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
-        async with self._starts:
-            began = time.perf_counter()
-            self._starting += 1
-            try:
-                async with asyncio.timeout(self.settings.start_timeout_s):
-                    session = await SandboxSession.start(self.engine, self._spec(task, max_s), task.workdir, limits)
-            except TimeoutError as error:
-                self._failed += 1
-                raise SandboxStartError(
-                    f"no sandbox within start_timeout_s = {self.settings.start_timeout_s:g}: lower start_concurrency, "
-                    "or look at the daemon's log"
-                ) from error
-            except SandboxStartError:
-                self._failed += 1
-                raise
-            finally:
-                self._starting -= 1
-            self._start_ms += (time.perf_counter() - began) * 1000
-            self._started += 1
-        self._sessions.add(session)
         try:
-            await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
-        except BaseException:
-            self._sessions.discard(session)
+            async with self._gate.turn(urgent=urgent):
+                began = time.perf_counter()
+                self._starting += 1
+                try:
+                    async with asyncio.timeout(self.settings.start_timeout_s):
+                        spec = self._spec(kind, max_s)
+                        session = await SandboxSession.start(self.engine, spec, kind.workdir, limits)
+                finally:
+                    self._starting -= 1
+        except TimeoutError as error:
             self._failed += 1
-            await session.close()
+            raise SandboxStartError(
+                f"no sandbox within start_timeout_s = {self.settings.start_timeout_s:g}: lower start_concurrency, "
+                "or look at the daemon's log"
+            ) from error
+        except SandboxStartError:
+            self._failed += 1
             raise
+        self._start_ms += (time.perf_counter() - began) * 1000
+        self._started += 1
         return session
 
-    def _spec(self, task: Task, max_s: float) -> ContainerSpec:
+    def _refill(self, kind: Kind, wanted: int) -> None:
+        """Start what the shelf lacks, where nobody waits for the room."""
+        for _ in range(self._shelf.missing(kind, wanted)):
+            self._shelf.filling(kind, +1)
+            fill = self._tasks.create_task(self._fill(kind))
+            self._fills.add(fill)
+            fill.add_done_callback(self._fills.discard)
+
+    async def _fill(self, kind: Kind) -> None:
+        try:
+            if self._waiting or self._room.locked():
+                return
+            await self._room.acquire()
+            try:
+                max_s = self.settings.session_max_s + self.settings.warm_max_age_s
+                session = await self._start(kind, max_s, urgent=False)
+            except BaseException as error:
+                self._room.release()
+                if isinstance(error, SandboxStartError):  # counted; the next task of this kind says why
+                    return
+                raise
+            if self._waiting:
+                await self._end(session)
+            else:
+                self._shelf.put(kind, session, time.monotonic())
+        finally:
+            self._shelf.filling(kind, -1)
+
+    def _kind(self, task: Task) -> Kind:
+        return Kind(
+            task.image or self.settings.image or self.host.base_image,
+            task.workdir,
+            ContainerLimits(task.memory_mb << 20, task.pids, task.cpus),
+            tuple(sorted({**_SHELL_ENV, **task.env}.items())),
+        )
+
+    def _spec(self, kind: Kind, max_s: float) -> ContainerSpec:
         return ContainerSpec(
-            image=task.image or self.settings.image or self.host.base_image,
+            image=kind.image,
             kit=self.host.kit,
             labels={
                 f"{LABEL}.run": self.settings.run_id,
@@ -172,8 +259,8 @@ class SandboxPool:
                 f"{LABEL}.lease": self._lease,
                 f"{LABEL}.expires": str(int(self._now() + max_s)),
             },
-            env=_SHELL_ENV,
-            limits=ContainerLimits(task.memory_mb << 20, task.pids, task.cpus),
+            env=dict(kind.env),
+            limits=kind.limits,
         )
 
     async def _beat(self) -> None:
@@ -181,7 +268,20 @@ class SandboxPool:
         while True:
             await asyncio.sleep(self.settings.unattended_s / 3)
             for session in self._sessions:
+                self._extend(session)
+            for session in self._shelf.unfit(time.monotonic()):
+                await self._end(session)
+            for session in self._shelf:
                 session.extend(self.settings.unattended_s)
+
+    def _still(self, request: int) -> bytes:
+        """PID 1's answer to this shows that it is there."""
+        return wire.extend(request, round(self.settings.unattended_s * 1000))
+
+    def _extend(self, session: SandboxSession) -> None:
+        """Never past its own end: a warm container's maximum is not its task's."""
+        left = self._sessions[session] - time.monotonic()
+        session.extend(min(self.settings.unattended_s, max(left, 0.001)))
 
     async def sweep(self) -> int:
         """Remove this pool's containers whose owner is proved dead or whose expiry is past.  Returns how many."""
@@ -193,8 +293,9 @@ class SandboxPool:
         """Wait until the daemon has removed what this pool started; help where it does not."""
         mine = {f"{LABEL}.lease": self._lease}
         try:
-            for session in tuple(self._sessions):
-                await session.close()
+            async with asyncio.TaskGroup() as group:
+                for session in (*self._sessions, *self._shelf):
+                    group.create_task(session.close())
             give_up = time.monotonic() + self.settings.drain_s
             while left := await self.engine.containers(mine):
                 late = time.monotonic() > give_up
@@ -213,10 +314,13 @@ class SandboxPool:
             self.settings.capacity,
             len(self._sessions),
             self._starting,
-            self._waiting,
+            self._waiting + self._gate.queued,
             self._started,
             self._closed,
             self._failed,
             self._swept,
             mean,
+            len(self._shelf),
+            self._hits,
+            self._gate.pace.limit,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -90,6 +91,29 @@ class SandboxSession:
                 raise SandboxStartError(f"sandbox did not start: {error or 'PID 1 is silent'}") from error
             raise
         session.shell.cwd = workdir
+        return session
+
+    @classmethod
+    async def adopt(cls, engine: DockerEngine, container: str, workdir: str, *, interrupt: bool) -> SandboxSession:
+        """A container that runs already and whose client has died: its shell as it was, or, with ``interrupt``, a new
+        shell in place of one that was running a command.
+
+        Raises SandboxLost; the container then ends at its own deadline.
+        """
+        session = cls(engine, container)
+        session._requests = random.randrange(1 << 30, 1 << 31)  # no late answer to the other client fits one of ours
+        session.shell.cwd = workdir
+        try:
+            session._attachment = await attach(engine.url, container, session._on_message, session._on_lost)
+            if interrupt:
+                request = session.request(wire.interrupt)
+            else:
+                request = session.request(lambda number: wire.extend(number, round(HELLO_S * 1000)))
+            await session.answered(request, HELLO_S)
+        except (EngineError, SandboxDestroyed, SandboxLost, TimeoutError) as error:
+            if session._attachment is not None:
+                session._attachment.close()
+            raise SandboxLost(f"container {container[:12]} could not be taken over: {error or 'silence'}") from error
         return session
 
     @property

@@ -1,0 +1,260 @@
+"""Sandboxes behind a pool server or a router, with the library's interface (:mod:`sandbox.provider`).
+
+Every request that does something carries a request id, so that a lost reply is asked for again and nothing is done
+twice.  A full server is asked again when it says (Retry-After).  A background heartbeat keeps all leases alive, also
+while an operation runs; when the client dies, the server ends them at their deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, cast
+
+import aiohttp
+import orjson
+from pydantic import TypeAdapter
+
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.grader import GradeResult
+from sandbox.provider import READ_BYTES
+from sandbox.server import failures
+from sandbox.shell import CommandResult
+from sandbox.task_codec import encode_task
+from sandbox.tasks.task import Task
+from sandbox.tools import Arguments, ToolResult
+
+_COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
+_AGAIN_S = 0.2
+_BUSY = frozenset({429, 503})
+_TRANSPORT = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
+
+
+class Refused(Exception):
+    """A reply that is not a success."""
+
+    def __init__(self, status: int, code: str, message: str, retry_after_s: float, errno: int | None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
+
+
+class RemotePool:
+    """``async with RemotePool(url) as pool: sandbox = await pool.open(task)``."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        *,
+        acquire_s: float = 600.0,
+        request_s: float = 660.0,
+        unreachable_s: float = 30.0,
+    ) -> None:
+        """``acquire_s``: longest wait for a sandbox; ``request_s``: for one reply; ``unreachable_s``: for a server that
+        does not answer at all, before its sandboxes count as lost."""
+        self._url, self._token = url.rstrip("/"), token
+        self._acquire_s, self._request_s, self._unreachable_s = acquire_s, request_s, unreachable_s
+        self._leases: dict[str, float] = {}
+        """Lease → its time to live without a heartbeat, in seconds."""
+        self._http: aiohttp.ClientSession | None = None
+        self._tasks = asyncio.TaskGroup()
+        self._heart: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        timeout = aiohttp.ClientTimeout(total=self._request_s, sock_connect=10.0)
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=headers, raise_for_status=False
+        )
+        await self._tasks.__aenter__()
+        self._heart = self._tasks.create_task(self._beat())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._heart is not None:
+            self._heart.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            if self._http is not None:
+                await asyncio.shield(self._http.close())
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> RemoteSandbox:
+        """A sandbox for ``task``; waits while the server is full.  Raises SandboxStartError."""
+        give_up = time.monotonic() + self._acquire_s
+        request = {"task_key": task.id, "request_id": uuid.uuid4().hex, "image": task.image}
+        try:
+            async with asyncio.timeout(self._acquire_s):
+                lease = await self._patiently("/allocate", request, give_up)
+                sandbox = RemoteSandbox(self, str(lease["lease_id"]), deadline_s)
+                self._leases[sandbox.lease_id] = float(lease["ttl_s"])
+                try:
+                    meta = {"task_name": task.id, "instruction": task.instruction, "task": encode_task(task)}
+                    await sandbox.post("/reset", task_meta=meta)
+                except BaseException:
+                    await sandbox.close()
+                    raise
+        except TimeoutError as error:
+            raise SandboxStartError(f"{self._url} gave no sandbox within {self._acquire_s:g} s") from error
+        except (Refused, SandboxLost, SandboxDestroyed, *_TRANSPORT) as error:
+            raise SandboxStartError(f"{self._url} gave no sandbox: {error}") from error
+        return sandbox
+
+    async def _patiently(self, path: str, request: dict[str, Any], give_up: float) -> dict[str, Any]:
+        while True:
+            try:
+                return await self.ask(path, request)
+            except Refused as refused:
+                if refused.status not in _BUSY or time.monotonic() + refused.retry_after_s > give_up:
+                    raise
+                await asyncio.sleep(refused.retry_after_s or _AGAIN_S)
+
+    async def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """One request that may be repeated: again while nobody answers.  Raises Refused, and what aiohttp raises."""
+        give_up = time.monotonic() + self._unreachable_s
+        while True:
+            try:
+                return await self._post(path, body)
+            except _TRANSPORT:
+                if time.monotonic() > give_up:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self._http is None:
+            raise RuntimeError("use `async with RemotePool(...)`")
+        headers = {"content-type": "application/json"}
+        async with self._http.post(self._url + path, data=io.BytesIO(orjson.dumps(body)), headers=headers) as response:
+            raw = await response.read()
+            try:
+                value = cast("dict[str, Any]", orjson.loads(raw))
+            except orjson.JSONDecodeError:
+                value = {}
+            if response.status == 200 and value.get("ok"):
+                return value
+            after = response.headers.get("retry-after", "")
+            raise Refused(
+                response.status,
+                str(value.get("code", "")),
+                str(value.get("error", raw[:200])),
+                float(after) if after.isdigit() else 0.0,
+                value.get("errno"),
+            )
+
+    async def _beat(self) -> None:
+        """Keep every lease alive, three times within its time to live."""
+        while True:
+            await asyncio.sleep(min(self._leases.values(), default=3.0) / 3)
+            async with asyncio.TaskGroup() as group:
+                for lease_id in tuple(self._leases):
+                    group.create_task(self._renew(lease_id))
+
+    async def _renew(self, lease_id: str) -> None:
+        try:
+            async with asyncio.timeout(10.0):
+                await self._post("/heartbeat", {"lease_id": lease_id})
+        except (Refused, *_TRANSPORT):
+            return  # the next one may be heard; the operation on a lost lease says what happened
+
+    def forget(self, lease_id: str) -> None:
+        self._leases.pop(lease_id, None)
+
+
+class RemoteSandbox:
+    """A lease.  See :class:`sandbox.provider.Sandbox`."""
+
+    def __init__(self, pool: RemotePool, lease_id: str, deadline_s: float | None) -> None:
+        self._pool, self.lease_id = pool, lease_id
+        self._ends_at = time.monotonic() + deadline_s if deadline_s else None
+        self._gone = self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """As far as the last reply told."""
+        return not (self._gone or self._closed)
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        return _COMMAND.validate_python((await self.post("/run", command=command, timeout_s=timeout_s))["result"])
+
+    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+        packed = {path: base64.b64encode(data).decode() for path, data in files.items()}
+        await self.post("/write_files", files=packed, mode=mode)
+
+    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        reply = await self.post("/read_file", path=path, max_bytes=max_bytes)
+        return base64.b64decode(str(reply["content"]))
+
+    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
+        call = {"name": name, "arguments": dict(arguments)}
+        done = self._ended(await self.post("/exec_tool", tool_call=call))
+        text = str(done["observation"])
+        return ToolResult(text, done["exit_code"], float(done["ms"]), bool(done["timed_out"]), text)
+
+    async def grade(self, timeout_s: float | None = None) -> GradeResult:
+        done = self._ended(await self.post("/evaluate", timeout_s=timeout_s))
+        return _GRADE.validate_python(done["result"])
+
+    def _ended(self, reply: dict[str, Any]) -> dict[str, Any]:
+        if reply["ended"]:
+            self._gone = True
+            raise SandboxDestroyed(str(reply.get("observation") or "the agent ended its own sandbox"))
+        return reply
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._pool.forget(self.lease_id)
+        try:
+            await asyncio.shield(self._close())
+        except (Refused, *_TRANSPORT):
+            return  # unrenewed, it ends at its deadline
+
+    async def _close(self) -> None:
+        async with asyncio.timeout(20.0):
+            await self._pool.ask("/close", {"lease_id": self.lease_id})
+
+    async def post(self, endpoint: str, **fields: object) -> dict[str, Any]:
+        """Raises what the library raises."""
+        if self._closed:
+            raise SandboxLost("the session was closed")
+        left_s = self._ends_at - time.monotonic() if self._ends_at else None
+        body = {"lease_id": self.lease_id, "request_id": uuid.uuid4().hex, **fields}
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._pool.ask(endpoint, body)
+        except Refused as refused:
+            raise self._translated(refused) from None
+        except TimeoutError as error:
+            await self.close()
+            raise SandboxLost("the session reached its deadline, or the server did not answer in time") from error
+        except aiohttp.ClientError as error:
+            self._gone = True
+            raise SandboxLost(f"the pool server does not answer: {type(error).__name__} {error}") from error
+
+    def _translated(self, refused: Refused) -> Exception:
+        message = str(refused)
+        match refused.code:
+            case failures.FILE_ERROR if refused.errno:
+                return OSError(refused.errno, os.strerror(refused.errno))
+            case failures.BAD_REQUEST:
+                return ValueError(message)
+            case failures.START_FAILED | failures.TASK_REFUSED:
+                return SandboxStartError(message)
+            case failures.DESTROYED:
+                self._gone = True
+                return SandboxDestroyed(message)
+            case failures.VANISHED:
+                self._gone = True
+                return SandboxVanished(message)
+            case _:
+                self._gone = True
+                return SandboxLost(f"{message} ({refused.status} {refused.code})")

@@ -1,0 +1,66 @@
+"""A server of ours as a process: bound before it says so, one line with its address, ended by a signal."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from protocol.errors import UserError
+
+STOP_S = 10
+"""How long requests that run may go on after the signal."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Port 0 takes a free one.  Raises UserError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise UserError(f"{host}:{port} cannot be used ({error.strerror}): choose another with --port") from error
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(app: ASGIApp, listener: socket.socket) -> int:
+    """Until SIGINT or SIGTERM.  0, or 1 when it could not start; the log says why.  The address goes to stdout once it
+    answers."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=STOP_S, server_header=False
+    )
+    server = _Announced(config, address(listener))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is no failure
+    server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    del number, frame
+
+
+class _Announced(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, url: str) -> None:
+        super().__init__(config)
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            sys.stdout.write(f"{self._url}/\n")
+            sys.stdout.flush()

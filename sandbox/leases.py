@@ -1,0 +1,200 @@
+"""Who may use which sandbox slot, and until when: the pool server's rules, without I/O or clock.
+
+A lease ends at a deadline.  Every sign of life moves it: allocation, heartbeat, the start and the end of an operation.
+A lease with an operation under way never expires, however long that takes.  Nothing here waits and nothing locks, so a
+heartbeat cannot be held up by the operation that it keeps alive.
+
+Slots are OpenClaw's: at most ``tasks`` different task keys at once, at most ``runs_per_task`` leases for each.  A group
+(SETA's) gets all of its slots or none.  An allocation that is repeated with its request id gets the same lease.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from protocol.errors import LongshoreError
+
+_SOON_S = 1.0
+_MAX_RETRY_S = 30.0
+_SMOOTHING = 0.3
+
+
+class UnknownLease(LongshoreError):
+    """There is no such lease: never given, closed, or expired."""
+
+    def __init__(self, lease_id: str) -> None:
+        super().__init__(f"Unknown lease {lease_id}: it was closed, it expired, or another server gave it")
+
+
+class SlotsExhausted(LongshoreError):
+    """No free slot: come back in ``retry_after_s``."""
+
+    def __init__(self, code: str, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.code, self.retry_after_s = code, retry_after_s
+
+
+class GroupConflict(LongshoreError):
+    """A group of that name is held, with another number of slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLimits:
+    tasks: int = 16
+    runs_per_task: int = 8
+    ttl_s: float = 600.0
+    """How long a lease lives without a sign of life."""
+    remember_s: float = 300.0
+    """How long an allocation's request id is remembered."""
+
+
+@dataclass(slots=True)
+class Lease:
+    id: str
+    task_key: str
+    deadline: float
+    request_id: str = ""
+    group: str = ""
+    busy: int = 0
+    """Operations under way."""
+    given_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    leases: tuple[Lease, ...]
+    reused: bool
+    """It had been made before, with the same request id or group."""
+
+
+@dataclass(slots=True)
+class LeaseTable:
+    """All leases of one server.  Every method is synchronous: what it does, nobody sees half done."""
+
+    limits: LeaseLimits
+    now: Callable[[], float]
+    _leases: dict[str, Lease] = field(default_factory=dict[str, Lease])
+    _freed_at: float | None = None
+    _freed_every_s: float = 0.0
+    """Smoothed."""
+
+    def allocate(self, task_key: str, request_id: str = "") -> Allocation:
+        """One slot.  Raises SlotsExhausted."""
+        if request_id:
+            again = [
+                lease
+                for lease in self._leases.values()
+                if (lease.task_key, lease.request_id) == (task_key, request_id)
+                and self.now() < lease.given_at + self.limits.remember_s
+                and not self._over(lease)
+            ]
+            if again:
+                self.renew(again[0].id)
+                return Allocation((again[0],), reused=True)
+        return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
+
+    def allocate_group(self, group: str, slots: int) -> Allocation:
+        """``slots`` slots of one task, or none.  Raises SlotsExhausted, GroupConflict."""
+        held = self.group(group)
+        if held and len(held) != slots:
+            raise GroupConflict(f"group {group} holds {len(held)} slots, not {slots}: release it first")
+        for lease in held:
+            self.renew(lease.id)
+        return Allocation(held or self._give(group, slots, group=group), reused=bool(held))
+
+    def _give(self, task_key: str, count: int, *, request_id: str = "", group: str = "") -> tuple[Lease, ...]:
+        runs = sum(lease.task_key == task_key for lease in self._leases.values())
+        keys = self.task_keys()
+        if task_key not in keys and len(keys) >= self.limits.tasks:
+            raise SlotsExhausted(
+                "TASK_SLOTS_EXHAUSTED", f"Worker at task capacity: {len(keys)}/{self.limits.tasks}", self._retry_s()
+            )
+        if runs + count > self.limits.runs_per_task:
+            raise SlotsExhausted(
+                "RUN_SLOTS_EXHAUSTED",
+                f"Task {task_key} at run capacity: {runs}/{self.limits.runs_per_task}, {count} asked for",
+                self._retry_s(),
+            )
+        now = self.now()
+        given = tuple(
+            Lease(f"run-{uuid.uuid4().hex[:16]}", task_key, now + self.limits.ttl_s, request_id, group, given_at=now)
+            for _ in range(count)
+        )
+        self._leases.update((lease.id, lease) for lease in given)
+        return given
+
+    def _retry_s(self) -> float:
+        """As long as it took, lately, from one slot that fell free to the next."""
+        return min(max(self._freed_every_s, _SOON_S), _MAX_RETRY_S)
+
+    def _freed(self) -> None:
+        now = self.now()
+        if self._freed_at is not None:
+            self._freed_every_s += _SMOOTHING * (now - self._freed_at - self._freed_every_s)
+        self._freed_at = now
+
+    def restore(self, lease: Lease) -> None:
+        """Take over a lease that an earlier server gave; it counts even beyond the limits."""
+        lease.deadline = self.now() + self.limits.ttl_s
+        self._leases[lease.id] = lease
+
+    def get(self, lease_id: str) -> Lease:
+        """Raises UnknownLease; a lease whose time is over is unknown, whether or not it was reaped."""
+        lease = self._leases.get(lease_id)
+        if lease is None or self._over(lease):
+            raise UnknownLease(lease_id)
+        return lease
+
+    def renew(self, lease_id: str) -> Lease:
+        """A sign of life.  Raises UnknownLease."""
+        lease = self.get(lease_id)
+        lease.deadline = self.now() + self.limits.ttl_s
+        return lease
+
+    @contextmanager
+    def operation(self, lease_id: str) -> Generator[Lease]:
+        """Renewed at its start and at its end; not reaped between.  Raises UnknownLease."""
+        lease = self.renew(lease_id)
+        lease.busy += 1
+        try:
+            yield lease
+        finally:
+            lease.busy -= 1
+            lease.deadline = self.now() + self.limits.ttl_s
+
+    def _over(self, lease: Lease) -> bool:
+        return not lease.busy and self.now() >= lease.deadline
+
+    def reap(self) -> tuple[Lease, ...]:
+        """Remove the leases whose time is over.  Whoever calls must close what they held."""
+        over = tuple(lease for lease in self._leases.values() if self._over(lease))
+        for lease in over:
+            del self._leases[lease.id]
+            self._freed()
+        return over
+
+    def close(self, lease_id: str) -> Lease | None:
+        """Remove a lease; None when there was none."""
+        lease = self._leases.pop(lease_id, None)
+        if lease is not None:
+            self._freed()
+        return lease
+
+    def group(self, name: str) -> tuple[Lease, ...]:
+        return tuple(lease for lease in self._leases.values() if lease.group == name and not self._over(lease))
+
+    def task_keys(self) -> dict[str, int]:
+        """Task key → leases."""
+        counts: dict[str, int] = {}
+        for lease in self._leases.values():
+            counts[lease.task_key] = counts.get(lease.task_key, 0) + 1
+        return counts
+
+    def all(self) -> Iterable[Lease]:
+        return tuple(self._leases.values())
+
+    def __len__(self) -> int:
+        return len(self._leases)

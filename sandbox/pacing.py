@@ -1,0 +1,124 @@
+"""How many sandboxes may start at once, learned from how long starts take.
+
+A daemon that starts one container in 150 ms does not start eight in the same time: beyond what its machine can do in
+parallel, more at once only makes each slower.  So the limit climbs while that brings more starts a second, and comes
+down while it costs none: it stays about the smallest number that keeps the machine busy.
+
+:class:`Pace` is the rule: latencies in, a number out, no clock.  :class:`StartGate` holds starts to it: first come,
+first served, and those that somebody waits for before those that only fill the warm pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+GAIN = 1.08
+"""More starts a second by this much are worth a step up, fewer by this much are a step too far down."""
+_ROUND = 4
+"""Starts, at least, whose mean is compared with the round before."""
+_SMOOTHING = 0.3
+_ASSUMED_S = 10.0
+"""Duration of a start before one has been seen."""
+
+
+class Pace:
+    """The rule's state.  ``limit`` starts may be under way; tell it of each that ended."""
+
+    def __init__(self, first: int, most: int) -> None:
+        if not 1 <= first <= most:
+            raise ValueError(f"1 <= first <= most, not {first} and {most}")
+        self.limit, self._most = first, most
+        self.start_s = 0.0
+        """Of one start, smoothed; 0 before the first."""
+        self._up = True
+        self._round: list[float] = []
+        self._rate_before = 0.0
+        """Starts a second in the last round; 0 when there is nothing to compare with."""
+
+    def started(self, seconds: float, at_once: int) -> None:
+        """A start took so long, waiting for its turn not counted, among ``at_once`` that were under way."""
+        seconds = max(seconds, 1e-6)
+        self.start_s = seconds if not self.start_s else self.start_s + _SMOOTHING * (seconds - self.start_s)
+        if at_once < self.limit:
+            return  # the limit was not what bounded it
+        self._round.append(seconds)
+        if len(self._round) < max(_ROUND, self.limit):
+            return
+        rate = self.limit * len(self._round) / sum(self._round)
+        before = self._rate_before
+        if before:
+            self._up = rate > GAIN * before if self._up else rate * GAIN < before
+        self._move(rate)
+
+    def _move(self, rate: float) -> None:
+        step = max(1, self.limit // 4)
+        limit = min(max(self.limit + (step if self._up else -step), 1), self._most)
+        if limit == self.limit:
+            self._up = not self._up  # at the end of the range, the other way next time
+        self.limit, self._rate_before = limit, rate
+        self._round.clear()
+
+    def failed(self) -> None:
+        """A start ran out of its time."""
+        self.limit, self._rate_before, self._up = max(1, self.limit // 2), 0.0, True
+        self._round.clear()
+
+    def wait_s(self, ahead: int) -> float:
+        """How long one that comes now waits for its turn behind ``ahead`` others."""
+        return ahead * (self.start_s or _ASSUMED_S) / self.limit
+
+
+class StartGate:
+    """``async with gate.turn(): start()``: at most ``pace.limit`` at once."""
+
+    def __init__(self, pace: Pace, now: Callable[[], float] = time.perf_counter) -> None:
+        self.pace = pace
+        self.under_way = 0
+        self._now = now
+        self._urgent: deque[asyncio.Future[None]] = deque()
+        self._idle: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def queued(self) -> int:
+        """Waiting for their turn, with somebody waiting for them."""
+        return sum(not each.done() for each in self._urgent)
+
+    @asynccontextmanager
+    async def turn(self, *, urgent: bool = True) -> AsyncGenerator[None]:
+        """Wait for a turn; measure what is done in it."""
+        await self._enter(self._urgent if urgent else self._idle)
+        began, at_once = self._now(), self.under_way
+        try:
+            yield
+            self.pace.started(self._now() - began, max(at_once, self.under_way))
+        except TimeoutError:
+            self.pace.failed()
+            raise
+        finally:
+            self._leave()
+
+    async def _enter(self, queue: deque[asyncio.Future[None]]) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        self._admit()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # admitted and cancelled at once
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        self.under_way -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self.under_way < self.pace.limit and (queue := self._urgent or self._idle):
+            turn = queue.popleft()
+            if not turn.done():  # else its waiter has given up
+                self.under_way += 1
+                turn.set_result(None)

@@ -1,0 +1,53 @@
+"""What a pool of sandboxes is told, and what it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    pool: str
+    """Name of this pool: a sweep never looks beyond it."""
+    run_id: str
+    capacity: int
+    """Sessions alive at once, warm ones included."""
+    start_concurrency: int = 2
+    """Containers starting at once to begin with: about the number of cores.  What starts cost moves it."""
+    start_concurrency_max: int = 32
+    unattended_s: float = 60.0
+    """A container ends after this long without a heartbeat."""
+    session_max_s: float = 3600.0
+    """A session ends after this long, whatever happens."""
+    start_timeout_s: float = 60.0
+    """Longest start of one container."""
+    setup_timeout_s: float = 120.0
+    """Longest run of a task's setup script."""
+    image: str = ""
+    """Image of tasks that name none; empty for the host's base image."""
+    drain_s: float = 60.0
+    """How long leaving the pool waits for the daemon to remove what has ended."""
+    warm: int = 0
+    """Sandboxes kept ready of each kind that has been asked for."""
+    warm_max_age_s: float = 600.0
+    """A warm sandbox that nobody took by then is ended."""
+    owner: str = ""
+    """Whose the containers are, as their label says; empty for this process: when it has died, they are swept."""
+
+
+class PoolStatistics(NamedTuple):
+    capacity: int
+    live: int
+    starting: int
+    waiting: int
+    started: int
+    closed: int
+    failed_starts: int
+    swept: int
+    start_ms_mean: float
+    warm: int
+    warm_hits: int
+    """Sessions that were handed out without a start."""
+    start_limit: int
+    """Starts allowed at once, as measured."""

@@ -1,0 +1,159 @@
+"""One interface to sandboxes, wherever they are: in this process (the library), behind a pool server, behind a router.
+
+:class:`LocalProvider` is the library's; :class:`sandbox.client.RemotePool` speaks to a server.  What one does the other
+does: the conformance suite (tests/integration/sandbox) runs the same cases on all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, cast
+
+from sandbox.archive import read_file
+from sandbox.engine import DockerEngine, EngineError, retried
+from sandbox.errors import SandboxLost
+from sandbox.grader import GradeResult, grade
+from sandbox.pool import PoolStatistics, SandboxPool
+from sandbox.session import SandboxSession
+from sandbox.shell import CommandResult
+from sandbox.sweep import LABEL
+from sandbox.tasks.task import Task
+from sandbox.tools import Arguments, ToolContext, ToolResult, call_tool
+
+COMMAND_S = 20.0
+"""How long an agent's blocking command may take: SETA's and OpenClaw's limit."""
+READ_BYTES = 16 << 20
+"""Largest file that is read, unless the caller says otherwise."""
+
+
+class Sandbox(Protocol):
+    """One session.  Every method raises SandboxLost (infrastructure) or SandboxDestroyed (the agent's doing) when the
+    container is gone."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        """Evaluate in the persistent shell.  Raises ValueError for a command with NUL bytes or of more than 1 MiB."""
+        ...
+
+    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+        """Absolute path → content; folders are made.  Raises OSError, ValueError for a path that is not absolute."""
+        ...
+
+    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        """A regular file.  Raises OSError: ENOENT, EISDIR, ELOOP for a link, EINVAL for anything else, EFBIG."""
+        ...
+
+    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
+        """One of the agent's tools: its errors are text."""
+        ...
+
+    async def grade(self, timeout_s: float | None = None) -> GradeResult:
+        """Run the task's hidden tests.  The shell does not survive this."""
+        ...
+
+    async def close(self) -> None:
+        """End it.  Never raises, and may be called twice."""
+        ...
+
+
+class Provider(Protocol):
+    async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
+        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError."""
+        ...
+
+
+@asynccontextmanager
+async def acquired(provider: Provider, task: Task, deadline_s: float | None = None) -> AsyncGenerator[Sandbox]:
+    """``async with acquired(provider, task) as sandbox: ...``"""
+    sandbox = await provider.open(task, deadline_s)
+    try:
+        yield sandbox
+    finally:
+        await sandbox.close()
+
+
+class LocalSandbox:
+    """A session of a pool in this process, with the task it was opened for."""
+
+    def __init__(self, pool: SandboxPool, session: SandboxSession, task: Task, command_timeout_s: float) -> None:
+        self._pool, self._session, self._task = pool, session, task
+        self._command_timeout_s = command_timeout_s
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        return self._session.alive
+
+    @property
+    def container(self) -> str:
+        return self._session.container
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        return await self._session.run(command, timeout_s)
+
+    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+        await self._session.write_files(files, mode=mode)
+
+    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        if not self.alive:
+            await self._session.run(":", 1.0)  # raises why it is gone
+        try:
+            return await read_file(self._pool.engine, self._session.container, path, max_bytes)
+        except EngineError as error:
+            raise SandboxLost(str(error)) from error
+
+    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
+        return await call_tool(ToolContext(self._session, self._command_timeout_s), name, arguments)
+
+    async def grade(self, timeout_s: float | None = None) -> GradeResult:
+        return await grade(self._session, self._task, timeout_s)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._pool.close(self._session)
+
+
+class LocalProvider:
+    """The library: sandboxes of a pool in this process."""
+
+    def __init__(self, pool: SandboxPool, command_timeout_s: float = COMMAND_S) -> None:
+        self.pool, self._command_timeout_s = pool, command_timeout_s
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> LocalSandbox:
+        session = await self.pool.open(task, deadline_s)
+        return LocalSandbox(self.pool, session, task, self._command_timeout_s)
+
+    async def adopt(self, container: str, task: Task, *, interrupt: bool) -> LocalSandbox:
+        """A container that an earlier process of this pool left running.  Raises SandboxLost."""
+        session = await self.pool.adopt(container, task, interrupt=interrupt)
+        return LocalSandbox(self.pool, session, task, self._command_timeout_s)
+
+    async def containers(self) -> frozenset[str]:
+        """Ids of this pool's containers, in any state, whoever started them."""
+        found = await self.pool.engine.containers({f"{LABEL}.pool": self.pool.settings.pool})
+        return frozenset(each.id for each in found)
+
+    async def remove(self, container: str) -> None:
+        await self.pool.engine.remove(container)
+
+    async def images(self) -> tuple[str, ...]:
+        """Names of the images that the daemon has.  Raises EngineError."""
+        return await image_names(self.pool.engine)
+
+    def wait_s(self) -> float:
+        return self.pool.wait_s()
+
+    def statistics(self) -> PoolStatistics:
+        return self.pool.statistics()
+
+
+async def image_names(engine: DockerEngine) -> tuple[str, ...]:
+    async def call() -> tuple[str, ...]:
+        found: list[dict[str, Any]] = await engine.docker.images.list()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+        return tuple(sorted({name for image in found for name in cast("list[str]", image.get("RepoTags") or [])}))
+
+    return await retried("list images", call, frozenset({500, 502, 503}))

@@ -1,0 +1,51 @@
+"""``python -m sandbox.router --workers URL,URL,… [--port 18080]``: many pool servers behind one address."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from protocol.errors import LongshoreError, UserError
+from sandbox.edge.auth import access, read_token
+from sandbox.edge.serve import bind, serve
+from sandbox.router.app import create_app
+from sandbox.router.workers import Workers
+
+
+def worker_urls(text: str) -> tuple[str, ...]:
+    """Comma-separated.  Raises UserError."""
+    urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in text.split(",") if url.strip()))
+    if not urls:
+        raise UserError("no worker: set WORKER_URLS or --workers to http://host:18081,http://host:18081")
+    for url in urls:
+        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+            raise UserError(f"worker {url!r} is no address: write http://host:port")
+    return urls
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.router", description=(__doc__ or "").split(": ", 1)[-1])
+    add, environment = parser.add_argument, os.environ
+    add("--workers", default=environment.get("WORKER_URLS", ""), metavar="URL,…", help="or WORKER_URLS")
+    add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
+    add("--port", type=int, default=environment.get("ROUTER_PORT", "18080"), help="0: a free one")
+    add("--token-file", type=Path, help="bearer token, asked of clients and shown to workers")
+    add("--no-auth", action="store_true", help="let everyone who reaches the port run programs on the workers")
+    add("--forward-timeout-s", type=float, default=environment.get("ROUTER_FORWARD_TIMEOUT", "3900"))
+    chosen = parser.parse_args(arguments)
+    try:
+        token = read_token(chosen.token_file, environment)
+        urls = worker_urls(chosen.workers)
+        allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.router")
+        with bind(chosen.host, chosen.port) as listener:
+            return serve(create_app(lambda: Workers(urls, token, chosen.forward_timeout_s), allowed), listener)
+    except LongshoreError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A group of slots, all or none, on one worker if one has the room, else over several.
+
+Where the group is, the router remembers only so that a repeated request gets the same slots.  A group of which a part
+was refused is released as a whole; a part that could not be released ends at its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sandbox.router.placement import Node, lease_id, order, split
+from sandbox.router.workers import Answer, Workers, WorkerUnreachable
+from sandbox.server import messages as m
+from sandbox.server.messages import WireError
+
+_RETRY_S = 2.0
+_REMEMBERED = 10_000
+
+
+class Slots(NamedTuple):
+    ids: tuple[str, ...]
+    ttl_s: float
+
+
+class Groups:
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._where: dict[str, dict[str, int]] = {}
+        """Group → url of the worker → slots there."""
+        self._one_at_a_time = asyncio.Lock()
+
+    async def allocate(self, asked: m.AllocateGroup) -> Slots:
+        """Raises WireError: 503 when there are not enough free slots."""
+        async with self._one_at_a_time:  # two groups must not each take half of what is left
+            known = self._where.get(asked.task_id)
+            if known is not None:
+                by_url = {node.url: node for node in self._workers.nodes}
+                return await self._take(asked, {by_url[url]: slots for url, slots in known.items()})
+            for node in order(asked.task_id, asked.image, self._workers.nodes):
+                with suppress(_Short):
+                    return await self._take(asked, {node: asked.n_slots})
+            await self._workers.look()
+            shares = split(asked.n_slots, self._workers.nodes)
+            if shares is not None and len(shares) > 1:
+                with suppress(_Short):
+                    return await self._take(asked, shares)
+            raise WireError(
+                503, "RUN_SLOTS_EXHAUSTED", f"no {asked.n_slots} free slots on all workers", retry_after_s=_RETRY_S
+            )
+
+    async def _take(self, asked: m.AllocateGroup, shares: dict[Node, int]) -> Slots:
+        """Raises _Short, and then holds nothing."""
+        taken: list[str] = []
+        ttl_s = 0.0
+        try:
+            for node, slots in shares.items():
+                answer = await self._ask(node, "/allocate_group", {"task_id": asked.task_id, "n_slots": slots})
+                taken += [lease_id(node, each["slot_id"]) for each in answer.body["assignments"]]
+                ttl_s = float(answer.body["ttl_s"])
+        except (_Short, WorkerUnreachable) as error:
+            await self._give_back(asked.task_id, shares)
+            raise _Short from error
+        if len(self._where) >= _REMEMBERED:
+            self._where.pop(next(iter(self._where)))
+        self._where[asked.task_id] = {node.url: slots for node, slots in shares.items()}
+        return Slots(tuple(taken), ttl_s)
+
+    async def _ask(self, node: Node, path: str, body: dict[str, Any]) -> Answer:
+        answer = await self._workers.ask(node, path, body)
+        if answer.status == 409:
+            raise WireError(409, str(answer.body.get("code")), str(answer.body.get("error")))
+        if answer.status != 200:
+            raise _Short
+        return answer
+
+    async def _give_back(self, group: str, shares: dict[Node, int]) -> None:
+        for node in shares:
+            with suppress(WorkerUnreachable, _Short):
+                await self._ask(node, "/release_group", {"task_id": group})
+
+    async def release(self, group: str) -> int:
+        """Everywhere: a router that was restarted does not know where it is."""
+        self._where.pop(group, None)
+        released = 0
+        for node in self._workers.nodes:
+            with suppress(WorkerUnreachable, _Short):
+                released += (await self._ask(node, "/release_group", {"task_id": group})).body["released_slots"]
+        return released
+
+
+class _Short(Exception):
+    """A worker does not have what was asked of it."""

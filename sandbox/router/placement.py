@@ -1,0 +1,64 @@
+"""Which worker: pure rules over what is known of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ALWAYS_REPEATABLE = frozenset({"/heartbeat", "/close", "/read_file", "/allocate_group", "/release_group"})
+"""Paths whose request does the same when it comes twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A worker, as its last status told."""
+
+    url: str
+    reachable: bool = True
+    free: int = 0
+    """Slots that are not leased."""
+    images: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> str:
+        """Names it in lease ids: the same in every order of the list, and after a restart."""
+        return hashlib.sha1(self.url.encode(), usedforsecurity=False).hexdigest()[:8]
+
+
+def order(task_key: str, image: str, nodes: Iterable[Node]) -> list[Node]:
+    """Best first.  By rendezvous hashing a task keeps its worker when others come and go."""
+
+    def weight(node: Node) -> bytes:
+        return hashlib.sha1(f"{task_key}\0{node.url}".encode(), usedforsecurity=False).digest()
+
+    ranked = sorted(nodes, key=weight, reverse=True)
+    return sorted(ranked, key=lambda node: (not node.reachable, bool(image) and image not in node.images))
+
+
+def split(slots: int, nodes: Sequence[Node]) -> dict[Node, int] | None:
+    """``slots`` over as few nodes as their free slots allow, the emptiest first; None when there are not enough."""
+    shares: dict[Node, int] = {}
+    for node in sorted((each for each in nodes if each.reachable), key=lambda node: -node.free):
+        share = min(slots - sum(shares.values()), node.free)
+        if share > 0:
+            shares[node] = share
+    return shares if sum(shares.values()) == slots else None
+
+
+def repeatable(path: str, body: Mapping[str, Any]) -> bool:
+    """Whether the same request twice does what it does once."""
+    return path in ALWAYS_REPEATABLE or bool(body.get("request_id"))
+
+
+def lease_id(node: Node, lease: str) -> str:
+    """The router's name for a worker's lease."""
+    return f"{node.key}:{lease}"
+
+
+def parse_lease(lease: str, nodes: Iterable[Node]) -> tuple[Node, str] | None:
+    """The worker of a lease and its name there; None when it is no lease of these workers."""
+    key, colon, rest = lease.partition(":")
+    found = next((node for node in nodes if colon and node.key == key), None)
+    return (found, rest) if found and rest else None

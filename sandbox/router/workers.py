@@ -1,0 +1,133 @@
+"""The router's side of its workers: what it knows of them, and one request to one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections import Counter
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import aiohttp
+import orjson
+
+from protocol.errors import InfraError
+from sandbox.router.placement import Node, repeatable
+
+_LOOK_S = 5.0
+_CONNECT_S = 5.0
+_AGAIN_S = 0.2
+
+
+class WorkerUnreachable(InfraError):
+    """``sent``: the request may have arrived all the same."""
+
+    def __init__(self, node: Node, error: Exception, *, sent: bool) -> None:
+        super().__init__(f"Worker unreachable: {node.url}: {type(error).__name__} {error}".rstrip())
+        self.sent = sent
+
+
+class Answer(NamedTuple):
+    status: int
+    body: dict[str, Any]
+    retry_after_s: float
+
+    @property
+    def full(self) -> bool:
+        """Ask another one."""
+        return self.status in {429, 503}
+
+
+class Workers:
+    """``async with Workers(urls) as workers``: looks at each every few seconds."""
+
+    def __init__(self, urls: tuple[str, ...], token: str, forward_s: float) -> None:
+        self._nodes = {url: Node(url) for url in urls}
+        self.status: dict[str, dict[str, Any]] = {}
+        """Last reply of each, or why there is none."""
+        self.counts: Counter[str] = Counter()
+        self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
+        self._timeout = aiohttp.ClientTimeout(total=forward_s, sock_connect=_CONNECT_S)
+        self._http: aiohttp.ClientSession | None = None
+        self._tasks = asyncio.TaskGroup()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), timeout=self._timeout, headers=self._headers
+        )
+        await self._tasks.__aenter__()
+        await self.look()
+        self._looking = self._tasks.create_task(self._keep_looking())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            if self._http is not None:
+                await asyncio.shield(self._http.close())
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self._nodes.values())
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Ask every worker how it is."""
+        async with asyncio.TaskGroup() as group:
+            for node in self.nodes:
+                group.create_task(self._look_at(node))
+
+    async def _look_at(self, node: Node) -> None:
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                answer = await self._exchange("GET", node, "/status", None)
+            pool = answer.body["pool"]
+            free = pool["max_tasks"] * pool["max_runs_per_task"] - pool["total_active_runs"]
+            found = Node(node.url, not pool.get("draining"), max(free, 0), frozenset(pool.get("images", ())))
+        except (WorkerUnreachable, TimeoutError, KeyError, TypeError) as error:
+            self._lost(node, error)
+        else:
+            self._nodes[node.url], self.status[node.url] = found, answer.body
+
+    def _lost(self, node: Node, error: Exception) -> None:
+        self._nodes[node.url] = replace(self._nodes[node.url], reachable=False)
+        self.status[node.url] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+
+    async def ask(self, node: Node, path: str, body: dict[str, Any]) -> Answer:
+        """Once, and once more where that does no harm.  Raises WorkerUnreachable."""
+        self.counts["forwarded"] += 1
+        try:
+            return await self._exchange("POST", node, path, body)
+        except WorkerUnreachable as error:
+            self.counts["unreachable"] += 1
+            if not error.sent or not repeatable(path, body):
+                self._lost(node, error)
+                raise
+        self.counts["repeated"] += 1
+        await asyncio.sleep(_AGAIN_S)
+        return await self._exchange("POST", node, path, body)
+
+    async def _exchange(self, method: str, node: Node, path: str, body: dict[str, Any] | None) -> Answer:
+        if self._http is None:
+            raise RuntimeError("use `async with Workers(...)`")
+        data = None if body is None else io.BytesIO(orjson.dumps(body))
+        try:
+            async with self._http.request(method, node.url + path, data=data) as response:
+                raw = await response.read()
+                after = response.headers.get("retry-after", "")
+                return Answer(response.status, orjson.loads(raw), float(after) if after.isdigit() else 0.0)
+        except aiohttp.ClientConnectorError as error:
+            raise WorkerUnreachable(node, error, sent=False) from error
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
+            raise WorkerUnreachable(node, error, sent=True) from error

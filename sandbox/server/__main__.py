@@ -1,0 +1,93 @@
+"""``python -m sandbox.server [--port 18081] [--dataset DIR] …``: this machine's sandboxes over HTTP.
+
+Stopped by SIGTERM or Ctrl-C, it ends its sandboxes.  Killed, it leaves them: the same command with the same ``--state``
+takes them over, if it comes before their own deadline (``--unattended-s``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from protocol.errors import LongshoreError
+from sandbox.edge.auth import access, read_token
+from sandbox.edge.serve import bind, serve
+from sandbox.host import HostSettings, current_host
+from sandbox.leases import LeaseLimits
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.provider import LocalProvider
+from sandbox.server.app import create_app
+from sandbox.server.journal import StateDirectory
+from sandbox.server.service import PoolService, ServiceSettings
+from sandbox.server.tasks import TaskSource
+
+
+def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    """The environment's names are those of OpenClaw's server."""
+    made = argparse.ArgumentParser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
+    add = made.add_argument
+
+    def number(name: str, otherwise: str) -> str:
+        return environment.get(name, otherwise)
+
+    add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
+    add("--port", type=int, default=number("ENV_SERVER_PORT", "18081"), help="0: a free one")
+    add("--token-file", type=Path, help="bearer token; or LONGSHORE_SANDBOX_TOKEN")
+    add("--no-auth", action="store_true", help="let everyone who reaches the port run programs here")
+    add("--dataset", type=Path, default=environment.get("DATASET_DIR"), help="folder that task_path is relative to")
+    add("--max-tasks", type=int, default=number("WORKER_MAX_TASKS", "16"), help="different tasks at once")
+    add("--max-runs-per-task", type=int, default=number("WORKER_MAX_RUNS_PER_TASK", "8"), help="sandboxes of each")
+    add("--lease-ttl-s", type=float, default=number("WORKER_RUN_IDLE_TTL", "600"), help="a lease's life unrenewed")
+    add("--warm", type=int, default=0, help="sandboxes kept ready of each kind")
+    add("--image", default="", help="image of tasks that name none")
+    add("--session-max-s", type=float, default=7200.0, help="a sandbox's longest life")
+    add("--unattended-s", type=float, default=60.0, help="a sandbox's life without this server")
+    add("--state", type=Path, help="folder for what must outlive a kill (default: in LONGSHORE_HOME, by port)")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    chosen = parser(os.environ).parse_args(arguments)
+    try:
+        token = read_token(chosen.token_file, os.environ)
+        allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
+        settings = HostSettings.from_environment()
+        host = current_host(settings)
+        state = chosen.state or settings.home / "pool-server" / str(chosen.port)
+        name = f"server-{state.resolve().as_posix().strip('/').replace('/', '-')}"
+        slots = chosen.max_tasks * chosen.max_runs_per_task
+        pool_settings = PoolSettings(
+            pool=name,
+            run_id=name,
+            capacity=slots + chosen.warm,
+            start_concurrency=os.cpu_count() or 2,
+            unattended_s=chosen.unattended_s,
+            session_max_s=chosen.session_max_s,
+            image=chosen.image,
+            warm=chosen.warm,
+            owner=f"server:{name}",
+        )
+        limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
+        tasks = TaskSource(chosen.dataset)
+
+        @asynccontextmanager
+        async def open_service() -> AsyncGenerator[PoolService]:
+            async with (
+                SandboxPool(pool_settings, host) as pool,
+                PoolService(ServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
+            ):
+                yield service
+
+        with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
+            return serve(create_app(open_service, allowed), listener)
+    except LongshoreError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

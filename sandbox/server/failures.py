@@ -1,0 +1,47 @@
+"""What went wrong, as a status and a code.  The client turns the codes back into the same exceptions."""
+
+from __future__ import annotations
+
+from protocol.errors import InfraError, UserError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.leases import GroupConflict, SlotsExhausted, UnknownLease
+from sandbox.server.messages import WireError
+
+DESTROYED, VANISHED, LOST = "SANDBOX_DESTROYED", "SANDBOX_VANISHED", "SANDBOX_LOST"
+START_FAILED, UNKNOWN_LEASE, FILE_ERROR = "SANDBOX_START_FAILED", "UNKNOWN_LEASE", "FILE_ERROR"
+NOT_RESET, REUSED_ID, UNKNOWN_OUTCOME = "NOT_RESET", "REQUEST_ID_REUSED", "OUTCOME_UNKNOWN"
+BAD_REQUEST, TASK_REFUSED, DEADLINE = "BAD_REQUEST", "TASK_REFUSED", "DEADLINE"
+INTERNAL, DRAINING = "INTERNAL", "DRAINING"
+_RETRY_S = 2.0
+_KINDS: tuple[tuple[type[Exception], int, str], ...] = (
+    (UnknownLease, 404, UNKNOWN_LEASE),
+    (GroupConflict, 409, "GROUP_CONFLICT"),
+    (SandboxDestroyed, 410, DESTROYED),
+    (SandboxVanished, 410, VANISHED),
+    (SandboxLost, 410, LOST),
+    (SandboxStartError, 503, START_FAILED),
+    (UserError, 422, TASK_REFUSED),
+    (InfraError, 503, LOST),
+    (TimeoutError, 504, DEADLINE),
+    (OSError, 422, FILE_ERROR),
+    (ValueError, 400, BAD_REQUEST),
+)
+"""The first that fits."""
+
+
+def describe(error: Exception) -> WireError:
+    """The reply to a request that failed.  An error that nobody raised on purpose is INTERNAL."""
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, SlotsExhausted):
+        return WireError(429, error.code, str(error), retry_after_s=error.retry_after_s)
+    for kind, status, code in _KINDS:
+        if isinstance(error, kind):
+            return WireError(
+                status,
+                code,
+                str(error) or "not done within its deadline",
+                retry_after_s=_RETRY_S if status == 503 else 0.0,
+                errno=error.errno if isinstance(error, OSError) else None,
+            )
+    return WireError(500, INTERNAL, f"a defect of the server ({type(error).__name__}): see its log")

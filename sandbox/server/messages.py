@@ -1,0 +1,229 @@
+"""What goes over the wire: one model for each request and reply.  The OpenAPI document is made of these.
+
+Names and shapes of the first eight are OpenClaw's (pool_server.py) and SETA's (slot_pool_service); fields that theirs
+do not have are optional.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+
+from sandbox.provider import READ_BYTES
+
+MAX_GROUP = 16
+MAX_COMMAND_S = 3600.0
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+RequestId = Annotated[
+    str | None,
+    Field(max_length=200, description="Repeat a request with the same id, and it is done once; the reply comes again."),
+]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class Allocate(Message):
+    task_key: Name
+    request_id: RequestId = None
+    image: Annotated[str, Field(max_length=512, description="A router prefers workers that have it.")] = ""
+
+
+class Allocated(Message):
+    ok: Literal[True] = True
+    lease_id: str
+    reused: bool
+    ttl_s: float
+
+
+class AllocateGroup(Message):
+    task_id: Name
+    n_slots: Annotated[int, Field(ge=1, le=MAX_GROUP)]
+    image: Annotated[str, Field(max_length=512)] = ""
+
+
+class Assignment(Message):
+    node_url: str
+    slot_id: Annotated[str, Field(description="A lease id.")]
+
+
+class GroupAllocated(Message):
+    ok: Literal[True] = True
+    task_id: str
+    assignments: list[Assignment]
+    ttl_s: float
+
+
+class ReleaseGroup(Message):
+    task_id: Name
+
+
+class GroupReleased(Message):
+    ok: Literal[True] = True
+    task_id: str
+    released_slots: int
+
+
+class OnLease(Message):
+    lease_id: Name
+
+
+class Heartbeat(OnLease):
+    pass
+
+
+class Close(OnLease):
+    pass
+
+
+class Done(Message):
+    ok: Literal[True] = True
+
+
+class Closed(Done):
+    found: bool
+
+
+class TaskTimeouts(Message):
+    ensure_image: Seconds | None = None
+    reset_session: Seconds | None = None
+    close_session: Seconds | None = None
+    eval: Seconds | None = None
+
+
+class Reset(OnLease):
+    task_meta: Annotated[
+        dict[str, Any],
+        Field(description="task_name, task_path below the server's data set, instruction; or task: a whole task."),
+    ]
+    run_ctx: dict[str, Any] | None = None
+    task_timeouts: TaskTimeouts | None = None
+    request_id: RequestId = None
+
+
+class ResetDone(Done):
+    user_msg: str
+    tool_schemas: list[dict[str, Any]]
+
+
+class ToolCall(Message):
+    name: Name
+    arguments: dict[str, Any] | None = None
+
+
+class ExecTool(OnLease):
+    tool_call: ToolCall
+    request_id: RequestId = None
+
+
+class Ended(Done):
+    ended: Annotated[str, Field(description="sandbox_destroyed: the agent ended its own sandbox; else empty.")] = ""
+
+
+class Observation(Ended):
+    observation: str
+    exit_code: int | None = None
+    timed_out: bool = False
+    ms: float = 0.0
+
+
+class Evaluate(OnLease):
+    request_id: RequestId = None
+    timeout_s: Seconds | None = None
+
+
+class Score(Ended):
+    score: Annotated[float, Field(description="Passed tests ÷ all tests.")]
+    result: dict[str, Any] | None = None
+
+
+class Run(OnLease):
+    command: Annotated[str, Field(max_length=1 << 20)]
+    timeout_s: Annotated[float, Field(gt=0, le=MAX_COMMAND_S)] = 20.0
+    request_id: RequestId = None
+
+
+class RunDone(Done):
+    result: dict[str, Any]
+
+
+class WriteFiles(OnLease):
+    files: dict[str, Base64Bytes]
+    mode: Annotated[int, Field(ge=0, le=0o7777)] = 0o644
+    request_id: RequestId = None
+
+
+class ReadFile(OnLease):
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    max_bytes: Annotated[int, Field(ge=0, le=READ_BYTES)] = READ_BYTES
+
+
+class FileRead(Done):
+    content: Annotated[str, Field(description="Base64.")]
+
+
+class TaskRuns(Message):
+    active_runs: int
+
+
+class PoolStatus(Message):
+    max_tasks: int
+    active_tasks: int
+    max_runs_per_task: int
+    total_active_runs: int
+    pending_closes: int
+    tasks: dict[str, TaskRuns]
+    images: list[str]
+    wait_s: float
+    draining: bool
+
+
+class Status(Done):
+    pool: PoolStatus
+
+
+class Failed(Message):
+    """Every reply that is not a success."""
+
+    ok: Literal[False] = False
+    error: str
+    code: str
+    errno: int | None = None
+
+
+class WireError(Exception):
+    """A reply that is not a success, before it is one.  ``retry_after_s`` becomes a header."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, retry_after_s: float = 0.0, errno: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
+
+    def reply(self) -> Reply:
+        return Reply(self.status, Failed(error=str(self), code=self.code, errno=self.errno), self.retry_after_s)
+
+
+class Reply:
+    """A status and a body that can be sent again."""
+
+    __slots__ = ("body", "retry_after_s", "status")
+
+    def __init__(self, status: int, message: Message | bytes, retry_after_s: float = 0.0) -> None:
+        self.status, self.retry_after_s = status, retry_after_s
+        self.body = message if isinstance(message, bytes) else message.model_dump_json().encode()
+
+    def record(self) -> dict[str, Any]:
+        """For the journal."""
+        return {"status": self.status, "body": self.body.decode(), "retry_after_s": self.retry_after_s}
+
+    @classmethod
+    def recorded(cls, record: dict[str, Any]) -> Reply:
+        return cls(int(record["status"]), str(record["body"]).encode(), float(record["retry_after_s"]))
+
+    def value(self) -> dict[str, Any]:
+        return json.loads(self.body)

@@ -1,0 +1,302 @@
+"""The pool server without HTTP: leases, the sandboxes behind them, and what may be asked of them.
+
+Allocation gives a slot and starts nothing; a reset starts the lease's sandbox, and ends the one that it had.  Closing
+is answered at once and done behind it, at most :attr:`ServiceSettings.closes` at a time.  What is allocated when the
+server begins again is in the state directory: :meth:`PoolService.recover`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from protocol.errors import InfraError, UserError
+from sandbox.errors import SandboxLost
+from sandbox.leases import Allocation, Lease, LeaseLimits, LeaseTable, SlotsExhausted, UnknownLease
+from sandbox.pool import PoolStatistics
+from sandbox.provider import Sandbox
+from sandbox.server import failures
+from sandbox.server.journal import LeaseJournal, Remembered, StateDirectory
+from sandbox.server.messages import Reply, WireError
+from sandbox.server.operations import Asked, Operations
+from sandbox.server.tasks import TaskSource
+from sandbox.tasks.task import Task
+
+_log = logging.getLogger(__name__)
+
+
+class HostSandbox(Sandbox, Protocol):
+    @property
+    def container(self) -> str: ...
+
+
+class HostProvider(Protocol):
+    """This machine's sandboxes; :class:`sandbox.provider.LocalProvider`."""
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> HostSandbox: ...
+
+    async def adopt(self, container: str, task: Task, *, interrupt: bool) -> HostSandbox: ...
+
+    async def containers(self) -> frozenset[str]: ...
+
+    async def remove(self, container: str) -> None: ...
+
+    async def images(self) -> tuple[str, ...]: ...
+
+    def wait_s(self) -> float: ...
+
+    def statistics(self) -> PoolStatistics: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    leases: LeaseLimits
+    reap_s: float = 5.0
+    """How often leases are looked through for those that are over."""
+    closes: int = 10
+    """Sandboxes ended at once."""
+    ensure_image_s: float = 300.0
+    reset_s: float = 300.0
+    evaluate_s: float = 600.0
+    slack_s: float = 60.0
+    """Beyond a command's own time before its request is answered with DEADLINE."""
+    admit_wait_s: float = 120.0
+    """No slot is given while a start would wait for its turn longer than this."""
+    images_s: float = 10.0
+    """How often the daemon is asked for its images."""
+
+
+@dataclass(slots=True)
+class LeasedRun:
+    """What a lease stands for."""
+
+    lease: Lease
+    journal: LeaseJournal
+    operations: Operations
+    sandbox: HostSandbox | None = None
+    task: Task | None = None
+    lost: Exception | None = None
+    """Why there is no sandbox although there was one."""
+    closed: bool = False
+    evaluate_s: float = field(default=600.0)
+
+
+class PoolService:
+    """``async with PoolService(...) as service``; leaving it ends every sandbox."""
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        provider: HostProvider,
+        tasks: TaskSource,
+        state: StateDirectory,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings, self.provider, self.tasks = settings, provider, tasks
+        self.table = LeaseTable(settings.leases, now)
+        self._state, self._now = state, now
+        self._runs: dict[str, LeasedRun] = {}
+        self._group = asyncio.TaskGroup()
+        self._background: list[asyncio.Task[None]] = []
+        self._working: set[asyncio.Task[None]] = set()
+        """Operations under way."""
+        self._closes = asyncio.Semaphore(settings.closes)
+        self.pending_closes = 0
+        self.draining = False
+        self.images: tuple[str, ...] = ()
+        self.reaped = self.adopted = self.swept = 0
+
+    async def __aenter__(self) -> Self:
+        await self.recover()
+        await self._group.__aenter__()
+        self._background = [self._group.create_task(self._reap()), self._group.create_task(self._look_at_images())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.draining = True
+        for task in (*self._background, *self._working):
+            task.cancel()
+        for lease in self.table.all():
+            self.close(lease.id)
+        await self._group.__aexit__(None, None, None)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = self._group.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    # ---- leases
+
+    def allocate(self, task_key: str, request_id: str) -> Allocation:
+        """Raises SlotsExhausted."""
+        self._admit()
+        return self._opened(self.table.allocate(task_key, request_id))
+
+    def allocate_group(self, group: str, slots: int) -> Allocation:
+        """Raises SlotsExhausted, GroupConflict."""
+        self._admit()
+        return self._opened(self.table.allocate_group(group, slots))
+
+    def release_group(self, group: str) -> int:
+        return sum(self.close(lease.id) for lease in self.table.group(group))
+
+    def _admit(self) -> None:
+        self._close_expired()
+        if self.draining:
+            raise WireError(503, failures.DRAINING, "this server is being stopped", retry_after_s=5.0)
+        wait_s = self.provider.wait_s()
+        if wait_s > self.settings.admit_wait_s:
+            raise SlotsExhausted(
+                "STARTS_BACKLOGGED",
+                f"a start would wait {wait_s:.0f} s for its turn",
+                min(wait_s - self.settings.admit_wait_s, 30.0) + 1.0,
+            )
+
+    def _opened(self, allocation: Allocation) -> Allocation:
+        for lease in () if allocation.reused else allocation.leases:
+            run = self._run(lease)
+            try:
+                run.journal.opened(lease)
+            except InfraError:
+                for each in allocation.leases:
+                    self.table.close(each.id)
+                    self._runs.pop(each.id, None)
+                raise
+        return allocation
+
+    def _run(self, lease: Lease) -> LeasedRun:
+        journal = self._state.journal(lease.id)
+        operations = Operations(self._spawn, journal, self.settings.leases.remember_s, self._now)
+        run = self._runs[lease.id] = LeasedRun(lease, journal, operations, evaluate_s=self.settings.evaluate_s)
+        return run
+
+    def run_of(self, lease_id: str) -> LeasedRun:
+        """Raises UnknownLease."""
+        return self._runs[self.table.get(lease_id).id]
+
+    def heartbeat(self, lease_id: str) -> None:
+        """Raises UnknownLease.  Takes no lock: an operation that runs cannot hold it up."""
+        self.table.renew(lease_id)
+
+    def close(self, lease_id: str) -> bool:
+        """End a lease and what runs in it.  Whether there was one."""
+        lease = self.table.close(lease_id)
+        run = self._runs.pop(lease_id, None)
+        if run is not None:
+            run.closed = True
+            self.pending_closes += 1
+            self._group.create_task(self._end(run))
+        return lease is not None
+
+    async def _end(self, run: LeasedRun) -> None:
+        try:
+            async with self._closes:
+                sandbox, run.sandbox = run.sandbox, None
+                if sandbox is not None:
+                    await sandbox.close()
+            run.journal.remove()
+        finally:
+            self.pending_closes -= 1
+
+    def _close_expired(self) -> None:
+        for lease in self.table.reap():
+            self.reaped += 1
+            self.close(lease.id)
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.reap_s)
+            self._close_expired()
+
+    async def _look_at_images(self) -> None:
+        while True:
+            with suppress(InfraError):
+                self.images = await self.provider.images()
+            await asyncio.sleep(self.settings.images_s)
+
+    # ---- operations
+
+    async def operate(
+        self, lease_id: str, asked: Asked, do: Callable[[LeasedRun], Awaitable[Reply]], limit_s: float
+    ) -> Reply:
+        """Do ``do`` once for this request; the lease lives at least until it ends.  Raises UnknownLease."""
+        run = self.run_of(lease_id)
+
+        async def bounded() -> Reply:
+            with self.table.operation(lease_id):
+                async with asyncio.timeout(limit_s + self.settings.slack_s):
+                    return await do(run)
+
+        return await run.operations.once(asked, bounded)
+
+    async def reset(
+        self, run: LeasedRun, meta: Mapping[str, Any], request: dict[str, Any], evaluate_s: float | None
+    ) -> Task:
+        """A fresh sandbox for the lease.  Raises UserError, SandboxStartError, UnknownLease when closed meanwhile."""
+        task = await asyncio.to_thread(self.tasks.resolve, meta)
+        before, run.sandbox, run.lost = run.sandbox, None, None
+        if before is not None:
+            await before.close()
+        sandbox = await self.provider.open(task)
+        if run.closed:
+            await sandbox.close()
+            raise UnknownLease(run.lease.id)
+        run.sandbox, run.task, run.evaluate_s = sandbox, task, evaluate_s or self.settings.evaluate_s
+        run.journal.sandbox(sandbox.container, request)
+        return task
+
+    def sandbox(self, run: LeasedRun) -> tuple[HostSandbox, Task]:
+        """The lease's sandbox.  Raises SandboxLost, WireError before the first reset."""
+        if run.lost is not None:
+            raise run.lost
+        if run.closed:
+            raise UnknownLease(run.lease.id)
+        if run.sandbox is None or run.task is None:
+            raise WireError(409, failures.NOT_RESET, "the lease has no sandbox: call /reset first")
+        return run.sandbox, run.task
+
+    # ---- after a restart
+
+    async def recover(self) -> None:
+        """Take over what an earlier server of this state directory left; remove its containers that no lease has.
+
+        Raises EngineError when the daemon cannot be asked.
+        """
+        there = await self.provider.containers()
+        kept: set[str] = set()
+        for each in self._state.remembered():
+            run = self._restore(each)
+            if each.container in there and await self._adopt(run, each):
+                kept.add(each.container)
+            elif each.container:
+                run.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
+        for container in there - kept:
+            await self.provider.remove(container)
+            self.swept += 1
+
+    def _restore(self, remembered: Remembered) -> LeasedRun:
+        self.table.restore(remembered.lease)
+        run = self._run(remembered.lease)
+        for key in remembered.under_way | set(remembered.replies):
+            run.operations.restore(key, remembered.replies.get(key))
+        return run
+
+    async def _adopt(self, run: LeasedRun, remembered: Remembered) -> bool:
+        try:
+            task = await asyncio.to_thread(self.tasks.resolve, remembered.reset["task_meta"])
+            interrupt = bool(remembered.under_way)
+            run.sandbox = await self.provider.adopt(remembered.container, task, interrupt=interrupt)
+        except (InfraError, UserError) as error:
+            _log.warning("lease %s: %s", run.lease.id, error)
+            return False
+        run.task = task
+        self.adopted += 1
+        return True

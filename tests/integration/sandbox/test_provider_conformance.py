@@ -1,0 +1,97 @@
+"""A sandbox behaves otherwise behind the server or the router than in the library when this fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+
+import pytest
+import pytest_asyncio
+
+from sandbox.client import RemotePool
+from sandbox.edge.auth import Access
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.host import Host
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.provider import LocalProvider, Provider, Sandbox, acquired
+from sandbox.router.app import create_app
+from sandbox.router.workers import Workers
+from sandbox.tasks.task import Task
+from tests.support.http_servers import pool_server, serving
+from tests.support.provider_cases import CASES, TASK, S
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["library", "server", "router"])
+async def provider(
+    request: pytest.FixtureRequest, docker_engine: Host, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Provider]:
+    settings = PoolSettings(f"conform-{request.param}-{os.getpid()}", "test", 4)
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(SandboxPool(settings, docker_engine))
+        if request.param == "library":
+            yield LocalProvider(pool)
+            return
+        state = tmp_path_factory.mktemp("state")
+        url, _ = await stack.enter_async_context(pool_server(LocalProvider(pool), state))
+        if request.param == "router":
+            url = await stack.enter_async_context(
+                serving(create_app(lambda: Workers((url,), "", 600.0), Access("127.0.0.1")))
+            )
+        yield await stack.enter_async_context(RemotePool(url))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox(provider: Provider) -> AsyncGenerator[Sandbox]:
+    async with acquired(provider, TASK) as opened:
+        yield opened
+
+
+async def test_there_are_at_least_forty_cases():
+    assert len(CASES) >= 40
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_case(sandbox: Sandbox, name: str):
+    await CASES[name](sandbox)
+
+
+async def test_grading_tells_right_from_wrong(provider: Provider):
+    for command, ratio in (("true", 0.5), ("touch /app/done", 1.0)):
+        async with acquired(provider, TASK) as fresh:
+            await fresh.run(command, S)
+            graded = await fresh.grade()
+            assert (graded.pass_ratio, graded.all_passed) == (ratio, ratio == 1.0)
+            assert [test.name for test in graded.tests] == ["one", "two"]
+
+
+async def test_a_closed_sandbox_is_lost_and_closing_twice_is_no_error(provider: Provider):
+    async with acquired(provider, TASK) as fresh:
+        await fresh.close()
+        assert not fresh.alive
+        with pytest.raises(SandboxLost):
+            await fresh.run("true", S)
+
+
+async def test_two_sandboxes_share_nothing(provider: Provider):
+    async with acquired(provider, TASK) as one, acquired(provider, TASK) as other:
+        await one.run("echo one > /tmp/mine; a=one", S)
+        assert (await other.run("cat /tmp/mine 2>/dev/null; echo $a", S)).output == "\n"
+
+
+async def test_a_task_that_cannot_start_is_infrastructure(provider: Provider):
+    for task in (Task(id="bad", instruction="", setup="exit 7"), Task(id="none", instruction="", image="no/image:0")):
+        with pytest.raises(SandboxStartError):
+            await provider.open(task)
+
+
+async def test_an_agent_that_uses_up_its_memory_did_it_itself(provider: Provider):
+    """Or survives it: what must not happen is that it counts as infrastructure."""
+    async with acquired(provider, TASK) as fresh:
+        try:
+            await fresh.run("kill -9 -1; head -c 300M /dev/zero | tail", S)
+            assert (await fresh.run("echo alive", S)).output.endswith("alive\n")
+        except SandboxDestroyed:
+            assert not fresh.alive

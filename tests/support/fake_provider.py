@@ -1,0 +1,121 @@
+"""A machine without containers for the pool server's tests: it remembers what was asked and answers at once, or when
+told to."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from protocol.trajectory import TestResult
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.grader import GradeResult, Isolation
+from sandbox.pool import PoolStatistics
+from sandbox.provider import READ_BYTES
+from sandbox.shell import CommandResult
+from sandbox.tasks.task import Task
+from sandbox.tools import Arguments, ToolResult
+
+
+class FakeSandbox:
+    """Echoes; ``hold`` keeps commands waiting until it is set, ``fail`` is raised instead."""
+
+    def __init__(self, provider: FakeProvider, container: str, task: Task) -> None:
+        self.provider, self.container, self.task = provider, container, task
+        self.ran: list[str] = []
+        self.files: dict[str, bytes] = {}
+        self.hold: asyncio.Event | None = None
+        self.fail: Exception | None = None
+        self.closed = False
+        self.grades = 0
+
+    @property
+    def alive(self) -> bool:
+        return not self.closed
+
+    async def _do(self, what: str) -> None:
+        self.ran.append(what)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.fail is not None:
+            raise self.fail
+        if self.closed:
+            raise SandboxLost("the session was closed")
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        if "\0" in command:
+            raise ValueError("a command has no NUL byte")
+        await self._do(command)
+        return CommandResult(f"{command}\n", 0, 0, timed_out=False, ms=0.1, shell_restarted=False)
+
+    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+        if any(not path.startswith("/") for path in files):
+            raise ValueError("not an absolute path")
+        self.files.update(files)
+
+    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+        if path not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return self.files[path][:max_bytes]
+
+    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
+        await self._do(f"{name} {arguments.get('command', '')}")
+        return ToolResult(f"ran {len(self.ran)}", 0, 0.1)
+
+    async def grade(self, timeout_s: float | None = None) -> GradeResult:
+        await self._do("grade")
+        self.grades += 1
+        return GradeResult((TestResult("a", passed=True),), 1.0, True, "log", Isolation.KIT, False, 1.0)
+
+    async def close(self) -> None:
+        self.closed = True
+        self.provider.there.discard(self.container)
+
+
+@dataclass
+class FakeProvider:
+    there: set[str] = field(default_factory=set)
+    """Containers that exist."""
+    opened: list[FakeSandbox] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    adopted: list[tuple[str, bool]] = field(default_factory=list)
+    backlog_s: float = 0.0
+    refuse: str = ""
+    hold: asyncio.Event | None = None
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> FakeSandbox:
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.refuse:
+            raise SandboxStartError(self.refuse)
+        return self._made(f"container-{next(self._numbers)}", task)
+
+    async def adopt(self, container: str, task: Task, *, interrupt: bool) -> FakeSandbox:
+        self.adopted.append((container, interrupt))
+        return self._made(container, task)
+
+    def _made(self, container: str, task: Task) -> FakeSandbox:
+        sandbox = FakeSandbox(self, container, task)
+        self.opened.append(sandbox)
+        self.there.add(container)
+        return sandbox
+
+    async def containers(self) -> frozenset[str]:
+        return frozenset(self.there)
+
+    async def remove(self, container: str) -> None:
+        self.removed.append(container)
+        self.there.discard(container)
+
+    async def images(self) -> tuple[str, ...]:
+        return ("base:1",)
+
+    def wait_s(self) -> float:
+        return self.backlog_s
+
+    def statistics(self) -> PoolStatistics:
+        live = sum(not each.closed for each in self.opened)
+        return PoolStatistics(8, live, 0, 0, len(self.opened), 0, 0, 0, 1.0, 0, 0, 2)

@@ -1,0 +1,73 @@
+"""Servers of ours in the test's own event loop, on real sockets of the loopback device."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from sandbox.edge.auth import Access
+from sandbox.edge.serve import address, bind
+from sandbox.leases import LeaseLimits
+from sandbox.server.app import create_app
+from sandbox.server.journal import StateDirectory
+from sandbox.server.service import HostProvider, PoolService, ServiceSettings
+from sandbox.server.tasks import TaskSource
+
+LOOPBACK = Access("127.0.0.1")
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncGenerator[str]:
+    """The server's address, while it runs."""
+    with bind("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
+        server = _Quiet(config)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(server.serve(sockets=[listener]))
+            while not server.started and not running.done():  # noqa: ASYNC110  the server has no event for it
+                await asyncio.sleep(0.005)
+            try:
+                yield address(listener)
+            finally:
+                server.should_exit = True
+
+
+class _Quiet(uvicorn.Server):
+    """Leaves the process's signal handlers alone."""
+
+    def install_signal_handlers(self) -> None:
+        return
+
+    def capture_signals(self):
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+
+@asynccontextmanager
+async def pool_server(
+    provider: HostProvider,
+    state: Path,
+    limits: LeaseLimits | None = None,
+    access: Access = LOOPBACK,
+    dataset: Path | None = None,
+    **settings: float,
+) -> AsyncGenerator[tuple[str, PoolService]]:
+    """A pool server over ``provider``: its address and its service."""
+    services: list[PoolService] = []
+
+    @asynccontextmanager
+    async def open_service() -> AsyncIterator[PoolService]:
+        chosen = ServiceSettings(limits or LeaseLimits(), **settings)
+        async with PoolService(chosen, provider, TaskSource(dataset), held) as service:
+            services.append(service)
+            yield service
+
+    with StateDirectory(state) as held:
+        async with serving(create_app(open_service, access)) as url:
+            yield url, services[0]

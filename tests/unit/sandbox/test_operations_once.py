@@ -1,0 +1,216 @@
+"""A command runs twice, or a lost reply is lost for good, when this fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from protocol.errors import InfraError
+from sandbox.errors import SandboxLost
+from sandbox.server.messages import Done, Reply, WireError
+from sandbox.server.operations import Asked, Operations
+
+
+class FakeClient:
+    """Goes away when it is told to."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+    async def gone(self) -> None:
+        await self.left.wait()
+
+
+class FakeRecord:
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.full = False
+
+    def begin(self, key: str) -> None:
+        if self.full:
+            raise InfraError("no space")
+        self.lines.append(("begin", key))
+
+    def end(self, key: str, reply: Reply | None) -> None:
+        self.lines.append(("end" if reply else "ended", key))
+
+
+class Bench:
+    """Operations that count, and wait while ``hold`` is clear."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self.record, self.at = FakeRecord(), 0.0
+        self.operations = Operations(group.create_task, self.record, 300.0, lambda: self.at)
+        self.group, self.times = group, 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+
+    async def do(self) -> Reply:
+        self.times += 1
+        mine = self.times
+        await self.hold.wait()
+        return Reply(200, f"{mine}".encode())
+
+    async def ask(
+        self, request_id: str = "", digest: str = "d", client: FakeClient | None = None,
+        do: Callable[[], Awaitable[Reply]] | None = None,
+    ) -> Reply:  # fmt: skip
+        asked = Asked("exec_tool", digest, request_id, client or FakeClient())
+        return await self.operations.once(asked, do or self.do)
+
+    def start(self, *args, **kwargs) -> asyncio.Task[Reply]:
+        return self.group.create_task(self.ask(*args, **kwargs))
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_request_id_is_done_once_and_answered_again():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        assert (await bench.ask("r")).body == (await bench.ask("r")).body == b"1"
+        assert (await bench.ask("other")).body == b"2"
+
+
+async def test_a_repetition_joins_what_still_runs():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        bench.hold.clear()
+        first, second = bench.start("r"), bench.start("r")
+        await turns()
+        bench.hold.set()
+        assert (await first).body == (await second).body == b"1"
+        assert bench.times == 1
+
+
+async def test_a_request_id_cannot_stand_for_two_requests():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        await bench.ask("r", "one")
+        with pytest.raises(WireError, match="another request"):
+            await bench.ask("r", "two")
+
+
+async def test_without_an_id_equal_requests_are_two_requests():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        assert [(await bench.ask()).body, (await bench.ask()).body] == [b"1", b"2"]
+
+
+async def test_a_blind_retry_of_a_client_that_left_takes_up_what_it_left():
+    """OpenClaw's client sends exec_tool three times: the command runs once."""
+    async with asyncio.TaskGroup() as group:
+        bench, client = Bench(group), FakeClient()
+        bench.hold.clear()
+        left = bench.start(client=client)
+        await turns()
+        client.left.set()
+        await turns()
+        retry = bench.start()
+        await turns()
+        bench.hold.set()
+        assert (await left).body == (await retry).body == b"1"
+        assert (await bench.ask()).body == b"2"  # once taken up, it stands for nothing more
+
+
+async def test_a_blind_retry_after_the_end_takes_the_reply_that_nobody_heard():
+    async with asyncio.TaskGroup() as group:
+        bench, client = Bench(group), FakeClient()
+        bench.hold.clear()
+        left = bench.start(client=client)
+        await turns()
+        client.left.set()
+        await turns()
+        bench.hold.set()
+        await left
+        assert (await bench.ask(digest="another")).body == b"2"
+        assert (await bench.ask()).body == b"1"
+        assert bench.times == 2
+
+
+async def test_a_client_that_leaves_ends_nothing():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        bench.hold.clear()
+        waiting = bench.start("r")
+        await turns()
+        waiting.cancel()
+        await turns()
+        bench.hold.set()
+        assert (await bench.ask("r")).body == b"1"
+
+
+async def test_a_server_that_stops_tells_those_who_wait():
+    async with asyncio.TaskGroup() as group:
+        bench, spawned = Bench(group), []
+        bench.operations._spawn = lambda work: spawned.append(group.create_task(work))
+        bench.hold.clear()
+        waiting = bench.start("r")
+        await turns()
+        spawned[0].cancel()
+        assert (await waiting).value()["code"] == "DRAINING"
+
+
+async def test_operations_of_one_lease_run_one_after_the_other():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        bench.hold.clear()
+        both = [bench.start("a"), bench.start("b")]
+        await turns()
+        assert bench.times == 1
+        bench.hold.set()
+        assert sorted([(await each).body for each in both]) == [b"1", b"2"]
+
+
+async def test_failures_are_replies_and_are_given_again():
+    async def lost() -> Reply:
+        bench.times += 1
+        raise SandboxLost("gone")
+
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        first, again = await bench.ask("r", do=lost), await bench.ask("r", do=lost)
+        assert first.status == again.status == 410
+        assert first.value()["code"] == "SANDBOX_LOST"
+        assert bench.times == 1
+
+
+async def test_what_cannot_be_recorded_is_not_done():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        bench.record.full = True
+        assert (await bench.ask("r")).status == 503
+        assert bench.times == 0
+
+
+async def test_an_operation_that_a_killed_server_began_is_not_done_again():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        bench.operations.restore("exec_tool/begun", None)
+        bench.operations.restore("exec_tool/ended", Reply(200, Done()))
+        unknown = await bench.ask("begun")
+        assert (unknown.status, unknown.value()["code"]) == (409, "OUTCOME_UNKNOWN")
+        assert (await bench.ask("ended")).value() == {"ok": True}
+        assert bench.times == 0
+
+
+async def test_replies_are_forgotten_after_their_time():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        await bench.ask("r")
+        bench.at = 301.0
+        assert (await bench.ask("r")).body == b"2"
+
+
+async def test_begin_is_written_before_and_the_reply_after():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        await bench.ask("r")
+        await bench.ask()
+        assert bench.record.lines == [
+            ("begin", "exec_tool/r"), ("end", "exec_tool/r"), ("begin", "exec_tool/#2"), ("ended", "exec_tool/#2"),
+        ]  # fmt: skip

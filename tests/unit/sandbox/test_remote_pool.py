@@ -1,0 +1,148 @@
+"""A trainer gives its episodes up, or keeps dead sandboxes waiting, when this fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from sandbox.client import RemotePool
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.leases import LeaseLimits
+from sandbox.provider import acquired
+from sandbox.tasks.task import Task
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server
+
+TASK = Task(id="t", instruction="x")
+ONE = LeaseLimits(tasks=1, runs_per_task=1)
+
+
+async def test_a_full_server_is_asked_again_when_it_says(tmp_path: Path):
+    async with pool_server(FakeProvider(), tmp_path, ONE) as (url, _), RemotePool(url) as pool:
+        first = await pool.open(TASK)
+        async with asyncio.TaskGroup() as group:
+            second = group.create_task(pool.open(TASK))
+            await asyncio.sleep(0.1)
+            assert not second.done()
+            await first.close()
+        assert second.result().alive
+
+
+async def test_a_server_that_stays_full_is_given_up_in_time(tmp_path: Path):
+    async with pool_server(FakeProvider(), tmp_path, ONE) as (url, _), RemotePool(url, acquire_s=0.5) as pool:
+        await pool.open(TASK)
+        with pytest.raises(SandboxStartError, match="gave no sandbox"):
+            await pool.open(TASK)
+
+
+async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):
+    """OpenClaw's client sends one only before a tool call: while the model thinks, the lease dies."""
+    limits = LeaseLimits(ttl_s=2.0)
+    async with pool_server(FakeProvider(), tmp_path, limits, reap_s=0.05) as (url, service), RemotePool(url) as pool:
+        sandbox = await pool.open(TASK)
+        await asyncio.sleep(3.0)
+        assert not service.reaped
+        assert (await sandbox.run("x", 5)).output == "x\n"
+
+
+async def test_leases_of_a_client_that_stopped_are_reaped(tmp_path: Path):
+    provider, limits = FakeProvider(), LeaseLimits(ttl_s=0.3)
+    async with pool_server(provider, tmp_path, limits, reap_s=0.05) as (url, service):
+        async with RemotePool(url) as pool:
+            await pool.open(TASK)
+        async with asyncio.timeout(30):
+            while provider.there:  # noqa: ASYNC110  seen from outside only
+                await asyncio.sleep(0.02)
+        assert service.reaped == 1
+
+
+async def test_a_cut_reply_is_asked_for_again_and_the_command_runs_once(tmp_path: Path):
+    provider = FakeProvider()
+    async with (
+        pool_server(provider, tmp_path) as (url, _),
+        CuttingProxy(url) as proxy,
+        RemotePool(proxy.url) as pool,
+        acquired(pool, TASK) as sandbox,
+    ):
+        proxy.cut = 2
+        assert (await sandbox.run("pay", 5)).output == "pay\n"
+        assert proxy.cut == 0
+        assert provider.opened[0].ran == ["pay"]
+
+
+@pytest.mark.parametrize("error", [SandboxLost("a"), SandboxVanished("b"), SandboxDestroyed("c")], ids=repr)
+async def test_whose_fault_it_was_arrives(tmp_path: Path, error: Exception):
+    provider = FakeProvider()
+    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url) as pool:
+        for ask in (lambda box: box.run("x", 5), lambda box: box.call_tool("shell_exec", {}), lambda box: box.grade()):
+            sandbox = await pool.open(TASK)
+            provider.opened[-1].fail = error
+            with pytest.raises(type(error)) as caught:
+                await ask(sandbox)
+            assert type(caught.value) is type(error)
+            assert not sandbox.alive
+
+
+async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
+    async with RemotePool("http://127.0.0.1:9", unreachable_s=0.2) as pool:
+        with pytest.raises(SandboxStartError, match="gave no sandbox"):
+            await pool.open(TASK)
+    async with RemotePool("http://127.0.0.1:9", unreachable_s=0.2) as pool:
+        async with pool_server(FakeProvider(), tmp_path) as (url, _):
+            pool._url = url
+            sandbox = await pool.open(TASK)
+        with pytest.raises(SandboxLost, match="does not answer"):
+            await sandbox.run("x", 5)
+        await sandbox.close()
+
+
+async def test_a_deadline_ends_the_session_here_too(tmp_path: Path):
+    provider = FakeProvider()
+    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url) as pool:
+        sandbox = await pool.open(TASK, deadline_s=1.0)
+        provider.opened[0].hold = asyncio.Event()
+        with pytest.raises(SandboxLost, match="deadline"):
+            await sandbox.run("x", 60)
+        assert not sandbox.alive
+
+
+class CuttingProxy:
+    """Passes connections on; hangs up on the next ``cut`` replies."""
+
+    def __init__(self, url: str) -> None:
+        self.port, self.cut, self.url = int(url.rsplit(":", 1)[1]), 0, ""
+
+    async def __aenter__(self) -> Self:
+        self.server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.port)
+
+        async def up() -> None:
+            while data := await reader.read(1 << 16):
+                up_writer.write(data)
+            up_writer.close()
+
+        async def down() -> None:
+            while data := await up_reader.read(1 << 16):
+                if self.cut:
+                    self.cut -= 1
+                    break
+                writer.write(data)
+            writer.close()
+            up_writer.close()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(up())
+                group.create_task(down())
+        except* OSError:
+            pass

@@ -1,0 +1,222 @@
+"""Many machines look like one to a trainer; when this fails they do not, or a command runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from protocol.errors import UserError
+from sandbox.edge.auth import Access, access
+from sandbox.leases import LeaseLimits
+from sandbox.router.__main__ import main, worker_urls
+from sandbox.router.app import create_app
+from sandbox.router.placement import Node, order
+from sandbox.router.workers import Workers
+from sandbox.server.service import PoolService
+from sandbox.task_codec import encode_task
+from sandbox.tasks.task import Task
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server, serving
+from tests.support.openclaw_client import OpenClawClient
+
+INLINE = {"task": encode_task(Task(id="t", instruction="x"))}
+TOKEN = "0123456789abcdef"
+
+
+@dataclass
+class Fleet:
+    urls: list[str] = field(default_factory=list)
+    providers: dict[str, FakeProvider] = field(default_factory=dict)
+    services: dict[str, PoolService] = field(default_factory=dict)
+
+    def first_for(self, task_key: str) -> str:
+        return order(task_key, "", map(Node, self.urls))[0].url
+
+
+@asynccontextmanager
+async def routed(urls: list[str], token: str = "", asked: Access | None = None) -> AsyncGenerator[httpx.AsyncClient]:
+    app = create_app(lambda: Workers(tuple(urls), token, 60.0), asked or Access("127.0.0.1"))
+    async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
+        yield http
+
+
+@asynccontextmanager
+async def fleet(tmp_path: Path, count: int = 2, limits: LeaseLimits | None = None) -> AsyncGenerator[Fleet]:
+    made = Fleet()
+    async with AsyncExitStack() as stack:
+        for number in range(count):
+            provider = FakeProvider()
+            url, service = await stack.enter_async_context(pool_server(provider, tmp_path / str(number), limits))
+            made.urls.append(url)
+            made.providers[url], made.services[url] = provider, service
+        yield made
+
+
+class CuttingWorker:
+    """A worker that takes each request whole and hangs up instead of an answer."""
+
+    def __init__(self) -> None:
+        self.arrived: list[str] = []
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncGenerator[str]:
+        server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        self.arrived.append(head.split(" ")[1])
+        length = next((int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length")), 0)
+        await reader.readexactly(length)
+        writer.close()
+
+
+async def call(http: httpx.AsyncClient, path: str, /, **body: object) -> tuple[int, dict]:
+    reply = await http.post(path, json=body)
+    return reply.status_code, reply.json()
+
+
+async def test_openclaws_client_works_through_the_router(tmp_path: Path):
+    async with fleet(tmp_path) as workers, routed(workers.urls) as http, OpenClawClient(str(http.base_url)) as client:
+        client.url = client.url.rstrip("/")
+        lease = (await client.allocate("t", "uid"))["lease_id"]
+        await client.reset(lease, INLINE)
+        await client.heartbeat(lease)
+        assert await client.exec_tool(lease, "shell_exec", {"id": "a", "command": "ls"}) == "ran 1"
+        assert await client.evaluate(lease) == 1.0
+        await client.close(lease)
+        with pytest.raises(httpx.HTTPStatusError, match="404"):
+            await client.heartbeat(lease)
+
+
+async def test_a_task_stays_on_its_worker_and_a_full_worker_spills_over(tmp_path: Path):
+    async with fleet(tmp_path, 2, LeaseLimits(tasks=4, runs_per_task=2)) as workers, routed(workers.urls) as http:
+        first = workers.first_for("t")
+        for _ in range(2):
+            assert (await call(http, "/allocate", task_key="t"))[0] == 200
+        assert len(workers.services[first].table) == 2
+        for _ in range(2):
+            assert (await call(http, "/allocate", task_key="t"))[0] == 200
+        assert [len(service.table) for service in workers.services.values()] == [2, 2]
+        reply = await http.post("/allocate", json={"task_key": "t"})
+        assert (reply.status_code, reply.json()["code"]) == (429, "RUN_SLOTS_EXHAUSTED")
+        assert int(reply.headers["retry-after"]) > 0
+        assert "longshore_router_spilled_total 4.0" in (await http.get("/metrics")).text
+
+
+async def test_a_worker_that_is_gone_is_passed_over(tmp_path: Path):
+    async with fleet(tmp_path, 1) as workers:
+        gone = "http://127.0.0.1:9"
+        async with routed([gone, *workers.urls]) as http:
+            for key in map(str, range(10)):
+                assert (await call(http, "/allocate", task_key=key))[0] == 200
+            workers_known = (await http.get("/status")).json()["workers"]
+            assert [each["ok"] for each in workers_known] == [False, True]
+        async with routed([gone]) as http:
+            assert (await call(http, "/allocate", task_key="t"))[0] == 502
+
+
+async def test_a_lease_id_survives_a_router_with_another_order(tmp_path: Path):
+    async with fleet(tmp_path) as workers:
+        async with routed(workers.urls) as http:
+            _, given = await call(http, "/allocate", task_key="t")
+        async with routed([*reversed(workers.urls)]) as http:
+            assert (await call(http, "/heartbeat", lease_id=given["lease_id"]))[0] == 200
+            for unknown in ("run-1", "00000000:run-1", ":", "a:", given["lease_id"].split(":")[0] + ":run-2"):
+                status, reply = await call(http, "/heartbeat", lease_id=unknown)
+                assert (status, reply["code"]) == (404, "UNKNOWN_LEASE")
+
+
+async def test_what_is_not_idempotent_is_sent_once():
+    for path, body, times in (
+        ("/exec_tool", {"tool_call": {"name": "x"}}, 1),
+        ("/exec_tool", {"tool_call": {"name": "x"}, "request_id": "r"}, 2),
+        ("/heartbeat", {}, 2),
+        ("/allocate", {"task_key": "t"}, 1),
+        ("/allocate", {"task_key": "t", "request_id": "r"}, 2),
+    ):
+        worker = CuttingWorker()
+        async with worker.listening() as url, routed([url]) as http:
+            lease = f"{Node(url).key}:run-1"
+            status, _ = await call(http, path, lease_id=lease, **body)
+            assert (path, worker.arrived.count(path), status) == (path, times, 502)
+
+
+async def test_a_client_that_hangs_up_on_the_router_finds_its_command_done_once(tmp_path: Path):
+    async with fleet(tmp_path, 1) as workers, routed(workers.urls) as http:
+        _, given = await call(http, "/allocate", task_key="t")
+        await call(http, "/reset", lease_id=given["lease_id"], task_meta=INLINE)
+        (provider,) = workers.providers.values()
+        sandbox = provider.opened[0]
+        sandbox.hold = asyncio.Event()
+        body = {"lease_id": given["lease_id"], "tool_call": {"name": "shell_exec", "arguments": {"command": "pay"}}}
+        with pytest.raises(httpx.ReadTimeout):
+            await http.post("/exec_tool", json=body, timeout=0.5)
+        async with asyncio.TaskGroup() as group:
+            retry = group.create_task(http.post("/exec_tool", json=body))
+            await asyncio.sleep(0.2)
+            sandbox.hold.set()
+        assert retry.result().json()["observation"] == "ran 1"
+        assert sandbox.ran == ["shell_exec pay"]
+
+
+async def test_a_worker_that_has_the_image_is_asked_first(tmp_path: Path):
+    async with fleet(tmp_path) as workers:
+        has = workers.urls[0]
+        workers.services[workers.urls[1]].provider.images = lambda: asyncio.sleep(0, ())
+        for url in workers.urls:
+            service = workers.services[url]
+            service.images = await service.provider.images()
+        async with routed(workers.urls) as http:
+            for key in map(str, range(8)):
+                await call(http, "/allocate", task_key=key, image="base:1")
+        assert len(workers.services[has].table) == 8
+
+
+async def test_a_group_is_placed_as_a_whole(tmp_path: Path):
+    async with fleet(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=3)) as workers, routed(workers.urls) as http:
+        status, one = await call(http, "/allocate_group", task_id="g", n_slots=2)
+        assert status == 200
+        assert sorted(len(service.table) for service in workers.services.values()) == [0, 2]
+        assert (await call(http, "/allocate_group", task_id="g", n_slots=2))[1] == one
+        assert (await call(http, "/release_group", task_id="g"))[1]["released_slots"] == 2
+        status, both = await call(http, "/allocate_group", task_id="h", n_slots=5)
+        assert status == 200
+        assert len({each["slot_id"] for each in both["assignments"]}) == 5
+        assert sorted(len(service.table) for service in workers.services.values()) == [2, 3]
+        slot = both["assignments"][4]["slot_id"]
+        assert (await call(http, "/reset", lease_id=slot, task_meta=INLINE))[0] == 200
+        await call(http, "/release_group", task_id="h")
+        reply = await http.post("/allocate_group", json={"task_id": "i", "n_slots": 7})
+        assert (reply.status_code, "retry-after" in reply.headers) == (503, True)
+        assert [len(service.table) for service in workers.services.values()] == [0, 0]
+
+
+async def test_one_token_guards_router_and_workers(tmp_path: Path):
+    guarded = access("127.0.0.1", TOKEN, no_auth=False, name="x")
+    async with (
+        pool_server(FakeProvider(), tmp_path, access=guarded) as (url, _),
+        routed([url], TOKEN, guarded) as http,
+    ):
+        assert (await call(http, "/allocate", task_key="t"))[0] == 401
+        http.headers["authorization"] = f"Bearer {TOKEN}"
+        assert (await call(http, "/allocate", task_key="t"))[0] == 200
+
+
+def test_a_router_without_workers_or_with_nonsense_says_so(capsys: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.delenv("WORKER_URLS", raising=False)
+    assert worker_urls(" http://a:1/ ,http://b:2,http://a:1") == ("http://a:1", "http://b:2")
+    with pytest.raises(UserError, match="http://host:port"):
+        worker_urls("a:1")
+    assert main([]) == 2
+    assert main(["--workers", "http://a:1", "--host", "10.0.0.1"]) == 2
+    said = capsys.readouterr().err
+    assert "WORKER_URLS" in said
+    assert "--no-auth" in said

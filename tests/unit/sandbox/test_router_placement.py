@@ -1,0 +1,67 @@
+"""Sandboxes pile up on one machine, or images are built on all, when this fails."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.router.placement import Node, lease_id, order, parse_lease, repeatable, split
+
+NODES = [Node(f"http://w{n}:18081", free=4) for n in range(5)]
+
+
+def test_a_task_keeps_its_worker_when_others_come_and_go():
+    for task in map(str, range(200)):
+        first = order(task, "", NODES)[0]
+        assert order(task, "", list(reversed(NODES)))[0] == first
+        rest = [node for node in NODES if node != NODES[0]]
+        if first != NODES[0]:
+            assert order(task, "", rest)[0] == first
+
+
+def test_tasks_spread_over_all_workers():
+    load = Counter(order(str(task), "", NODES)[0] for task in range(2000))
+    assert len(load) == 5
+    assert max(load.values()) < 2 * min(load.values())
+
+
+def test_one_that_has_the_image_comes_first_and_one_that_is_unreachable_last():
+    has, lacks = Node("http://a", images=frozenset({"x:1"})), Node("http://b")
+    dead = Node("http://c", reachable=False, images=frozenset({"x:1"}))
+    for task in map(str, range(50)):
+        assert order(task, "x:1", [dead, lacks, has]) == [has, lacks, dead]
+    assert {order(str(task), "", [has, lacks])[0] for task in range(50)} == {has, lacks}
+
+
+@given(st.integers(1, 16), st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=6))
+def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[int, bool]]):
+    nodes = [Node(f"http://{n}", reachable, free) for n, (free, reachable) in enumerate(shape)]
+    shares = split(slots, nodes)
+    room = sum(node.free for node in nodes if node.reachable)
+    if shares is None:
+        assert room < slots
+    else:
+        assert sum(shares.values()) == slots
+        assert all(0 < share <= node.free and node.reachable for node, share in shares.items())
+
+
+@given(st.text(max_size=40))
+def test_a_lease_is_parsed_back_or_not_at_all(text: str):
+    assert parse_lease(lease_id(NODES[2], "run-1"), reversed(NODES)) == (NODES[2], "run-1")
+    found = parse_lease(text, NODES)
+    assert found is None or lease_id(*found) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "may"),
+    [
+        ("/exec_tool", {}, False), ("/exec_tool", {"request_id": None}, False), ("/run", {"request_id": "r"}, True),
+        ("/evaluate", {}, False), ("/allocate", {}, False), ("/reset", {"request_id": ""}, False),
+        ("/heartbeat", {}, True), ("/close", {}, True), ("/read_file", {}, True), ("/allocate_group", {}, True),
+    ],
+)  # fmt: skip
+def test_only_what_does_no_harm_is_repeated(path: str, body: dict[str, object], may: bool):
+    assert repeatable(path, body) is may
