@@ -30,9 +30,14 @@ class HeadTail:
         """Bytes between head and tail that were not kept."""
         return max(0, self.total - len(self._head) - self._tail_limit)
 
+    @property
+    def tail(self) -> bytes:
+        """What was kept of the end, beyond the head."""
+        return bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
+
     def text(self) -> str:
         """What was kept; the cut is marked and never splits a character."""
-        tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
+        tail = self.tail
         if not self.dropped:
             return (self._head + tail).decode(errors="replace")
         head = bytes(self._head)
