@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
 MAX_TREE_FILES = 10_000
 _TREE_S = 120.0
-_BUSYBOX = "/.sbx/busybox"
+_PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
 
 
 class FileTooLarge(Exception):
@@ -80,13 +80,13 @@ async def read_file(link: Link, path: str, max_bytes: int = MAX_FILE_BYTES) -> b
             return bytes(content)
 
 
-class _Collector:
+class _Packer:
     """The grade child's output, up to a limit."""
 
     def __init__(self, most: int) -> None:
         self.data, self.most = bytearray(), most
-        self.code: int | None = None
-        self.done = asyncio.Event()
+        self.code = 0
+        self.full, self.ended = asyncio.Event(), asyncio.Event()
 
     def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None:
         match message:
@@ -94,10 +94,11 @@ class _Collector:
                 if len(self.data) <= self.most:
                     self.data += data
                 if len(self.data) > self.most:
-                    self.done.set()
+                    self.full.set()
             case wire.GradeExit():
                 self.code = message.code
-                self.done.set()
+                self.full.set()
+                self.ended.set()
 
 
 async def read_tree(
@@ -110,18 +111,18 @@ async def read_tree(
     Raises FileTooLarge, OSError, SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
-    child = _Collector(room)
+    child = _Packer(room)
     session.grading(child)
     try:
-        argv = (_BUSYBOX, "tar", "-c", "-f", "-", "-C", path, ".")
-        session.send(wire.grade(session.next_request(), "/", argv, {}))
-        await session.arrived(child.done, _TREE_S)
+        session.send(wire.grade(session.next_request(), "/", (*_PACK, path), {}))
+        await session.arrived(child.full, _TREE_S)
+        if not child.ended.is_set():
+            session.send(wire.interrupt(session.next_request(), wire.GRADE_SLOT))
+            await session.arrived(child.ended, ANSWER_S)
     except TimeoutError as error:
-        raise FileTooLarge(f"{path} was not read within {_TREE_S:.0f} s") from error
+        raise SandboxLost(f"{path} was not read within {_TREE_S:.0f} s") from error
     finally:
         session.grading(None)
-        if child.code is None:
-            session.send(wire.interrupt(session.next_request(), wire.GRADE_SLOT))
     if len(child.data) > room:
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
     if child.code and not child.data.strip(b"\0"):

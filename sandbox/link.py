@@ -76,6 +76,12 @@ class Link:
         self.send(frame)
         return number
 
+    def request_then(self, make: Callable[[int], bytes], then: Callable[[], None]) -> None:
+        """Send a frame; ``then`` is called after its answer, or when there will be none."""
+
+        number = self.request(make)
+        self._answers[number].add_done_callback(lambda _: (self._answers.pop(number, None), then()))
+
     async def answered(self, request: int, timeout_s: float = ANSWER_S) -> wire.Ack:
         """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         answer = await self._answer(request, timeout_s)

@@ -19,6 +19,7 @@ from sandbox import files, link, wire
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.link import Link
+from sandbox.named import Named
 from sandbox.shell import CommandResult, Shell
 from sandbox.terminal import Terminal
 
@@ -55,7 +56,13 @@ class SandboxSession(Link):
         self._grade: GradeListener | None = None
         self.shell = Shell(self, wire.MAIN_SLOT, workdir)
         """The one that is there from the start."""
-        self._slots: dict[int, Shell | Terminal] = {wire.MAIN_SLOT: self.shell}
+        self.named: dict[str, Named] = {}
+        """The sessions that the agent has named."""
+        self.terminal: Terminal | None = None
+        """The one that the agent's keystrokes go to."""
+        self._told: set[int] = set()
+        """Slots of which PID 1 has spoken since the last attach."""
+        self._slots: dict[int, Shell | Terminal | None] = {wire.MAIN_SLOT: self.shell}
 
     @classmethod
     async def start(
@@ -130,9 +137,14 @@ class SandboxSession(Link):
         return terminal
 
     def close_slot(self, used: Shell | Terminal) -> None:
-        """Kill what runs in a shell or a terminal, and free its place.  Does not wait: PID 1 keeps the order."""
-        if self._slots.pop(used.slot, None) is not None:
-            self.send(wire.close(self.next_request(), used.slot))
+        """Kill what runs in a shell or a terminal.  Does not wait: the place is free when PID 1 says so."""
+        slot = used.slot
+        if self._slots.get(slot) is used:
+            self._slots[slot] = None  # what is still told of it is for nobody
+            self.request_then(lambda n: wire.close(n, slot), lambda: self._free(slot))
+
+    def _free(self, slot: int) -> None:
+        self._slots.pop(slot, None)
 
     def _free_slot(self) -> int:
         free = next((slot for slot in range(wire.SLOTS) if slot not in self._slots), None)
@@ -211,6 +223,8 @@ class SandboxSession(Link):
             case wire.Output() | wire.Status() | wire.Died():
                 if (used := self._slots.get(message.slot)) is not None:
                     used.handle(message)
+                    if isinstance(used, Terminal) and not used.running:  # PID 1 has freed its place
+                        del self._slots[message.slot]
             case wire.SlotState():
                 self._told_again(message)
             case wire.GradeOutput() | wire.GradeExit():
@@ -219,9 +233,21 @@ class SandboxSession(Link):
             case _:
                 raise wire.WireError(f"{type(message).__name__} is nobody's")
 
+    async def reattach(self) -> None:
+        self._told.clear()
+        await super().reattach()
+        for slot, used in tuple(self._slots.items()):
+            if used is None:
+                del self._slots[slot]
+            elif slot not in self._told:
+                used.lost()
+                if isinstance(used, Terminal):
+                    del self._slots[slot]
+
     def _told_again(self, state: wire.SlotState) -> None:
-        if state.slot in self._slots:
-            self._slots[state.slot].handle(state)
+        self._told.add(state.slot)
+        if (used := self._slots.get(state.slot)) is not None:
+            used.handle(state)
         elif state.slot != wire.MAIN_SLOT:  # of a client that is gone
             self.send(wire.close(self.next_request(), state.slot))
 

@@ -92,6 +92,11 @@ class Shell:
         """Whether a command has been started and its result not been taken."""
         return self._request != 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the command's result waits to be taken."""
+        return self.busy and self._end is not None
+
     def handle(self, message: wire.Output | wire.Status | wire.Died | wire.SlotState) -> None:
         """Called by the session, in the order in which PID 1 spoke."""
         match message:
@@ -120,9 +125,9 @@ class Shell:
         elif not state.running and self._request and self._end is None:
             if state.request == self._request:
                 self._end = wire.Status(self.slot, state.request, state.code, 0, state.cwd)
+                self._ended.set()
             else:  # it never arrived
-                self._end = wire.Died(self.slot, self._request, -1, 0, wire.Death.INTERRUPTED)
-            self._ended.set()
+                self.lost()
 
     def start(
         self, command: str, on_output: Callable[[str], None] | None = None, spool: wire.Spool | None = None
@@ -163,18 +168,28 @@ class Shell:
         end, kept, spool = self._end, self._output, self._spool
         self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
         restarted, self._restarted = self._restarted, False
-        self._request, self._live, self._spool = 0, None, None
+        self.release()
         self.commands += 1
         code = None if timed_out or end is None or end.code < 0 else end.code
         ms = (time.perf_counter() - self._started) * 1000
         saved = spool.path if spool and end and end.spooled else ""
         return CommandResult(kept.text(), kept.dropped, code, timed_out, ms, restarted, saved)
 
+    def release(self) -> None:
+        """Make room for the next command; the output that nobody has asked for opens the next one's."""
+        self._request, self._live, self._spool = 0, None, None
+
+    def lost(self) -> None:
+        """PID 1 knows nothing of this shell."""
+        if self._request and self._end is None:
+            self._end = wire.Died(self.slot, self._request, -1, 0, wire.Death.INTERRUPTED)
+            self._ended.set()
+
     def abandon(self) -> None:
         """Kill what runs, without waiting: nobody will ask for its result.  What comes late belongs to no command."""
         if self._request and self._end is None:
             self._link.send(wire.interrupt(self._link.next_request(), self.slot))
-        self._request, self._live, self._spool = 0, None, None
+        self.release()
 
     async def run(
         self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None

@@ -123,6 +123,14 @@ class Terminal:
             return False
         return True
 
+    async def settled(self, idle_s: float, most_s: float) -> None:
+        """Wait until nothing has been printed for ``idle_s``, the process has ended, or ``most_s`` are over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                while self.running:
+                    self._news.clear()
+                    await self._link.arrived(self._news, idle_s)
+
     async def wait_for(self, shows: Callable[[Screen], bool], timeout_s: float) -> bool:
         """Whether the screen comes to show something within this time, or before the process ends."""
         try:

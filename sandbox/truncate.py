@@ -56,10 +56,8 @@ class HeadTail:
 
 def shorten(text: str, limit: int, note: str = "Output truncated") -> str:
     """Half of ``limit`` characters from each end when the text has more than ``limit``."""
-    if len(text) <= limit:
-        return text
     half = limit // 2
-    return f"{text[:half]}\n... [{note}: {len(text) - 2 * half} characters left out] ...\n{text[-half:]}"
+    return text if len(text) <= limit else f"{text[:half]}\n... [{note}] ...\n{text[len(text) - half :]}"
 
 
 def without_escapes(text: str) -> str:
