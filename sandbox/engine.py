@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ Json: TypeAlias = dict[str, Any]
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
 """What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
+
+REATTACH_SIGNAL = signal.SIGUSR1
+"""Tells PID 1 that a new client has come; it ends nothing."""
 
 _CALL_S = 60.0
 _ATTEMPTS = 5
@@ -225,8 +229,10 @@ class DockerEngine:
             docker = self.docker
             async with docker.session.get(f"{docker.docker_host}/events", params=params) as response:
                 lines = (await response.text()).splitlines()
-            seen = {json.loads(line).get("Action") for line in lines if line.strip()}
-            return EndingCause("oom" in seen, "kill" in seen)
+            events = [json.loads(line) for line in lines if line.strip()]
+            kills = [each["Actor"]["Attributes"].get("signal") for each in events if each.get("Action") == "kill"]
+            oom = any(each.get("Action") == "oom" for each in events)
+            return EndingCause(oom, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
 
         return await retried(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
 

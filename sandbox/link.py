@@ -17,7 +17,7 @@ from functools import partial
 
 from sandbox import wire
 from sandbox.attach import Attachment, attach
-from sandbox.engine import DockerEngine, EngineError, retried
+from sandbox.engine import REATTACH_SIGNAL, DockerEngine, EngineError, retried
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 
 ANSWER_S = 60.0
@@ -41,10 +41,10 @@ class Link:
     """PID 1 of ``container``.  ``on_message`` gets what answers no request."""
 
     def __init__(self, engine: DockerEngine, container: str) -> None:
-        self._engine, self.container = engine, container
+        self.engine, self.container = engine, container
         self._created_at = time.time()
         self._attachment: Attachment | None = None
-        self._requests = 0
+        self._requests = 0  # the last one's number
         self._answers: dict[int, asyncio.Future[wire.Ack | wire.FileData]] = {}
         self._events: set[asyncio.Event] = set()
         self.greeted, self._ended = asyncio.Event(), asyncio.Event()
@@ -59,6 +59,9 @@ class Link:
     def handle(self, message: wire.Message) -> None:
         """Of a subclass: a message that answers no request."""
         raise NotImplementedError
+
+    def number_requests_from(self, first: int) -> None:
+        self._requests = first
 
     def next_request(self) -> int:
         self._requests += 1
@@ -128,7 +131,7 @@ class Link:
     async def _attach(self, marker: bytes) -> Attachment:
         ended, gone = self._ended, self._gone
         return await attach(
-            self._engine.url, self.container, self._on_message, partial(self._on_lost, ended, gone), marker=marker
+            self.engine.url, self.container, self._on_message, partial(self._on_lost, ended, gone), marker=marker
         )
 
     async def reattach(self) -> None:
@@ -177,11 +180,11 @@ class Link:
 
     async def _drop_cut_frames(self) -> None:
         """PID 1 drops what it has of a frame that was cut in two when it gets this from outside."""
-        docker = self._engine.docker
+        docker = self.engine.docker
 
         async def call() -> None:
             url = f"{docker.docker_host}/containers/{self.container}/kill"
-            async with docker.session.post(url, params={"signal": "SIGUSR1"}) as response:
+            async with docker.session.post(url, params={"signal": REATTACH_SIGNAL.name}) as response:
                 if response.status >= 400:
                     raise EngineError(f"no such running container: {await response.text()}", response.status)
 
@@ -247,7 +250,7 @@ class Link:
         if gone.bye is not None or gone.error is not None:
             return SandboxLost(f"the attach stream broke: {gone.error or gone.bye}")
         try:
-            cause = await self._engine.ending_cause(self.container, self._created_at)
+            cause = await self.engine.ending_cause(self.container, self._created_at)
         except EngineError as error:
             return SandboxLost(f"the Docker daemon does not answer: {error}")
         if cause.out_of_memory and not cause.killed_by_api:

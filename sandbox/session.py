@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ class SandboxSession(Link):
     def __init__(self, engine: DockerEngine, container: str, workdir: str = "/") -> None:
         super().__init__(engine, container)
         self.workdir = workdir
+        self.spec: ContainerSpec | None = None
+        """How the container was made; None for one that was adopted."""
         self._grade: GradeListener | None = None
         self.shell = Shell(self, wire.MAIN_SLOT, workdir)
         """The one that is there from the start."""
@@ -76,6 +79,7 @@ class SandboxSession(Link):
         except EngineError as error:
             raise SandboxStartError(str(error)) from error
         session = cls(engine, container, workdir)
+        session.spec = spec
         try:
             await session.open()
             await engine.start(container)
@@ -92,6 +96,7 @@ class SandboxSession(Link):
         """The session of a container that runs already, whoever started it: after a restart of its server, say.  Its
         shells go on; a command whose client is gone is killed.  Raises SandboxLost."""
         session = cls(engine, container, workdir)
+        session.number_requests_from(secrets.randbelow(1 << 30) + (1 << 30))  # no late answer to another fits ours
         try:
             await session.reattach()
         except BaseException:
@@ -216,7 +221,7 @@ class SandboxSession(Link):
         self.asking_to_end()
         self.close_stream()
         with contextlib.suppress(InfraError):
-            await asyncio.shield(self._engine.remove(self.container))
+            await asyncio.shield(self.engine.remove(self.container))
 
     def handle(self, message: wire.Message) -> None:
         match message:
