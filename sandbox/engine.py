@@ -52,6 +52,8 @@ class ContainerLimits:
     cpus: float = 1.0
     file_bytes: int = 2 << 30
     """Largest size of one file."""
+    disk_bytes: int = 2 << 30
+    """Of all that is written, where the host can hold it to that (:mod:`sandbox.disk`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: ContainerLimits = ContainerLimits()
     hostname: str = "sandbox"
+    disk_quota: bool = False
+    """Whether the daemon's storage driver holds the disk limit."""
 
     def request(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""
@@ -94,6 +98,7 @@ class ContainerSpec:
                 "CapDrop": ["ALL"],
                 "CapAdd": list(CAPABILITIES),
                 "SecurityOpt": ["no-new-privileges"],
+                "StorageOpt": {"size": str(limits.disk_bytes)} if self.disk_quota else {},
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,
                 "MemorySwap": limits.memory_bytes,

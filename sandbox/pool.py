@@ -18,6 +18,7 @@ from typing import NamedTuple, Self
 
 from protocol.errors import InfraError
 from sandbox import owner
+from sandbox.disk import DiskBound, DiskWatch, probe
 from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
 from sandbox.errors import SandboxStartError
 from sandbox.host import Host, current_host
@@ -83,7 +84,8 @@ class SandboxPool:
         self._sessions: set[SandboxSession] = set()
         self._lease = uuid.uuid4().hex
         self._tasks = asyncio.TaskGroup()
-        self._heart: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
+        self._disk = DiskBound.FILE_SIZE
         self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = 0
         self._start_ms = 0.0
 
@@ -91,18 +93,21 @@ class SandboxPool:
         await self.engine.__aenter__()
         try:
             await self.sweep()
+            self._disk = await probe(self.engine, self._spec(Task("probe", ""), self.settings.start_timeout_s))
             await self._tasks.__aenter__()
         except BaseException:
             await self.engine.__aexit__(None, None, None)
             raise
-        self._heart = self._tasks.create_task(self._beat())
+        self._background.append(self._tasks.create_task(self._beat()))
+        if self._disk is DiskBound.WATCH:
+            self._background.append(self._tasks.create_task(DiskWatch(lambda: self._sessions).run()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._heart is not None:
-            self._heart.cancel()
+        for each in self._background:
+            each.cancel()
         try:
             await self._tasks.__aexit__(None, None, None)  # the caller's own error leaves as it is, not in a group
         finally:
@@ -173,7 +178,8 @@ class SandboxPool:
                 f"{LABEL}.expires": str(int(self._now() + max_s)),
             },
             env=_SHELL_ENV,
-            limits=ContainerLimits(task.memory_mb << 20, task.pids, task.cpus),
+            limits=ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
+            disk_quota=self._disk.by_daemon,
         )
 
     async def _beat(self) -> None:

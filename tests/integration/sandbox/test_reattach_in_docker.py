@@ -4,6 +4,7 @@ every sandbox that was alive, or hands a new client what was meant for the old o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -125,21 +126,22 @@ class OwnDaemon:
     """A dockerd of the test's own, whose containers survive it."""
 
     def __init__(self, folder: Path, run: Path) -> None:
-        self.url, self._run = f"unix://{run}/docker.sock", run
+        self.url, self._run, self._folder = f"unix://{run}/docker.sock", run, folder
         self._arguments = [
             "dockerd", f"--host={self.url}", f"--data-root={folder}/data", f"--exec-root={run}/exec",
             f"--pidfile={run}/docker.pid", "--bridge=none", "--iptables=false", "--live-restore", "--log-level=warn",
             f"--config-file={folder}/none.json",
         ]  # fmt: skip
-        self._log = (folder / "log").open("ab")
+        self._log = folder / "log"
         (folder / "none.json").write_text(json.dumps({}))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen(self._arguments, stdout=self._log, stderr=self._log, start_new_session=True)
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._arguments, stdout=log, stderr=log, start_new_session=True)
         give_up = time.monotonic() + 120
         while not provision.engine_answers(self.url):
-            assert self._process.poll() is None, "dockerd ended"
+            assert self._process.poll() is None, self._log.read_text()[-2000:]
             assert time.monotonic() < give_up, "dockerd does not answer"
             time.sleep(0.1)
 
@@ -147,13 +149,19 @@ class OwnDaemon:
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(60)
-        (self._run / "docker.pid").unlink(missing_ok=True)
+        # its containerd died with it, and where nobody reaps it, the next dockerd takes it for alive
+        for pid_file in ("docker.pid", "exec/containerd/containerd.pid"):
+            (self._run / pid_file).unlink(missing_ok=True)
 
     def close(self) -> None:
         self.kill(signal.SIGTERM)
-        for shim_or_containerd in self._run.glob("exec/containerd/containerd.pid"):
-            os.kill(int(shim_or_containerd.read_text()), signal.SIGTERM)
-        self._log.close()
+        for each in Path("/proc").glob("[0-9]*/cmdline"):  # a shim that is left has our folder in its arguments
+            with contextlib.suppress(OSError):
+                if str(self._run).encode() in each.read_bytes():
+                    os.kill(int(each.parent.name), signal.SIGKILL)
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+            if line.split()[1].startswith((str(self._folder), str(self._run))):
+                subprocess.run(["umount", "-l", line.split()[1]], check=False)
 
 
 @pytest.fixture
