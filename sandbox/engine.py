@@ -68,6 +68,9 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: ContainerLimits = ContainerLimits()
     hostname: str = "sandbox"
+    auto_remove: bool = True
+    """The daemon removes what has ended.  A daemon with live-restore kills such containers when it restarts: there the
+    session removes its own."""
     disk_quota: bool = False
     """Whether the daemon's storage driver holds the disk limit."""
 
@@ -91,7 +94,7 @@ class ContainerSpec:
             "AttachStderr": True,
             "Tty": False,
             "HostConfig": {
-                "AutoRemove": True,
+                "AutoRemove": self.auto_remove,
                 "Init": False,
                 "NetworkMode": "none",
                 "LogConfig": {"Type": "none", "Config": {}},
@@ -224,6 +227,16 @@ class DockerEngine:
             )
 
         return await retried("list what exists", call, _RETRIED_STATUS)
+
+    async def live_restore(self) -> bool:
+        """Whether containers outlive this daemon.  Raises EngineError."""
+
+        async def call() -> bool:
+            docker = self.docker
+            async with docker.session.get(f"{docker.docker_host}/info") as response:
+                return bool(cast("Json", await response.json()).get("LiveRestoreEnabled"))
+
+        return await retried("ask whether containers outlive the daemon", call, _RETRIED_STATUS)
 
     async def ending_cause(self, container: str, since: float) -> EndingCause:
         """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds."""

@@ -85,7 +85,7 @@ class SandboxPool:
         self._lease = uuid.uuid4().hex
         self._tasks = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
-        self._disk = DiskBound.FILE_SIZE
+        self._disk, self._live_restore = DiskBound.FILE_SIZE, False
         self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = 0
         self._start_ms = 0.0
 
@@ -93,6 +93,7 @@ class SandboxPool:
         await self.engine.__aenter__()
         try:
             await self.sweep()
+            self._live_restore = await self.engine.live_restore()
             self._disk = await probe(self.engine, self._spec(Task("probe", ""), self.settings.start_timeout_s))
             await self._tasks.__aenter__()
         except BaseException:
@@ -180,6 +181,7 @@ class SandboxPool:
             env=_SHELL_ENV,
             limits=ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
             disk_quota=self._disk.by_daemon,
+            auto_remove=not self._live_restore,
         )
 
     async def _beat(self) -> None:

@@ -1,8 +1,9 @@
 """One sandbox's life: create, attach, start, shells and terminals, files, close.
 
-Three calls to the daemon make a session (create, attach, start) and none ends it: closing asks PID 1 to leave, and the
-daemon removes what has ended.  Everything between goes over PID 1's attach stream.  PID 1 leaves by itself at its
-deadline; ``extend`` moves that, up to the session's maximum.
+Three calls to the daemon make a session (create, attach, start).  Closing asks PID 1 to leave, and the daemon removes
+what has ended; where containers outlive their daemon (live-restore), the session removes its own.  Everything between
+goes over PID 1's attach stream.  PID 1 leaves by itself at its deadline; ``extend`` moves that, up to the session's
+maximum.
 """
 
 from __future__ import annotations
@@ -208,6 +209,9 @@ class SandboxSession(Link):
                 await self.stream_ended()
         except TimeoutError:
             await self._abandon()
+        else:
+            if self.spec is None or not self.spec.auto_remove:
+                await self._abandon()
         finally:
             self.close_stream()
 

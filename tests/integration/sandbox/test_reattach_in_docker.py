@@ -184,7 +184,7 @@ def own_daemon(docker_engine: Host, tmp_path: Path) -> Generator[OwnDaemon]:
 
 @pytest.mark.chaos
 async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_daemon: OwnDaemon, docker_engine: Host):
-    spec = ContainerSpec(docker_engine.base_image, docker_engine.kit, {f"{LABEL}.pool": "again"})
+    spec = ContainerSpec(docker_engine.base_image, docker_engine.kit, {f"{LABEL}.pool": "again"}, auto_remove=False)
     async with DockerEngine(own_daemon.url) as engine:
         session = await SandboxSession.start(engine, spec, "/app", SessionLimits(300, 300))
         try:
@@ -202,5 +202,7 @@ async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_dae
             assert await background.ended(S)
             assert background.finish().exit_code == 7
             assert (await session.run("cat /tmp/runs", S)).output == "x\n"
+            assert await engine.live_restore()
         finally:
             await session.close()
+        assert session.container not in (await engine.inventory()).containers
