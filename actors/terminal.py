@@ -11,7 +11,7 @@ from sandbox.errors import SandboxDestroyed, SandboxVanished
 from sandbox.grader import grade
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
-from sandbox.tools import ToolContext, call_tool
+from sandbox.tools import SHELL_ONLY, ToolContext, call_tool
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class SandboxTerminal:
         self._acted = True
         with self._charged():
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars)
-            result = await call_tool(context, name, arguments)
+            result = await call_tool(context, name, arguments, SHELL_ONLY)
         return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
 
     async def grade(self) -> Graded:

@@ -7,12 +7,14 @@ their bytes arrive; ``on_lost`` is called exactly once, when the stream has ende
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlsplit
 
+from sandbox.docker_stream import DockerDemux, WireError
 from sandbox.engine import EngineError
-from sandbox.wire import DockerDemux, FrameParser, Message, WireError
+from sandbox.wire import FrameParser, Message
 
 _OPEN_S = 30.0
 _MAX_HEAD_BYTES = 64 << 10
@@ -27,13 +29,15 @@ class Attachment(asyncio.Protocol):
         container: str,
         on_message: Callable[[Message], None],
         on_lost: Callable[[Exception | None], None],
+        marker: bytes,
     ) -> None:
         self._host, self._container = host, container
         self._on_message, self._on_lost = on_message, on_lost
         self._head: bytearray | None = bytearray()
-        self._demux, self._frames = DockerDemux(), FrameParser()
+        self._demux, self._frames = DockerDemux(), FrameParser(marker)
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
+        self._status = 0
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write(self, frames: bytes) -> None:
@@ -77,7 +81,9 @@ class Attachment(asyncio.Protocol):
             return b""
         self._head = None
         status = bytes(head[: head.find(b"\r\n")]).decode(errors="replace")
-        if status.split(" ")[1:2] not in (["101"], ["200"]):
+        code = (*status.split(" "), "")[1]
+        if code not in ("101", "200"):
+            self._status = int(code) if code.isdigit() else 0
             raise WireError(f"attach refused: {status}")
         if not self.opened.done():
             self.opened.set_result(None)
@@ -86,29 +92,35 @@ class Attachment(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         error = self._error or exc
         if not self.opened.done():
-            self.opened.set_exception(EngineError(f"could not attach to {self._container[:12]}: {error or 'closed'}"))
+            what = f"could not attach to {self._container[:12]}: {error or 'closed'}"
+            self.opened.set_exception(EngineError(what, self._status))
         self._on_lost(error)
 
 
 async def attach(
-    url: str, container: str, on_message: Callable[[Message], None], on_lost: Callable[[Exception | None], None]
+    url: str,
+    container: str,
+    on_message: Callable[[Message], None],
+    on_lost: Callable[[Exception | None], None],
+    *,
+    marker: bytes = b"",
+    tls: ssl.SSLContext | None = None,
 ) -> Attachment:
-    """Attach to a created container.  Raises EngineError."""
+    """Attach to a container that has been created.  One that ran before may be in the middle of a frame for somebody
+    else: then ``marker`` says where ours begin (:func:`sandbox.wire.sync_marker`).  Raises EngineError."""
     loop = asyncio.get_running_loop()
+    address = urlsplit(url)
+
+    def protocol() -> Attachment:
+        return Attachment(address.netloc or "docker", container, on_message, on_lost, marker)
+
     try:
         async with asyncio.timeout(_OPEN_S):
-            if url.startswith("unix://"):
-                path = url.removeprefix("unix://")
-                _, attachment = await loop.create_unix_connection(
-                    lambda: Attachment("docker", container, on_message, on_lost), path
-                )
+            if address.scheme == "unix":
+                _, attachment = await loop.create_unix_connection(protocol, address.path)
             else:
-                address = urlsplit(url)
-                _, attachment = await loop.create_connection(
-                    lambda: Attachment(address.netloc, container, on_message, on_lost),
-                    address.hostname or "localhost",
-                    address.port or 2375,
-                )
+                port = address.port or (2376 if tls else 2375)
+                _, attachment = await loop.create_connection(protocol, address.hostname or "localhost", port, ssl=tls)
             try:
                 await attachment.opened
             except BaseException:

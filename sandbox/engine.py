@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,9 @@ Json: TypeAlias = dict[str, Any]
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
 """What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
+
+REATTACH_SIGNAL = signal.SIGUSR1
+"""Tells PID 1 that a new client has come; it ends nothing."""
 
 _CALL_S = 60.0
 _ATTEMPTS = 5
@@ -48,6 +52,8 @@ class ContainerLimits:
     cpus: float = 1.0
     file_bytes: int = 2 << 30
     """Largest size of one file."""
+    disk_bytes: int = 2 << 30
+    """Of all that is written, where the host can hold it to that (:mod:`sandbox.disk`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,11 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: ContainerLimits = ContainerLimits()
     hostname: str = "sandbox"
+    auto_remove: bool = True
+    """The daemon removes what has ended.  A daemon with live-restore kills such containers when it restarts: there the
+    session removes its own."""
+    disk_quota: bool = False
+    """Whether the daemon's storage driver holds the disk limit."""
 
     def request(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""
@@ -83,13 +94,14 @@ class ContainerSpec:
             "AttachStderr": True,
             "Tty": False,
             "HostConfig": {
-                "AutoRemove": True,
+                "AutoRemove": self.auto_remove,
                 "Init": False,
                 "NetworkMode": "none",
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
                 "CapAdd": list(CAPABILITIES),
                 "SecurityOpt": ["no-new-privileges"],
+                "StorageOpt": {"size": str(limits.disk_bytes)} if self.disk_quota else {},
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,
                 "MemorySwap": limits.memory_bytes,
@@ -216,6 +228,16 @@ class DockerEngine:
 
         return await retried("list what exists", call, _RETRIED_STATUS)
 
+    async def live_restore(self) -> bool:
+        """Whether containers outlive this daemon.  Raises EngineError."""
+
+        async def call() -> bool:
+            docker = self.docker
+            async with docker.session.get(f"{docker.docker_host}/info") as response:
+                return bool(cast("Json", await response.json()).get("LiveRestoreEnabled"))
+
+        return await retried("ask whether containers outlive the daemon", call, _RETRIED_STATUS)
+
     async def ending_cause(self, container: str, since: float) -> EndingCause:
         """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds."""
         filters = json.dumps({"container": [container], "event": ["oom", "kill"]})
@@ -225,8 +247,10 @@ class DockerEngine:
             docker = self.docker
             async with docker.session.get(f"{docker.docker_host}/events", params=params) as response:
                 lines = (await response.text()).splitlines()
-            seen = {json.loads(line).get("Action") for line in lines if line.strip()}
-            return EndingCause("oom" in seen, "kill" in seen)
+            events = [json.loads(line) for line in lines if line.strip()]
+            kills = [each["Actor"]["Attributes"].get("signal") for each in events if each.get("Action") == "kill"]
+            oom = any(each.get("Action") == "oom" for each in events)
+            return EndingCause(oom, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
 
         return await retried(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
 

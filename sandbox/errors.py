@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from protocol.errors import InfraError, LongshoreError
 
 
@@ -18,5 +20,18 @@ class SandboxVanished(SandboxLost):
     sample that it befalls twice did it."""
 
 
+class Ruin(StrEnum):
+    """How an agent ended its own container."""
+
+    MEMORY = "memory"
+    """PID 1 was killed because the container had no memory left."""
+    DISK = "disk"
+    """It wrote more than its disk limit."""
+
+
 class SandboxDestroyed(LongshoreError):
     """The agent ended its own container while daemon, host and pool were healthy: a policy outcome."""
+
+    def __init__(self, message: str, how: Ruin = Ruin.MEMORY) -> None:
+        super().__init__(message)
+        self.how = how

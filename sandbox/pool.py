@@ -20,6 +20,7 @@ from typing import Self
 
 from protocol.errors import InfraError
 from sandbox import owner, wire
+from sandbox.disk import DiskBound, DiskWatch, probe
 from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host import Host, current_host
@@ -58,8 +59,9 @@ class SandboxPool:
         """Handed out → when it must end, on the monotonic clock."""
         self._lease = uuid.uuid4().hex
         self._tasks = asyncio.TaskGroup()
-        self._heart: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._fills: set[asyncio.Task[None]] = set()
+        self._disk, self._live_restore = DiskBound.FILE_SIZE, False
         self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = self._hits = 0
         self._start_ms = 0.0
 
@@ -67,19 +69,23 @@ class SandboxPool:
         await self.engine.__aenter__()
         try:
             await self.sweep()
+            self._live_restore = await self.engine.live_restore()
+            spec = self._spec(self._kind(Task("probe", "")), self.settings.start_timeout_s)
+            self._disk = await probe(self.engine, spec)
             await self._tasks.__aenter__()
         except BaseException:
             await self.engine.__aexit__(None, None, None)
             raise
-        self._heart = self._tasks.create_task(self._beat())
+        self._background.append(self._tasks.create_task(self._beat()))
+        if self._disk is DiskBound.WATCH:
+            self._background.append(self._tasks.create_task(DiskWatch(lambda: self._sessions).run()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in (self._heart, *self._fills):
-            if task is not None:
-                task.cancel()
+        for task in (*self._background, *self._fills):
+            task.cancel()
         try:
             await self._tasks.__aexit__(None, None, None)  # the caller's own error leaves as it is, not in a group
         finally:
@@ -124,10 +130,8 @@ class SandboxPool:
         await self._end(session)
         self._closed += 1
 
-    async def adopt(
-        self, container: str, task: Task, deadline_s: float | None = None, *, interrupt: bool = False
-    ) -> SandboxSession:
-        """Take over a running container of this pool's whose process has died; ``interrupt`` what it was doing.
+    async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
+        """Take over a running container of this pool's whose process has died; what it was doing is killed.
 
         Raises SandboxLost.
         """
@@ -135,7 +139,7 @@ class SandboxPool:
             raise SandboxLost(f"container {container[:12]} has no place in a pool of {self.settings.capacity}")
         await self._room.acquire()
         try:
-            session = await SandboxSession.adopt(self.engine, container, task.workdir, interrupt=interrupt)
+            session = await SandboxSession.adopt(self.engine, container, task.workdir)
         except BaseException:
             self._room.release()
             raise
@@ -244,7 +248,7 @@ class SandboxPool:
         return Kind(
             task.image or self.settings.image or self.host.base_image,
             task.workdir,
-            ContainerLimits(task.memory_mb << 20, task.pids, task.cpus),
+            ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
             tuple(sorted({**_SHELL_ENV, **task.env}.items())),
         )
 
@@ -261,6 +265,8 @@ class SandboxPool:
             },
             env=dict(kind.env),
             limits=kind.limits,
+            disk_quota=self._disk.by_daemon,
+            auto_remove=not self._live_restore,
         )
 
     async def _beat(self) -> None:

@@ -6,13 +6,14 @@ does: the conformance suite (tests/integration/sandbox) runs the same cases on a
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
-from sandbox.archive import read_file
-from sandbox.engine import DockerEngine, EngineError, retried
-from sandbox.errors import SandboxLost
+from sandbox.engine import DockerEngine, retried
+from sandbox.files import MAX_FILE_BYTES, FileTooLarge
 from sandbox.grader import GradeResult, grade
 from sandbox.pool import PoolStatistics, SandboxPool
 from sandbox.session import SandboxSession
@@ -23,7 +24,7 @@ from sandbox.tools import Arguments, ToolContext, ToolResult, call_tool
 
 COMMAND_S = 20.0
 """How long an agent's blocking command may take: SETA's and OpenClaw's limit."""
-READ_BYTES = 16 << 20
+READ_BYTES = MAX_FILE_BYTES
 """Largest file that is read, unless the caller says otherwise."""
 
 
@@ -47,7 +48,7 @@ class Sandbox(Protocol):
         ...
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
-        """One of the agent's tools: its errors are text."""
+        """One of SETA's six tools, of which OpenClaw's four are some: its errors are text."""
         ...
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
@@ -80,7 +81,7 @@ class LocalSandbox:
 
     def __init__(self, pool: SandboxPool, session: SandboxSession, task: Task, command_timeout_s: float) -> None:
         self._pool, self._session, self._task = pool, session, task
-        self._command_timeout_s = command_timeout_s
+        self._tools = ToolContext(session, command_timeout_s)
         self._closed = False
 
     @property
@@ -98,15 +99,13 @@ class LocalSandbox:
         await self._session.write_files(files, mode=mode)
 
     async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
-        if not self.alive:
-            await self._session.run(":", 1.0)  # raises why it is gone
         try:
-            return await read_file(self._pool.engine, self._session.container, path, max_bytes)
-        except EngineError as error:
-            raise SandboxLost(str(error)) from error
+            return await self._session.read_file(path, max_bytes)
+        except FileTooLarge as error:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path) from error
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
-        return await call_tool(ToolContext(self._session, self._command_timeout_s), name, arguments)
+        return await call_tool(self._tools, name, arguments)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
         return await grade(self._session, self._task, timeout_s)
@@ -127,9 +126,9 @@ class LocalProvider:
         session = await self.pool.open(task, deadline_s)
         return LocalSandbox(self.pool, session, task, self._command_timeout_s)
 
-    async def adopt(self, container: str, task: Task, *, interrupt: bool) -> LocalSandbox:
+    async def adopt(self, container: str, task: Task) -> LocalSandbox:
         """A container that an earlier process of this pool left running.  Raises SandboxLost."""
-        session = await self.pool.adopt(container, task, interrupt=interrupt)
+        session = await self.pool.adopt(container, task)
         return LocalSandbox(self.pool, session, task, self._command_timeout_s)
 
     async def containers(self) -> frozenset[str]:

@@ -1,38 +1,44 @@
-"""One sandbox's life: create, attach, start, files in, commands, close.
+"""One sandbox's life: create, attach, start, shells and terminals, files, close.
 
-Three calls to the daemon make a session (create, attach, start) and none ends it: closing asks PID 1 to leave, and the
-daemon removes what has ended.  Everything between goes over PID 1's attach stream.  PID 1 leaves by itself at its
-deadline; ``extend`` moves that, up to the session's maximum.
+Three calls to the daemon make a session (create, attach, start).  Closing asks PID 1 to leave, and the daemon removes
+what has ended; where containers outlive their daemon (live-restore), the session removes its own.  Everything between
+goes over PID 1's attach stream.  PID 1 leaves by itself at its deadline; ``extend`` moves that, up to the session's
+maximum.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import random
+import secrets
 import shlex
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from protocol.errors import InfraError
-from sandbox import wire
-from sandbox.attach import Attachment, attach
+from sandbox import files, link, wire
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.link import Link
+from sandbox.named import Named
 from sandbox.shell import CommandResult, Shell
+from sandbox.terminal import Terminal
 
 HELLO_S = 60.0
-ANSWER_S = 60.0
+ANSWER_S = link.ANSWER_S
 CLOSE_S = 20.0
+_TERMINAL_ENV = {"TERM": "xterm-256color"}
 
 
 class GradeListener(Protocol):
     """Takes the grade child's messages."""
 
     def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None: ...
+
+
+class NoFreeSlot(Exception):
+    """As many shells and terminals as a session can have are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +49,24 @@ class SessionLimits:
     """How long it lives at most."""
 
 
-@dataclass(slots=True)
-class _Gone:
-    """How the attach stream ended."""
+class SandboxSession(Link):
+    """Made by :meth:`start` or :meth:`adopt`; ended by :meth:`close`, which never raises."""
 
-    error: Exception | None = None
-    bye: wire.ByeReason | None = None
-    asked: bool = field(default=False)
-
-
-class SandboxSession:
-    """Made by :meth:`start`; ended by :meth:`close`, which never raises."""
-
-    def __init__(self, engine: DockerEngine, container: str) -> None:
-        self._engine, self.container = engine, container
-        self._created_at = time.time()
-        self._attachment: Attachment | None = None
-        self._requests = 0
-        self._acks: dict[int, asyncio.Future[wire.Ack]] = {}
-        self._events: set[asyncio.Event] = set()
-        self._hello, self._ended = asyncio.Event(), asyncio.Event()
-        self._gone = _Gone()
+    def __init__(self, engine: DockerEngine, container: str, workdir: str = "/") -> None:
+        super().__init__(engine, container)
+        self.workdir = workdir
+        self.spec: ContainerSpec | None = None
+        """How the container was made; None for one that was adopted."""
         self._grade: GradeListener | None = None
-        self.shell = Shell(self)
-        self.remaining_s = 0.0
-        """Of the container's life, at PID 1's last answer to an extension."""
+        self.shell = Shell(self, wire.MAIN_SLOT, workdir)
+        """The one that is there from the start."""
+        self.named: dict[str, Named] = {}
+        """The sessions that the agent has named."""
+        self.terminal: Terminal | None = None
+        """The one that the agent's keystrokes go to."""
+        self._told: set[int] = set()
+        """Slots of which PID 1 has spoken since the last attach."""
+        self._slots: dict[int, Shell | Terminal | None] = {wire.MAIN_SLOT: self.shell}
 
     @classmethod
     async def start(
@@ -80,45 +79,33 @@ class SandboxSession:
             container = await _create(engine, spec)
         except EngineError as error:
             raise SandboxStartError(str(error)) from error
-        session = cls(engine, container)
+        session = cls(engine, container, workdir)
+        session.spec = spec
         try:
-            session._attachment = await attach(engine.url, container, session._on_message, session._on_lost)
+            await session.open()
             await engine.start(container)
-            await session.arrived(session._hello, HELLO_S)
+            await session.arrived(session.greeted, HELLO_S)
         except BaseException as error:
             await session._abandon()
             if isinstance(error, (EngineError, SandboxDestroyed, SandboxLost, TimeoutError)):
                 raise SandboxStartError(f"sandbox did not start: {error or 'PID 1 is silent'}") from error
             raise
-        session.shell.cwd = workdir
         return session
 
     @classmethod
-    async def adopt(cls, engine: DockerEngine, container: str, workdir: str, *, interrupt: bool) -> SandboxSession:
-        """A container that runs already and whose client has died: its shell as it was, or, with ``interrupt``, a new
-        shell in place of one that was running a command.
-
-        Raises SandboxLost; the container then ends at its own deadline.
-        """
-        session = cls(engine, container)
-        session._requests = random.randrange(1 << 30, 1 << 31)  # no late answer to the other client fits one of ours
-        session.shell.cwd = workdir
+    async def adopt(cls, engine: DockerEngine, container: str, workdir: str = "/") -> SandboxSession:
+        """The session of a container that runs already, whoever started it: after a restart of its server, say.  Its
+        shells go on; a command whose client is gone is killed.  Raises SandboxLost."""
+        session = cls(engine, container, workdir)
+        session.number_requests_from(secrets.randbelow(1 << 30) + (1 << 30))  # no late answer to another fits ours
         try:
-            session._attachment = await attach(engine.url, container, session._on_message, session._on_lost)
-            if interrupt:
-                request = session.request(wire.interrupt)
-            else:
-                request = session.request(lambda number: wire.extend(number, round(HELLO_S * 1000)))
-            await session.answered(request, HELLO_S)
-        except (EngineError, SandboxDestroyed, SandboxLost, TimeoutError) as error:
-            if session._attachment is not None:
-                session._attachment.close()
-            raise SandboxLost(f"container {container[:12]} could not be taken over: {error or 'silence'}") from error
+            await session.reattach()
+        except BaseException:
+            session.close_stream()
+            raise
         return session
 
-    @property
-    def alive(self) -> bool:
-        return not self._ended.is_set()
+    # ---- shells and terminals ----
 
     async def run(
         self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
@@ -126,30 +113,71 @@ class SandboxSession:
         """See :meth:`sandbox.shell.Shell.run`."""
         return await self.shell.run(command, timeout_s, on_output)
 
-    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+    def open_shell(self) -> Shell:
+        """One more shell, in the working directory.  It starts with its first command.  Raises NoFreeSlot."""
+        shell = Shell(self, self._free_slot(), self.workdir)
+        self._slots[shell.slot] = shell
+        return shell
+
+    async def open_terminal(
+        self,
+        argv: Sequence[str] = ("bash", "--noprofile", "--norc"),
+        *,
+        rows: int = 24,
+        columns: int = 80,
+        cwd: str = "",
+        env: Mapping[str, str] | None = None,
+        spool: wire.Spool | None = None,
+    ) -> Terminal:
+        """A process on a terminal of its own, in the working directory.
+
+        Raises NoFreeSlot, OSError when the container has no process left for it, SandboxLost, SandboxDestroyed.
+        """
+        terminal = Terminal(self, self._free_slot(), rows, columns)
+        self._slots[terminal.slot] = terminal
+        try:
+            await terminal.start(cwd or self.workdir, argv, {**_TERMINAL_ENV, **(env or {})}, spool)
+        except BaseException:
+            self.close_slot(terminal)
+            raise
+        return terminal
+
+    def close_slot(self, used: Shell | Terminal) -> None:
+        """Kill what runs in a shell or a terminal.  Does not wait: the place is free when PID 1 says so."""
+        slot = used.slot
+        if self._slots.get(slot) is used:
+            self._slots[slot] = None  # what is still told of it is for nobody
+            self.request_then(lambda n: wire.close(n, slot), lambda: self._free(slot))
+
+    def _free(self, slot: int) -> None:
+        self._slots.pop(slot, None)
+
+    def _free_slot(self) -> int:
+        free = next((slot for slot in range(wire.SLOTS) if slot not in self._slots), None)
+        if free is None:
+            raise NoFreeSlot(f"{wire.SLOTS} shells and terminals are open")
+        return free
+
+    # ---- files ----
+
+    async def write_files(self, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         """Bring files in, with the folders above them.  Raises OSError with the container's errno."""
-        requests = [(path, self.put(path, data, mode=mode)) for path, data in files.items()]
-        for path, sent in requests:
-            for request in sent:
-                ack = await self.answered(request, ANSWER_S)
-                if ack.error:
-                    raise OSError(ack.error, os.strerror(ack.error), path)
+        await files.write_files(self, contents, mode=mode)
+
+    async def read_file(self, path: str, max_bytes: int = files.MAX_FILE_BYTES) -> bytes:
+        """See :func:`sandbox.files.read_file`."""
+        return await files.read_file(self, path, max_bytes)
 
     def put(
         self, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
     ) -> list[int]:
         """Send one file without waiting.  Returns the requests to await with :meth:`answered`."""
-        requests: list[int] = []
-        for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
-            chunk = data[at : at + wire.FILE_CHUNK_BYTES]
-            how = flags if at == 0 else wire.WriteFlag.APPEND
-            requests.append(self.request(lambda n, c=chunk, h=how: wire.write(n, path, c, mode=mode, flags=h)))
-        return requests
+        return files.put(self, path, data, mode=mode, flags=flags)
 
-    async def setup(self, files: Mapping[str, bytes], script: str, timeout_s: float) -> None:
+    async def setup(self, contents: Mapping[str, bytes], script: str, timeout_s: float) -> None:
         """What a task needs before its agent: files, then a script in a subshell.  Raises SandboxStartError."""
         try:
-            await self.write_files(files)
+            await self.write_files(contents)
             if not script.strip():
                 return
             done = await self.run(f"(eval {shlex.quote(script)})", timeout_s)
@@ -158,6 +186,8 @@ class SandboxSession:
         if done.exit_code != 0:
             how = "ran out of time" if done.timed_out else f"exited {done.exit_code}"
             raise SandboxStartError(f"the task's setup {how}: {done.output[-500:]!r}")
+
+    # ---- life ----
 
     def extend(self, seconds: float) -> None:
         """Let the container live for ``seconds`` from now, or to its maximum.  Does not wait: PID 1's answer moves
@@ -171,118 +201,64 @@ class SandboxSession:
 
     async def close(self) -> None:
         """End the container.  The request leaves before the first await, so that a cancelled close still closes."""
-        if self._gone.asked:
+        if not self.asking_to_end():
             return
-        self._gone.asked = True
         self.send(wire.quit_(self.next_request()))
         try:
             async with asyncio.timeout(CLOSE_S):
-                await self._ended.wait()
+                await self.stream_ended()
         except TimeoutError:
             await self._abandon()
+        else:
+            if self.spec is None or not self.spec.auto_remove:
+                await self._abandon()
         finally:
-            if self._attachment is not None:
-                self._attachment.close()
+            self.close_stream()
+
+    async def destroy(self, why: SandboxDestroyed) -> None:
+        """End it for what the agent did; whoever waits for an answer is told so."""
+        self.condemn(why)
+        await self._abandon()
 
     async def _abandon(self) -> None:
         """Remove by force.  A daemon that does not answer leaves the container to its own deadline."""
-        self._gone.asked = True
-        if self._attachment is not None:
-            self._attachment.close()
-        try:
-            await asyncio.shield(self._engine.remove(self.container))
-        except InfraError:
-            return
+        self.asking_to_end()
+        self.close_stream()
+        with contextlib.suppress(InfraError):
+            await asyncio.shield(self.engine.remove(self.container))
 
-    def next_request(self) -> int:
-        self._requests += 1
-        return self._requests
-
-    def send(self, frame: bytes) -> None:
-        if self._attachment is not None:
-            self._attachment.write(frame)
-
-    def request(self, make: Callable[[int], bytes]) -> int:
-        """Send a frame whose acknowledgement will be awaited with :meth:`answered`."""
-        number = self.next_request()
-        self._acks[number] = asyncio.get_running_loop().create_future()
-        self.send(make(number))
-        return number
-
-    async def answered(self, request: int, timeout_s: float) -> wire.Ack:
-        future = self._acks.setdefault(request, asyncio.get_running_loop().create_future())
-        try:
-            if not self.alive and not future.done():
-                raise await self._why_gone()
-            async with asyncio.timeout(timeout_s):
-                return await future
-        except _StreamEndedError:
-            raise await self._why_gone() from None
-        finally:
-            self._acks.pop(request, None)
-
-    async def arrived(self, event: asyncio.Event, timeout_s: float) -> None:
-        self._events.add(event)
-        try:
-            if self.alive:
-                async with asyncio.timeout(timeout_s):
-                    await event.wait()
-            if not event.is_set() or not self.alive:
-                raise await self._why_gone()
-        finally:
-            self._events.discard(event)
-
-    def _on_message(self, message: wire.Message) -> None:
+    def handle(self, message: wire.Message) -> None:
         match message:
-            case wire.Output() | wire.Status() | wire.ShellDied():
-                self.shell.on_message(message)
+            case wire.Output() | wire.Status() | wire.Died():
+                if (used := self._slots.get(message.slot)) is not None:
+                    used.handle(message)
+                    if isinstance(used, Terminal) and not used.running:  # PID 1 has freed its place
+                        del self._slots[message.slot]
+            case wire.SlotState():
+                self._told_again(message)
             case wire.GradeOutput() | wire.GradeExit():
                 if self._grade is not None:
                     self._grade.on_message(message)
-            case wire.Ack():
-                future = self._acks.get(message.request)
-                if future is None:
-                    if message.value:
-                        self.remaining_s = message.value / 1000
-                elif not future.done():
-                    future.set_result(message)
-            case wire.Hello(protocol):
-                if protocol != wire.PROTOCOL:
-                    raise wire.WireError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
-                self._hello.set()
-            case wire.Bye():
-                self._gone.bye = message.why
+            case _:
+                raise wire.WireError(f"{type(message).__name__} is nobody's")
 
-    def _on_lost(self, error: Exception | None) -> None:
-        self._gone.error = error
-        self._ended.set()
-        for event in self._events:
-            event.set()
-        for future in self._acks.values():
-            if not future.done():
-                future.set_exception(_StreamEndedError())
-                future.exception()  # seen: whoever waits gets it, and nobody has to
+    async def reattach(self) -> None:
+        self._told.clear()
+        await super().reattach()
+        for slot, used in tuple(self._slots.items()):
+            if used is None:
+                del self._slots[slot]
+            elif slot not in self._told:
+                used.lost()
+                if isinstance(used, Terminal):
+                    del self._slots[slot]
 
-    async def _why_gone(self) -> Exception:
-        if self._gone.asked:
-            return SandboxLost("the session was closed")
-        if self._gone.bye is wire.ByeReason.DEADLINE:
-            return SandboxLost("the container reached its deadline: it was not extended, or lived for its maximum")
-        if self._gone.bye is not None or self._gone.error is not None:
-            return SandboxLost(f"the attach stream broke: {self._gone.error or self._gone.bye}")
-        try:
-            cause = await self._engine.ending_cause(self.container, self._created_at)
-        except EngineError as error:
-            return SandboxLost(f"the Docker daemon does not answer: {error}")
-        if cause.out_of_memory and not cause.killed_by_api:
-            return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
-        if cause.killed_by_api:
-            return SandboxLost("the container was killed from outside, through the daemon")
-        return SandboxVanished("the container ended, and neither PID 1 nor the daemon says why")
-
-
-class _StreamEndedError(Exception):
-    """The attach stream ended under a waiter."""
+    def _told_again(self, state: wire.SlotState) -> None:
+        self._told.add(state.slot)
+        if (used := self._slots.get(state.slot)) is not None:
+            used.handle(state)
+        elif state.slot != wire.MAIN_SLOT:  # of a client that is gone
+            self.send(wire.close(self.next_request(), state.slot))
 
 
 async def _create(engine: DockerEngine, spec: ContainerSpec) -> str:

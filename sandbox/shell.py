@@ -1,9 +1,10 @@
-"""The agent's persistent shell: one command at a time, its output bounded, its time bounded.
+"""One of the agent's persistent shells: one command at a time, its output bounded, its time bounded.
 
 State (directory, variables, functions, background jobs) lasts from command to command.  A command that runs out of its
 time is killed inside the container together with the shell, and the next command gets a new shell in the same
-directory; background jobs of earlier commands go on.  What they print between commands opens the next command's
-output, as on a terminal.
+directory; background jobs of earlier commands go on.  Or it is left to run, and its output is asked for later: a
+command is started, waited for, looked at and interrupted in separate steps, and :meth:`Shell.run` is all of them.
+What jobs print between commands opens the next command's output, as on a terminal.
 
 The exit code is what the agent's own shell said.  It is for the agent and for people; no rule may read it.
 """
@@ -38,14 +39,18 @@ class CommandResult:
     ms: float
     shell_restarted: bool
     """Variables and functions are gone; the directory is kept."""
+    saved: str = ""
+    """File in the sandbox with the whole output, up to its limit; empty when there was no need for one."""
 
 
-class Link(Protocol):
-    """The session, as its shell sees it."""
+class SlotLink(Protocol):
+    """The session, as its shells and terminals see it."""
 
     def next_request(self) -> int: ...
 
     def send(self, frame: bytes) -> None: ...
+
+    def request(self, make: Callable[[int], bytes]) -> int: ...
 
     async def answered(self, request: int, timeout_s: float) -> wire.Ack:
         """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
@@ -56,76 +61,149 @@ class Link(Protocol):
         ...
 
 
-class Shell:
-    """The session's shell.  Not safe for two commands at once: it says so."""
+async def interrupt(link: SlotLink, slot: int) -> None:
+    """Kill what runs in a slot.  Raises SandboxLost, SandboxDestroyed."""
+    try:
+        await link.answered(link.request(lambda n: wire.interrupt(n, slot)), INTERRUPT_S)
+    except TimeoutError as error:
+        raise SandboxLost(f"PID 1 did not answer an interrupt within {INTERRUPT_S:.0f} s") from error
 
-    def __init__(self, link: Link) -> None:
+
+class Shell:
+    """A session's shell.  Not safe for two commands at once: it says so."""
+
+    def __init__(self, link: SlotLink, slot: int = wire.MAIN_SLOT, cwd: str = "/") -> None:
         self._link = link
+        self.slot = slot
         self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
         self._request = 0
+        self._started = 0.0
         self._ended = asyncio.Event()
-        self._end: wire.Status | wire.ShellDied | None = None
+        self._end: wire.Status | wire.Died | None = None
         self._live: Callable[[str], None] | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._spool: wire.Spool | None = None
         self._restarted = False
-        self.cwd = "/"
+        self.cwd = cwd
         self.commands = 0
 
-    def on_message(self, message: wire.Output | wire.Status | wire.ShellDied) -> None:
+    @property
+    def busy(self) -> bool:
+        """Whether a command has been started and its result not been taken."""
+        return self._request != 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the command's result waits to be taken."""
+        return self.busy and self._end is not None
+
+    def handle(self, message: wire.Output | wire.Status | wire.Died | wire.SlotState) -> None:
         """Called by the session, in the order in which PID 1 spoke."""
         match message:
-            case wire.Output(data):
-                self._output.feed(data)
+            case wire.Output():
+                self._output.feed(message.data)
                 if self._live is not None:
-                    self._live(self._decoder.decode(data))
+                    self._live(self._decoder.decode(message.data))
+                return
+            case wire.SlotState():
+                self._told_again(message)
                 return
             case wire.Status():
                 self.cwd = message.cwd
-            case wire.ShellDied():
+            case wire.Died():
                 self._restarted = True
+                if message.request not in (0, self._request):  # of a command that was abandoned
+                    self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
         if message.request == self._request and self._end is None:
             self._end = message
             self._ended.set()
 
-    async def run(
-        self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
-    ) -> CommandResult:
-        """Evaluate ``command`` in the shell.  ``on_output`` gets the text as it comes; it must not
-        raise.
+    def _told_again(self, state: wire.SlotState) -> None:
+        self.cwd = state.cwd
+        if state.running and state.request != self._request:  # whoever waited for it has been told that it is lost
+            self._link.send(wire.interrupt(self._link.next_request(), self.slot))
+        elif not state.running and self._request and self._end is None:
+            if state.request == self._request:
+                self._end = wire.Status(self.slot, state.request, state.code, 0, state.cwd)
+                self._ended.set()
+            else:  # it never arrived
+                self.lost()
 
-        Raises SandboxLost or SandboxDestroyed when the container goes, ValueError for a command with NUL bytes.
+    def start(
+        self, command: str, on_output: Callable[[str], None] | None = None, spool: wire.Spool | None = None
+    ) -> None:
+        """Give the shell a command.  ``on_output`` gets the text as it comes; it must not raise.
+
+        Raises ValueError for a command with NUL bytes.
         """
         if self._request:
             raise RuntimeError("the shell runs one command at a time")
-        started = time.perf_counter()
         request = self._link.next_request()
-        frame = wire.run(request, command.encode(errors="surrogateescape"))
-        self._request, self._end, self._live = request, None, on_output
+        spool = spool or wire.Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEEP_BYTES)  # noqa: S108  the sandbox's
+        frame = wire.run(request, command.encode(errors="surrogateescape"), self.slot, spool)
+        self._request, self._end, self._live, self._spool = request, None, on_output, spool
+        self._started = time.perf_counter()
         self._ended.clear()
-        timed_out = False
         self._link.send(frame)
-        try:
-            try:
-                await self._link.arrived(self._ended, timeout_s)
-            except TimeoutError:
-                timed_out = True
-                await self._interrupt()
-        finally:
-            if self._end is None:  # cancelled, or the container is gone: what comes late belongs to no command
-                self._link.send(wire.interrupt(self._link.next_request()))
-            self._request, self._live = 0, None
-        kept, self._output = self._output, HeadTail(KEEP_BYTES, KEEP_BYTES)
-        restarted, self._restarted = self._restarted, False
-        self.commands += 1
-        end = self._end
-        code = None if timed_out or end is None or end.code < 0 else end.code
-        ms = (time.perf_counter() - started) * 1000
-        return CommandResult(kept.text(), kept.dropped, code, timed_out, ms, restarted)
 
-    async def _interrupt(self) -> None:
-        request = self._link.next_request()
-        self._link.send(wire.interrupt(request))
+    async def ended(self, timeout_s: float) -> bool:
+        """Whether the command ends within this time.  Raises SandboxLost or SandboxDestroyed."""
         try:
-            await self._link.answered(request, INTERRUPT_S)
-        except TimeoutError as error:
-            raise SandboxLost(f"PID 1 did not answer an interrupt within {INTERRUPT_S:.0f} s") from error
+            await self._link.arrived(self._ended, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def new_output(self) -> str:
+        """What came since this was last asked, of a command that was started.  Head and tail, if it was much."""
+        kept, self._output = self._output, HeadTail(KEEP_BYTES, KEEP_BYTES)
+        return kept.text()
+
+    async def interrupt(self) -> None:
+        """Kill the command and the shell; returns when both are dead.  Raises SandboxLost or SandboxDestroyed."""
+        await interrupt(self._link, self.slot)
+
+    def finish(self, *, timed_out: bool = False) -> CommandResult:
+        """The result of a command that has ended, with the output that was not asked for before."""
+        end, kept, spool = self._end, self._output, self._spool
+        self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
+        restarted, self._restarted = self._restarted, False
+        self.release()
+        self.commands += 1
+        code = None if timed_out or end is None or end.code < 0 else end.code
+        ms = (time.perf_counter() - self._started) * 1000
+        saved = spool.path if spool and end and end.spooled else ""
+        return CommandResult(kept.text(), kept.dropped, code, timed_out, ms, restarted, saved)
+
+    def release(self) -> None:
+        """Make room for the next command; the output that nobody has asked for opens the next one's."""
+        self._request, self._live, self._spool = 0, None, None
+
+    def lost(self) -> None:
+        """PID 1 knows nothing of this shell."""
+        if self._request and self._end is None:
+            self._end = wire.Died(self.slot, self._request, -1, 0, wire.Death.INTERRUPTED)
+            self._ended.set()
+
+    def abandon(self) -> None:
+        """Kill what runs, without waiting: nobody will ask for its result.  What comes late belongs to no command."""
+        if self._request and self._end is None:
+            self._link.send(wire.interrupt(self._link.next_request(), self.slot))
+        self.release()
+
+    async def run(
+        self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
+    ) -> CommandResult:
+        """Evaluate ``command``, and kill it after ``timeout_s``.
+
+        Raises SandboxLost or SandboxDestroyed when the container goes, ValueError for a command with NUL bytes.
+        """
+        self.start(command, on_output)
+        try:
+            timed_out = not await self.ended(timeout_s)
+            if timed_out:
+                await self.interrupt()
+        except BaseException:  # cancelled, or the container is gone
+            self.abandon()
+            raise
+        return self.finish(timed_out=timed_out)

@@ -30,9 +30,14 @@ class HeadTail:
         """Bytes between head and tail that were not kept."""
         return max(0, self.total - len(self._head) - self._tail_limit)
 
+    @property
+    def tail(self) -> bytes:
+        """What was kept of the end, beyond the head."""
+        return bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
+
     def text(self) -> str:
         """What was kept; the cut is marked and never splits a character."""
-        tail = bytes(self._tail[-self._tail_limit :]) if self._tail_limit else b""
+        tail = self.tail
         if not self.dropped:
             return (self._head + tail).decode(errors="replace")
         head = bytes(self._head)
@@ -51,10 +56,8 @@ class HeadTail:
 
 def shorten(text: str, limit: int, note: str = "Output truncated") -> str:
     """Half of ``limit`` characters from each end when the text has more than ``limit``."""
-    if len(text) <= limit:
-        return text
     half = limit // 2
-    return f"{text[:half]}\n... [{note}: {len(text) - 2 * half} characters left out] ...\n{text[-half:]}"
+    return text if len(text) <= limit else f"{text[:half]}\n... [{note}] ...\n{text[len(text) - half :]}"
 
 
 def without_escapes(text: str) -> str:

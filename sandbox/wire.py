@@ -1,28 +1,29 @@
-"""The frames between a session and PID 1 (``init/init.c`` is the other end), and Docker's stream framing around them.
+"""The frames between a session and PID 1 (``init/main.c`` is the other end).
 
-A frame is type u8, length u32 LE, payload.  Every request's payload begins with its id, u32 LE.  Pure: bytes in,
-values out, no I/O.
+A frame is type u8, length u32 LE, payload.  Every request's payload begins with its id, u32 LE; a request about a
+shell or a terminal goes on with its slot, u16 LE.  Pure: bytes in, values out, no I/O.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
 
-PROTOCOL = 1
+from sandbox.docker_stream import WireError
+
+PROTOCOL = 2
+SLOTS = 32
+"""Shells and terminals of one session; the first is the shell that is there from the start."""
+MAIN_SLOT = 0
+GRADE_SLOT = 0xFFFF
+"""The grade child, where an interrupt names what it means."""
 MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
-MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 16
+MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
+NONCE_BYTES = 16
 _HEADER = struct.Struct("<cI")
-_DOCKER_HEADER = struct.Struct(">BxxxI")
-_MAX_DOCKER_CHUNK_BYTES = 16 << 20
-
-
-class WireError(Exception):
-    """The other end does not speak this protocol."""
 
 
 class WriteFlag(IntFlag):
@@ -35,7 +36,7 @@ class WriteFlag(IntFlag):
 
 
 class Death(IntEnum):
-    """Why a shell ended."""
+    """Why a shell or a terminal's process ended."""
 
     BY_ITSELF = 0
     INTERRUPTED = 1
@@ -52,33 +53,113 @@ class ByeReason(IntEnum):
     PROTOCOL = 2
 
 
+class SlotKind(IntEnum):
+    SHELL = 1
+    TERMINAL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """Where PID 1 keeps the whole of an output.  A file of that name must not exist: none is overwritten."""
+
+    path: str
+    after_bytes: int
+    """A file is made only when there are more."""
+    most_bytes: int = 64 << 20
+
+    def encode(self) -> bytes:
+        name = self.path.encode()
+        if b"\0" in name or len(name) > 500 or not self.path.startswith("/"):
+            raise ValueError(f"not an absolute path of at most 500 bytes: {self.path!r}")
+        return struct.pack("<IIH", self.after_bytes, self.most_bytes, len(name)) + name
+
+
+_NO_SPOOL = struct.pack("<IIH", 0, 0, 0)
+
+
 def _frame(kind: bytes, request: int, payload: bytes = b"") -> bytes:
     return _HEADER.pack(kind, 4 + len(payload)) + struct.pack("<I", request) + payload
 
 
-def run(request: int, command: bytes) -> bytes:
-    """Evaluate in the persistent shell.  The command has no NUL and at most ``MAX_COMMAND_BYTES``."""
+def _slot_frame(kind: bytes, request: int, slot: int, payload: bytes = b"") -> bytes:
+    return _frame(kind, request, struct.pack("<H", slot) + payload)
+
+
+def _strings(cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
+    strings = [cwd, *argv, *(f"{key}={value}" for key, value in env.items())]
+    if any("\0" in each for each in strings):
+        raise ValueError("no NUL in arguments or environment")
+    body = b"".join(each.encode(errors="surrogateescape") + b"\0" for each in strings)
+    if not 1 <= len(argv) <= 256 or len(env) > 256 or len(body) > MAX_COMMAND_BYTES:
+        raise ValueError("1 to 256 arguments, at most 256 variables, and at most 1 MiB of both")
+    return struct.pack("<HH", len(argv), len(env)) + body
+
+
+def _path(path: str) -> bytes:
+    name = path.encode(errors="surrogateescape")
+    if b"\0" in name or not 0 < len(name) <= 4096 or not path.startswith("/"):
+        raise ValueError(f"not an absolute path: {path!r}")
+    return name
+
+
+def run(request: int, command: bytes, slot: int = MAIN_SLOT, spool: Spool | None = None) -> bytes:
+    """Evaluate in a shell, which is opened if it is not there.  No NUL, at most ``MAX_COMMAND_BYTES``."""
     if b"\0" in command or len(command) > MAX_COMMAND_BYTES:
         raise ValueError("a command has no NUL byte and at most 1 MiB")
-    return _frame(b"R", request, command)
+    return _slot_frame(b"R", request, slot, (spool.encode() if spool else _NO_SPOOL) + command)
+
+
+def terminal(
+    request: int,
+    slot: int,
+    *,
+    cwd: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    rows: int,
+    columns: int,
+    spool: Spool | None = None,
+) -> bytes:
+    """Start a process on a pseudo-terminal in a free slot; ``env`` is added to the container's own."""
+    size = struct.pack("<HH", rows, columns)
+    return _slot_frame(b"P", request, slot, size + (spool.encode() if spool else _NO_SPOOL) + _strings(cwd, argv, env))
+
+
+def type_(request: int, slot: int, data: bytes) -> bytes:
+    """Keys for a terminal."""
+    if len(data) > MAX_COMMAND_BYTES:
+        raise ValueError("at most 1 MiB at once")
+    return _slot_frame(b"T", request, slot, data)
+
+
+def resize(request: int, slot: int, rows: int, columns: int) -> bytes:
+    return _slot_frame(b"Z", request, slot, struct.pack("<HH", rows, columns))
+
+
+def interrupt(request: int, slot: int = MAIN_SLOT) -> bytes:
+    """Kill a slot's process and what its running command started."""
+    return _slot_frame(b"I", request, slot)
+
+
+def close(request: int, slot: int) -> bytes:
+    """Interrupt, and free the slot."""
+    return _slot_frame(b"C", request, slot)
 
 
 def write(request: int, path: str, data: bytes, *, mode: int = 0o644, flags: WriteFlag = WriteFlag.NONE) -> bytes:
     """Write one chunk of a file; a path that ends in ``/`` makes a directory."""
-    name = path.encode()
-    if b"\0" in name or not 0 < len(name) <= 4096 or not path.startswith("/"):
-        raise ValueError(f"not an absolute path: {path!r}")
+    name = _path(path)
     return _frame(b"W", request, struct.pack("<IBH", mode, flags, len(name)) + name + data)
+
+
+def read(request: int, path: str, offset: int, most: int) -> bytes:
+    """Ask for a piece of a regular file; a :class:`FileData` answers."""
+    return _frame(b"F", request, struct.pack("<QI", offset, most) + _path(path))
 
 
 def extend(request: int, ms: int) -> bytes:
     """Move the deadline to ``ms`` from now, or to the maximum if that comes first."""
     return _frame(b"D", request, struct.pack("<I", min(ms, 0xFFFFFFFF)))
-
-
-def interrupt(request: int) -> bytes:
-    """Kill the shell and what its running command started."""
-    return _frame(b"I", request)
 
 
 def kill_all(request: int) -> bytes:
@@ -88,11 +169,18 @@ def kill_all(request: int) -> bytes:
 
 def grade(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
     """Start one child with exactly these arguments and this environment."""
-    strings = [cwd, *argv, *(f"{key}={value}" for key, value in env.items())]
-    if any("\0" in each for each in strings):
-        raise ValueError("no NUL in arguments or environment")
-    body = b"".join(each.encode() + b"\0" for each in strings)
-    return _frame(b"G", request, struct.pack("<HH", len(argv), len(env)) + body)
+    return _frame(b"G", request, _strings(cwd, argv, env))
+
+
+def sync(request: int, nonce: bytes) -> bytes:
+    """Ask where the frames for a new client begin: after the answer that :func:`sync_marker` gives."""
+    return _frame(b"Y", request, nonce)
+
+
+def sync_marker(nonce: bytes) -> bytes:
+    """The bytes before the rest of PID 1's answer to :func:`sync`.  What no program inside could know cannot be
+    imitated by output that an earlier client left behind."""
+    return _HEADER.pack(b"Y", NONCE_BYTES + 1) + nonce
 
 
 def quit_(request: int) -> bytes:
@@ -107,21 +195,29 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Output:
+    slot: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
+    slot: int
     request: int
     code: int
+    spooled: int
+    """Bytes of the command's output that are in its file; 0 for no file."""
     cwd: str
 
 
 @dataclass(frozen=True, slots=True)
-class ShellDied:
+class Died:
+    """A slot's process ended."""
+
+    slot: int
     request: int
     """The command that was running; 0 for none."""
     code: int
+    spooled: int
     why: Death
 
 
@@ -131,6 +227,29 @@ class Ack:
     error: int
     """errno, 0 for success."""
     value: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileData:
+    request: int
+    error: int
+    size: int
+    """Of the whole file."""
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """What a new client is told of each slot."""
+
+    slot: int
+    kind: SlotKind
+    running: bool
+    request: int
+    """The running command, or the last one."""
+    code: int
+    """Of the last command that ended."""
+    cwd: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,48 +269,69 @@ class Bye:
     why: ByeReason
 
 
-Message = Hello | Output | Status | ShellDied | Ack | GradeOutput | GradeExit | Bye
+Message = Hello | Output | Status | Died | Ack | FileData | SlotState | GradeOutput | GradeExit | Bye
 
 
-def decode(kind: int, payload: bytes) -> Message:
+def _status(payload: bytes) -> Status:
+    slot, request, code, spooled = struct.unpack_from("<HIiI", payload)
+    return Status(slot, request, code, spooled, payload[14:].decode(errors="replace"))
+
+
+def _died(payload: bytes) -> Died:
+    slot, request, code, spooled, why = struct.unpack("<HIiIB", payload)
+    return Died(slot, request, code, spooled, Death(why))
+
+
+def _slot_state(payload: bytes) -> SlotState:
+    slot, kind, running, request, code = struct.unpack_from("<HBBIi", payload)
+    return SlotState(slot, SlotKind(kind), bool(running), request, code, payload[12:].decode(errors="replace"))
+
+
+def _grade_exit(payload: bytes) -> GradeExit:
+    request, code, signalled = struct.unpack("<IiB", payload)
+    return GradeExit(request, code, bool(signalled))
+
+
+_DECODERS: Mapping[bytes, Callable[[bytes], Message]] = {
+    b"H": lambda payload: Hello(payload[0]),
+    b"Y": lambda payload: Hello(payload[NONCE_BYTES]),
+    b"O": lambda payload: Output(int.from_bytes(payload[:2], "little"), payload[2:]),
+    b"S": _status,
+    b"X": _died,
+    b"A": lambda payload: Ack(*struct.unpack("<IiI", payload)),
+    b"f": lambda payload: FileData(*struct.unpack_from("<IiQ", payload), payload[16:]),
+    b"V": _slot_state,
+    b"g": GradeOutput,
+    b"E": _grade_exit,
+    b"B": lambda payload: Bye(ByeReason(payload[0])),
+}
+
+
+def decode(kind: bytes, payload: bytes) -> Message:
     """One frame from PID 1.  Raises WireError."""
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise WireError(f"unknown frame type {kind!r}")
     try:
-        match chr(kind):
-            case "O":
-                return Output(payload)
-            case "g":
-                return GradeOutput(payload)
-            case "S":
-                request, code = struct.unpack_from("<Ii", payload)
-                return Status(request, code, payload[8:].decode(errors="replace"))
-            case "A":
-                return Ack(*struct.unpack("<IiI", payload))
-            case "X":
-                request, code, why = struct.unpack("<IiB", payload)
-                return ShellDied(request, code, Death(why))
-            case "E":
-                request, code, signalled = struct.unpack("<IiB", payload)
-                return GradeExit(request, code, bool(signalled))
-            case "H":
-                return Hello(payload[0])
-            case "B":
-                return Bye(ByeReason(payload[0]))
-            case _:
-                raise WireError(f"unknown frame type {kind}")
+        return decoder(payload)
     except (struct.error, IndexError, ValueError) as error:
-        raise WireError(f"bad frame of type {chr(kind)!r}: {error}") from error
+        raise WireError(f"bad frame of type {kind!r}: {error}") from error
 
 
 class FrameParser:
-    """Cuts a byte stream into frames, wherever its chunks were cut."""
+    """Cuts a byte stream into frames, wherever its chunks were cut.  With a ``marker``, whatever comes before it is
+    not of this client and is skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, marker: bytes = b"") -> None:
         self._buffer = bytearray()
+        self._marker = marker
 
     def feed(self, data: bytes) -> Iterator[Message]:
         self._buffer += data
         at = 0
         try:
+            if self._marker and not self._synced():
+                return
             while len(self._buffer) - at >= _HEADER.size:
                 kind, length = _HEADER.unpack_from(self._buffer, at)
                 if length > MAX_FRAME_BYTES:
@@ -201,35 +341,15 @@ class FrameParser:
                     return
                 payload = bytes(self._buffer[at + _HEADER.size : end])
                 at = end
-                yield decode(kind[0], payload)
+                yield decode(kind, payload)
         finally:
             del self._buffer[:at]
 
-
-class StreamChunk(NamedTuple):
-    stderr: bool
-    data: bytes
-
-
-class DockerDemux:
-    """Undoes the 8-byte headers that Docker puts around each write of a container without a TTY."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[StreamChunk]:
-        self._buffer += data
-        at = 0
-        try:
-            while len(self._buffer) - at >= _DOCKER_HEADER.size:
-                kind, length = _DOCKER_HEADER.unpack_from(self._buffer, at)
-                if kind > 2 or length > _MAX_DOCKER_CHUNK_BYTES:
-                    raise WireError(f"not a Docker stream: {bytes(self._buffer[at : at + 8])!r}")
-                end = at + _DOCKER_HEADER.size + length
-                if len(self._buffer) < end:
-                    return
-                chunk = bytes(self._buffer[at + _DOCKER_HEADER.size : end])
-                at = end
-                yield StreamChunk(kind == 2, chunk)
-        finally:
-            del self._buffer[:at]
+    def _synced(self) -> bool:
+        found = self._buffer.find(self._marker)
+        if found < 0:
+            del self._buffer[: max(0, len(self._buffer) - len(self._marker) + 1)]
+            return False
+        del self._buffer[:found]
+        self._marker = b""
+        return True

@@ -1,4 +1,4 @@
-"""Compiles init.c to a path that names its digest and architecture, once, atomically."""
+"""Compiles PID 1 to a path that names its digest and architecture, once, atomically."""
 
 from __future__ import annotations
 
@@ -12,14 +12,25 @@ from pathlib import Path
 
 from protocol.errors import UserError
 
-SOURCE = Path(__file__).with_name("init.c")
+_FOLDER = Path(__file__).parent
 _FLAGS = ("-static", "-O2", "-Wall", "-Wextra", "-Wno-unused-result")
+
+
+def sources() -> tuple[Path, ...]:
+    """What the compiler gets."""
+    return tuple(sorted(_FOLDER.glob("*.c")))
+
+
+def _digest() -> str:
+    whole = hashlib.sha256(repr(_FLAGS).encode())
+    for each in (*sources(), *sorted(_FOLDER.glob("*.h"))):
+        whole.update(each.read_bytes())
+    return whole.hexdigest()[:12]
 
 
 def build_init(cache: Path) -> Path:
     """The compiled init under ``cache``; compiled now if it is not there.  Raises UserError without a C compiler."""
-    digest = hashlib.sha256(SOURCE.read_bytes() + repr(_FLAGS).encode()).hexdigest()[:12]
-    target = cache / f"init-{digest}-{platform.machine()}"
+    target = cache / f"init-{_digest()}-{platform.machine()}"
     if target.exists():
         return target
     compiler = shutil.which("gcc") or shutil.which("cc")
@@ -29,10 +40,11 @@ def build_init(cache: Path) -> Path:
     handle, name = tempfile.mkstemp(dir=cache, prefix=".init-")
     os.close(handle)
     try:
-        done = subprocess.run([compiler, *_FLAGS, "-o", name, str(SOURCE)], capture_output=True, text=True, check=False)
+        command = [compiler, *_FLAGS, "-o", name, *map(str, sources())]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(
-                f"{compiler} could not build {SOURCE} (a static libc is needed: apt-get install gcc "
+                f"{compiler} could not build {_FOLDER} (a static libc is needed: apt-get install gcc "
                 f"libc6-dev):\n{done.stderr.strip()[-2000:]}"
             )
         Path(name).chmod(0o755)

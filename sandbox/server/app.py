@@ -25,7 +25,7 @@ from sandbox.server.metrics import render
 from sandbox.server.operations import Asked
 from sandbox.server.service import LeasedRun, PoolService
 from sandbox.shell import CommandResult
-from sandbox.tools import TOOLS
+from sandbox.tools import OPENCLAW
 
 DESTROYED = "sandbox_destroyed"
 ON_LEASE = (401, 404, 409, 410, 422, 503, 504)
@@ -143,7 +143,7 @@ class _Handlers:
             task = await self.service.reset(run, body.task_meta, request, times.eval)
             name = body.task_meta.get("task_name", task.id)
             told = body.task_meta.get("instruction", task.instruction)
-            schemas = [json.loads(json.dumps(tool.schema)) for tool in TOOLS.values()]
+            schemas = [json.loads(json.dumps(tool.schema)) for tool in OPENCLAW.values()]
             return Reply(200, m.ResetDone(user_msg=f"Task name:{name}\nTask instruction: {told}", tool_schemas=schemas))
 
         return await self._once(call, "reset", limit_s, do, body.request_id)

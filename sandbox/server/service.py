@@ -41,7 +41,7 @@ class HostProvider(Protocol):
 
     async def open(self, task: Task, deadline_s: float | None = None) -> HostSandbox: ...
 
-    async def adopt(self, container: str, task: Task, *, interrupt: bool) -> HostSandbox: ...
+    async def adopt(self, container: str, task: Task) -> HostSandbox: ...
 
     async def containers(self) -> frozenset[str]: ...
 
@@ -292,8 +292,7 @@ class PoolService:
     async def _adopt(self, run: LeasedRun, remembered: Remembered) -> bool:
         try:
             task = await asyncio.to_thread(self.tasks.resolve, remembered.reset["task_meta"])
-            interrupt = bool(remembered.under_way)
-            run.sandbox = await self.provider.adopt(remembered.container, task, interrupt=interrupt)
+            run.sandbox = await self.provider.adopt(remembered.container, task)
         except (InfraError, UserError) as error:
             _log.warning("lease %s: %s", run.lease.id, error)
             return False

@@ -15,8 +15,8 @@ from pydantic import ConfigDict, with_config
 
 from protocol.errors import UserError
 
-_STRICT = ConfigDict(extra="forbid")
-"""Where one of these is read from a file, an unknown key is an error."""
+_STRICT = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+"""Where one of these is read, an unknown key is an error; in JSON, bytes are URL-safe base64."""
 
 BASE_IMAGE = ""
 """The value of :attr:`Task.image` that stands for the pool's own base image."""

@@ -80,7 +80,7 @@ class FakeProvider:
     """Containers that exist."""
     opened: list[FakeSandbox] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    adopted: list[tuple[str, bool]] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
     backlog_s: float = 0.0
     refuse: str = ""
     hold: asyncio.Event | None = None
@@ -93,8 +93,8 @@ class FakeProvider:
             raise SandboxStartError(self.refuse)
         return self._made(f"container-{next(self._numbers)}", task)
 
-    async def adopt(self, container: str, task: Task, *, interrupt: bool) -> FakeSandbox:
-        self.adopted.append((container, interrupt))
+    async def adopt(self, container: str, task: Task) -> FakeSandbox:
+        self.adopted.append(container)
         return self._made(container, task)
 
     def _made(self, container: str, task: Task) -> FakeSandbox:

@@ -329,7 +329,7 @@ async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_remove
         path.write_bytes(content)
     provider.there |= {"container-0", "nobodys"}
     async with pool_server(provider, state) as (url, service), httpx.AsyncClient(base_url=url) as http:
-        assert provider.adopted == [("container-0", True)]
+        assert provider.adopted == ["container-0"]
         assert provider.removed == ["nobodys"]
         assert (service.adopted, service.swept) == (1, 1)
         asked = {"lease_id": kept, "tool_call": {"name": "n"}}

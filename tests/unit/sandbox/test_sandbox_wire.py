@@ -1,4 +1,4 @@
-"""A frame cut anywhere is still that frame; nothing else ever is."""
+"""Every answer to every user comes through here: a frame cut anywhere is still that frame, nothing else ever is."""
 
 import contextlib
 import struct
@@ -8,23 +8,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import wire
+from sandbox.docker_stream import DockerDemux
 
 ids = st.integers(0, 2**32 - 1)
 codes = st.integers(-(2**31), 2**31 - 1)
 
 
+slots = st.integers(0, wire.SLOTS - 1)
+
+
 def encode(message: wire.Message) -> bytes:
     match message:
-        case wire.Output(data):
-            kind, payload = b"O", data
+        case wire.Output(slot, data):
+            kind, payload = b"O", struct.pack("<H", slot) + data
         case wire.GradeOutput(data):
             kind, payload = b"g", data
-        case wire.Status(request, code, cwd):
-            kind, payload = b"S", struct.pack("<Ii", request, code) + cwd.encode()
+        case wire.Status(slot, request, code, spooled, cwd):
+            kind, payload = b"S", struct.pack("<HIiI", slot, request, code, spooled) + cwd.encode()
         case wire.Ack(request, error, value):
             kind, payload = b"A", struct.pack("<IiI", request, error, value)
-        case wire.ShellDied(request, code, why):
-            kind, payload = b"X", struct.pack("<IiB", request, code, why)
+        case wire.Died(slot, request, code, spooled, why):
+            kind, payload = b"X", struct.pack("<HIiIB", slot, request, code, spooled, why)
+        case wire.FileData(request, error, size, data):
+            kind, payload = b"f", struct.pack("<IiQ", request, error, size) + data
+        case wire.SlotState(slot, of, running, request, code, cwd):
+            kind, payload = b"V", struct.pack("<HBBIi", slot, of, running, request, code) + cwd.encode()
         case wire.GradeExit(request, code, signalled):
             kind, payload = b"E", struct.pack("<IiB", request, code, signalled)
         case wire.Hello(protocol):
@@ -35,11 +43,13 @@ def encode(message: wire.Message) -> bytes:
 
 
 messages = st.one_of(
-    st.builds(wire.Output, st.binary(max_size=300)),
+    st.builds(wire.Output, slots, st.binary(max_size=300)),
     st.builds(wire.GradeOutput, st.binary(max_size=300)),
-    st.builds(wire.Status, ids, codes, st.text(max_size=40)),
+    st.builds(wire.Status, slots, ids, codes, ids, st.text(max_size=40)),
     st.builds(wire.Ack, ids, codes, ids),
-    st.builds(wire.ShellDied, ids, codes, st.sampled_from(wire.Death)),
+    st.builds(wire.Died, slots, ids, codes, ids, st.sampled_from(wire.Death)),
+    st.builds(wire.FileData, ids, codes, st.integers(0, 2**64 - 1), st.binary(max_size=300)),
+    st.builds(wire.SlotState, slots, st.sampled_from(wire.SlotKind), st.booleans(), ids, codes, st.text(max_size=40)),
     st.builds(wire.GradeExit, ids, codes, st.booleans()),
     st.builds(wire.Hello, st.integers(0, 255)),
     st.builds(wire.Bye, st.sampled_from(wire.ByeReason)),
@@ -53,7 +63,7 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step
         stream = b"".join(
             struct.pack(">BxxxI", 1, len(stream[at : at + 7])) + stream[at : at + 7] for at in range(0, len(stream), 7)
         )
-    frames, demux = wire.FrameParser(), wire.DockerDemux()
+    frames, demux = wire.FrameParser(), DockerDemux()
     got: list[wire.Message] = []
     for at in range(0, len(stream), step):
         piece = stream[at : at + step]
@@ -61,6 +71,22 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step
         for chunk in chunks:
             got += frames.feed(chunk)
     assert got == sent
+
+
+@given(
+    st.lists(messages, max_size=4),
+    messages,
+    st.binary(min_size=16, max_size=16),
+    st.integers(0, 60),
+    st.integers(1, 40),
+)
+def test_a_new_client_sees_nothing_of_what_was_for_the_one_before(old, new, nonce, cut, step):
+    """Whatever the old client's stream held, and wherever in it the new one begins."""
+    before = b"".join(encode(each) for each in old)[cut:]
+    stream = before + wire.sync_marker(nonce) + bytes([wire.PROTOCOL]) + encode(new)
+    parser = wire.FrameParser(wire.sync_marker(nonce))
+    got = [each for at in range(0, len(stream), step) for each in parser.feed(stream[at : at + step])]
+    assert got == [wire.Hello(wire.PROTOCOL), new]
 
 
 @given(st.binary(max_size=200))
@@ -71,8 +97,8 @@ def test_noise_ends_in_a_wire_error_or_in_waiting_never_in_another_exception(noi
 
 @given(st.binary(max_size=64 << 10))
 def test_output_that_imitates_frames_stays_output(data):
-    forged = encode(wire.Status(1, 0, "/")) + data
-    assert list(wire.FrameParser().feed(encode(wire.Output(forged)))) == [wire.Output(forged)]
+    forged = encode(wire.Status(0, 1, 0, 0, "/")) + data
+    assert list(wire.FrameParser().feed(encode(wire.Output(3, forged)))) == [wire.Output(3, forged)]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +108,13 @@ def test_output_that_imitates_frames_stays_output(data):
         lambda: wire.run(1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
         lambda: wire.write(1, "relative", b""),
         lambda: wire.write(1, "/a\0b", b""),
+        lambda: wire.read(1, "a", 0, 1),
         lambda: wire.grade(1, "/", ("sh", "a\0b"), {}),
+        lambda: wire.grade(1, "/", (), {}),
+        lambda: wire.terminal(1, 1, cwd="/", argv=("x",) * 257, env={}, rows=1, columns=1),
+        lambda: wire.type_(1, 1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
+        lambda: wire.Spool("relative", 1).encode(),
+        lambda: wire.Spool("/" + "x" * 600, 1).encode(),
     ],
 )
 def test_what_pid_1_could_not_take_is_refused_before_it_is_sent(make):

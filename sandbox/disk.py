@@ -1,0 +1,158 @@
+"""How much disk an agent may fill, held by the best means that the host has.
+
+In order: a quota of the storage driver (overlay2 on XFS with project quotas, or btrfs with quotas), where a write fails
+inside; else a watch on the container's upper layer, from the daemon's own host as root, that ends the session; else
+only the limit on a single file, which every container has.  Which one it is, is found by trying, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from sandbox.engine import ContainerSpec, DockerEngine, EngineError, retried
+from sandbox.errors import Ruin, SandboxDestroyed
+from sandbox.session import SandboxSession
+
+EVERY_S = 1.0
+LONGEST_UNSEEN_S = 15.0
+"""A layer is measured at least so often, while others may free what it fills."""
+_DU_S = 60.0
+_PROBE_BYTES = 1 << 30
+
+
+class DiskBound(StrEnum):
+    """What holds the disk limit."""
+
+    XFS_QUOTA = "xfs quota"
+    """Writes beyond it fail."""
+    BTRFS_QUOTA = "btrfs quota"
+    """Writes beyond it fail; the image counts too."""
+    WATCH = "watch"
+    """A session that goes beyond it is ended, within seconds."""
+    FILE_SIZE = "file size"
+    """Only a single file is bounded."""
+
+    @property
+    def by_daemon(self) -> bool:
+        return self in (DiskBound.XFS_QUOTA, DiskBound.BTRFS_QUOTA)
+
+
+async def probe(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
+    """Try them in order, on a container like ``spec`` that never runs.  Raises EngineError."""
+    limited = replace(spec, limits=replace(spec.limits, disk_bytes=_PROBE_BYTES), disk_quota=True)
+    try:
+        container = await engine.create(limited)
+    except EngineError:
+        container = await engine.create(spec)
+        try:
+            upper = await upper_layer(engine, container)
+        finally:
+            await engine.remove(container)
+        watched = upper is not None and os.geteuid() == 0 and await asyncio.to_thread(upper.is_dir)
+        return DiskBound.WATCH if watched else DiskBound.FILE_SIZE
+    await engine.remove(container)
+    driver = (await _json(engine, "info")).get("Driver")
+    return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
+
+
+async def upper_layer(engine: DockerEngine, container: str) -> Path | None:
+    """The folder on the daemon's host with what a container has written; None where the driver has none.
+
+    Raises EngineError.
+    """
+    driver = (await _json(engine, f"containers/{container}/json")).get("GraphDriver", {})
+    layers = cast("dict[str, str]", driver.get("Data") or {})
+    return Path(layers["UpperDir"]) if "UpperDir" in layers else None
+
+
+async def _json(engine: DockerEngine, path: str) -> dict[str, Any]:
+    docker = engine.docker
+
+    async def call() -> dict[str, Any]:
+        async with docker.session.get(f"{docker.docker_host}/{path}") as response:
+            answer = cast("dict[str, Any]", await response.json())
+        if response.status >= 400:
+            raise EngineError(f"{path}: {answer.get('message')}", response.status)
+        return answer
+
+    return await retried(f"ask for {path}", call, frozenset({500, 503}))
+
+
+@dataclass(slots=True)
+class Seen:
+    """A layer, when it was last measured."""
+
+    upper: Path
+    used: int
+    free: int
+    """Of the disk that it lies on."""
+    at_s: float
+
+
+def is_due(seen: Seen, limit: int, free: int, now_s: float) -> bool:
+    """Whether a layer could be beyond its limit since it was measured: it cannot have grown by more than the disk has
+    lost, unless others have freed some."""
+    return seen.used + max(0, seen.free - free) > limit or now_s - seen.at_s > LONGEST_UNSEEN_S
+
+
+class DiskWatch:
+    """Ends the sessions that go beyond their limit (``spec.limits.disk_bytes``)."""
+
+    def __init__(self, sessions: Callable[[], Iterable[SandboxSession]]) -> None:
+        self._sessions = sessions
+        self._seen: WeakKeyDictionary[SandboxSession, Seen] = WeakKeyDictionary()
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            for session in tuple(self._sessions()):
+                with contextlib.suppress(EngineError, OSError, TimeoutError):  # it is gone, or is looked at again soon
+                    await self._check(session)
+            await asyncio.sleep(EVERY_S)
+
+    async def _check(self, session: SandboxSession) -> None:
+        if session.spec is None or not session.alive:
+            return
+        limit = session.spec.limits.disk_bytes
+        seen = self._seen.get(session)
+        if seen is None:
+            upper = await upper_layer(session.engine, session.container)
+            if upper is None:
+                return
+            seen = self._seen[session] = Seen(upper, 0, _free(upper), time.monotonic())
+        free = _free(seen.upper)
+        if not is_due(seen, limit, free, time.monotonic()):
+            return
+        seen.used, seen.free, seen.at_s = await _used(seen.upper), free, time.monotonic()
+        if seen.used > limit:
+            what = f"the agent wrote {seen.used >> 20} MiB, more than its disk limit of {limit >> 20} MiB"
+            await session.destroy(SandboxDestroyed(what, Ruin.DISK))
+
+
+def _free(path: Path) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
+
+
+async def _used(upper: Path) -> int:
+    """Bytes on disk, by du: it follows no link, and no depth of folders is too much for it."""
+    process = await asyncio.create_subprocess_exec(
+        "du", "-s", "-x", "-B1", str(upper), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(_DU_S):
+            said, _ = await process.communicate()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        raise
+    return int(said.split(maxsplit=1)[0] or 0) if said else 0

@@ -1,0 +1,44 @@
+"""Docker's own framing around the output of a container without a TTY.  Pure: bytes in, values out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_HEADER = struct.Struct(">BxxxI")
+_MAX_CHUNK_BYTES = 16 << 20
+
+
+class WireError(Exception):
+    """The other end does not speak the protocol that it should."""
+
+
+class StreamChunk(NamedTuple):
+    stderr: bool
+    data: bytes
+
+
+class DockerDemux:
+    """Undoes the 8-byte headers that Docker puts around each write."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[StreamChunk]:
+        """Raises WireError."""
+        self._buffer += data
+        at = 0
+        try:
+            while len(self._buffer) - at >= _HEADER.size:
+                kind, length = _HEADER.unpack_from(self._buffer, at)
+                if kind > 2 or length > _MAX_CHUNK_BYTES:
+                    raise WireError(f"not a Docker stream: {bytes(self._buffer[at : at + 8])!r}")
+                end = at + _HEADER.size + length
+                if len(self._buffer) < end:
+                    return
+                chunk = bytes(self._buffer[at + _HEADER.size : end])
+                at = end
+                yield StreamChunk(kind == 2, chunk)
+        finally:
+            del self._buffer[:at]

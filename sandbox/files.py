@@ -1,0 +1,155 @@
+"""Files into a sandbox and out of it, through PID 1.
+
+PID 1 sees only the container, so no path leads out of it.  It touches regular files only, follows no link in the last
+place of a path, nothing of /proc or /sys, and waits for no pipe or device.  What comes out is bounded before it is
+read: a file by its size, a tree by its bytes and its number of files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import tarfile
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from sandbox import wire
+from sandbox.errors import SandboxLost
+from sandbox.link import ANSWER_S, Link
+
+if TYPE_CHECKING:
+    from sandbox.session import SandboxSession
+
+MAX_FILE_BYTES = 16 << 20
+MAX_TREE_BYTES = 64 << 20
+MAX_TREE_FILES = 10_000
+_TREE_S = 120.0
+_PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
+
+
+class FileTooLarge(Exception):
+    """More than the caller takes."""
+
+
+def put(
+    link: Link, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
+) -> list[int]:
+    """Send one file without waiting.  Returns the requests to await with :meth:`Link.answered`."""
+    requests: list[int] = []
+    for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
+        chunk = data[at : at + wire.FILE_CHUNK_BYTES]
+        how = flags if at == 0 else wire.WriteFlag.APPEND
+        requests.append(link.request(lambda n, c=chunk, h=how: wire.write(n, path, c, mode=mode, flags=h)))
+    return requests
+
+
+async def write_files(link: Link, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+    """Bring files in, with the folders above them.  A path that ends in ``/`` makes a folder.
+
+    Raises OSError with the container's errno, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
+    """
+    requests = [(path, put(link, path, data, mode=mode)) for path, data in contents.items()]
+    for path, sent in requests:
+        for request in sent:
+            ack = await link.answered(request)
+            if ack.error:
+                raise OSError(ack.error, os.strerror(ack.error), path)
+
+
+async def read_file(link: Link, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """A regular file's content.
+
+    Raises OSError with the container's errno (ELOOP for a link, EISDIR, EINVAL for a device or pipe, EPERM in /proc),
+    FileTooLarge, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
+    """
+    content = bytearray()
+    while True:
+        try:
+            piece = await link.read_piece(path, len(content), wire.FILE_CHUNK_BYTES)
+        except TimeoutError as error:
+            raise SandboxLost(f"PID 1 did not read {path} within {ANSWER_S:.0f} s") from error
+        if piece.error:
+            raise OSError(piece.error, os.strerror(piece.error), path)
+        content += piece.data
+        if max(piece.size, len(content)) > max_bytes:
+            raise FileTooLarge(f"{path} has {max(piece.size, len(content))} bytes, more than {max_bytes}")
+        if not piece.data:
+            return bytes(content)
+
+
+class _Packer:
+    """The grade child's output, up to a limit."""
+
+    def __init__(self, most: int) -> None:
+        self.data, self.most = bytearray(), most
+        self.code = 0
+        self.full, self.ended = asyncio.Event(), asyncio.Event()
+
+    def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None:
+        match message:
+            case wire.GradeOutput(data):
+                if len(self.data) <= self.most:
+                    self.data += data
+                if len(self.data) > self.most:
+                    self.full.set()
+            case wire.GradeExit():
+                self.code = message.code
+                self.full.set()
+                self.ended.set()
+
+
+async def read_tree(
+    session: SandboxSession, path: str, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
+) -> dict[str, bytes]:
+    """The regular files under a folder, by their paths relative to it.  Links, devices and pipes are left out.
+
+    Packed by the kit's own tar in PID 1's grade child, not by a tool that the agent could have replaced.
+
+    Raises FileTooLarge, OSError, SandboxLost, SandboxDestroyed.
+    """
+    room = max_bytes + max_files * 1024 + (1 << 20)
+    child = _Packer(room)
+    session.grading(child)
+    try:
+        session.send(wire.grade(session.next_request(), "/", (*_PACK, path), {}))
+        await session.arrived(child.full, _TREE_S)
+        if not child.ended.is_set():
+            session.send(wire.interrupt(session.next_request(), wire.GRADE_SLOT))
+            await session.arrived(child.ended, ANSWER_S)
+    except TimeoutError as error:
+        raise SandboxLost(f"{path} was not read within {_TREE_S:.0f} s") from error
+    finally:
+        session.grading(None)
+    if len(child.data) > room:
+        raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
+    if child.code and not child.data.strip(b"\0"):
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return unpack(bytes(child.data), max_bytes=max_bytes, max_files=max_files)
+
+
+def unpack(archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES) -> dict[str, bytes]:
+    """The regular files of a tar archive that nobody vouches for, by relative path.  Links and devices are left out.
+
+    Raises FileTooLarge, ValueError for what is no archive or names a path outside its root.
+    """
+    found: dict[str, bytes] = {}
+    left = max_bytes
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for member in tar:
+                if not member.isreg():
+                    continue
+                name = PurePosixPath(member.name)
+                if name.is_absolute() or ".." in name.parts or "\0" in member.name:
+                    raise ValueError(f"{member.name!r} is outside the archive's root")
+                left -= member.size
+                if left < 0 or len(found) >= max_files:
+                    raise FileTooLarge(f"more than {max_bytes} bytes or {max_files} files")
+                content = tar.extractfile(member)
+                found[str(name)] = content.read() if content else b""
+    except tarfile.TarError as error:
+        raise ValueError(f"not a tar archive: {error}") from error
+    return found

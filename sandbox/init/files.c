@@ -1,0 +1,117 @@
+/*
+ * Files in and out, for the client.
+ *
+ * Only regular files, and nothing of /proc or /sys: this process would open its own there.  Links in the last place of
+ * a path are not followed, and nothing here waits for a pipe or a device.  Paths mean what they mean in the container,
+ * of which this process can see nothing else.
+ */
+#include "init.h"
+#include <ftw.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+enum { WRITE_APPEND = 1, WRITE_REPLACE = 2 };
+
+static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *walk) {
+    (void)s, (void)kind, (void)walk;
+    return remove(path) < 0 ? errno : 0;
+}
+
+/* Remove whatever stands there, without following links. */
+static int remove_tree(const char *path) {
+    struct stat s;
+    if (lstat(path, &s) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : errno;
+    if (!S_ISDIR(s.st_mode)) return unlink(path) < 0 ? errno : 0;
+    int failed = nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS);
+    return failed < 0 ? errno : failed;
+}
+
+void make_parents(char *path) {
+    for (char *p = path + 1; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        mkdir(path, 0755); /* what cannot be made shows when the file is opened */
+        *p = '/';
+    }
+}
+
+/* The errno for what is no plain file of the container's own; 0 for one. */
+static int not_plain(int fd) {
+    struct stat s;
+    struct statfs f;
+    if (fstat(fd, &s) < 0 || fstatfs(fd, &f) < 0) return errno;
+    if (S_ISDIR(s.st_mode)) return EISDIR;
+    if (!S_ISREG(s.st_mode)) return EINVAL;
+    return f.f_type == PROC_SUPER_MAGIC || f.f_type == SYSFS_MAGIC ? EPERM : 0;
+}
+
+/* A path that ends in '/' is a directory. */
+static int write_file(char *path, uint32_t mode, int flags, const char *data, size_t length) {
+    size_t path_length = strlen(path);
+    if (!path_length || path[0] != '/') return EINVAL;
+    int directory = path_length > 1 && path[path_length - 1] == '/';
+    if (directory) path[path_length - 1] = 0;
+    if (flags & WRITE_REPLACE) {
+        int failed = remove_tree(path);
+        if (failed) return failed;
+    }
+    make_parents(path);
+    if (directory) return mkdir(path, mode) < 0 && errno != EEXIST ? errno : 0;
+    int how = flags & WRITE_APPEND ? O_APPEND : flags & WRITE_REPLACE ? O_CREAT | O_EXCL : O_CREAT;
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | how, mode);
+    if (fd < 0) return errno;
+    int failed = not_plain(fd);
+    if (!failed && !(flags & WRITE_APPEND)) {
+        if (ftruncate(fd, 0) < 0) failed = errno;
+        fchmod(fd, mode);
+    }
+    while (length && !failed) {
+        ssize_t n = write(fd, data, length);
+        if (n < 0 && errno != EINTR) failed = errno;
+        if (n > 0) data += n, length -= (size_t)n;
+    }
+    if (close(fd) < 0 && !failed) failed = errno;
+    return failed;
+}
+
+static void take_path(char *path, const char *p, size_t n, uint16_t length, size_t at) {
+    if (length > PATH_MOST || at + length > n) leave(BYE_PROTOCOL);
+    memcpy(path, p + at, length);
+    path[length] = 0;
+}
+
+/* mode u32, flags u8, path length u16, path, content. */
+void handle_write(uint32_t id, char *p, size_t n) {
+    uint32_t mode;
+    uint16_t path_length;
+    char path[PATH_MOST + 1];
+    if (n < 7) leave(BYE_PROTOCOL);
+    memcpy(&mode, p, 4), memcpy(&path_length, p + 5, 2);
+    take_path(path, p, n, path_length, 7);
+    send_ack(id, write_file(path, mode, p[4], p + 7 + path_length, n - 7 - path_length), 0);
+}
+
+/* offset u64, most u32, path.  Answers with id, errno, size of the file u64, bytes. */
+void handle_read(uint32_t id, char *p, size_t n) {
+    uint64_t offset, size = 0;
+    uint32_t most;
+    char path[PATH_MOST + 1];
+    struct stat s;
+    ssize_t got = 0;
+    if (n < 12 || n - 12 > PATH_MOST) leave(BYE_PROTOCOL);
+    memcpy(&offset, p, 8), memcpy(&most, p + 8, 4);
+    take_path(path, p, n, (uint16_t)(n - 12), 12);
+    if (most > MAX_FRAME / 2) most = MAX_FRAME / 2;
+    char *at = reserve(16 + most);
+    if (!at) { send_ack(id, ENOBUFS, 0); return; }
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    int32_t failed = fd < 0 ? errno : not_plain(fd);
+    if (!failed && fstat(fd, &s) == 0) {
+        size = (uint64_t)s.st_size;
+        got = pread(fd, at + 16, most, (off_t)offset);
+        if (got < 0) failed = errno;
+    }
+    close_fd(&fd);
+    memcpy(at, &id, 4), memcpy(at + 4, &failed, 4), memcpy(at + 8, &size, 8);
+    commit(at, 'f', 16 + (got > 0 ? (size_t)got : 0));
+}

@@ -1,0 +1,126 @@
+/*
+ * What the files of sbx-init share.  main.c says what the program is for; sandbox/wire.py names every frame.
+ */
+#ifndef SBX_INIT_H
+#define SBX_INIT_H
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PROTOCOL = 2, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
+enum { DIED_BY_ITSELF = 0, DIED_INTERRUPTED = 1, DIED_SPURIOUS_STATUS = 2, DIED_NO_FORK = 3 };
+enum { BYE_QUIT = 0, BYE_DEADLINE = 1, BYE_PROTOCOL = 2 };
+
+/* ---- out.c: time, and frames to the client ---- */
+
+uint64_t now_ns(void);
+uint64_t now_ms(void);
+void pause_us(long us);
+void flush_out(void);
+size_t out_queued(void);
+int out_has_room(void);
+char *reserve(size_t n);                     /* room for one frame, or NULL; commit() takes it */
+void commit(char *at, char type, size_t length);
+void send_frame(char type, const void *payload, size_t length);
+void send_ack(uint32_t id, int32_t error, uint32_t value);
+void leave(uint8_t reason) __attribute__((noreturn));
+
+/* ---- spool.c: the whole of a command's output, in a file of the sandbox ---- */
+
+struct spool {
+    char path[512];         /* empty: nothing is kept */
+    uint32_t after, most;   /* a file is made when there are more bytes than `after`; it gets `most` of them */
+    uint32_t saved;         /* bytes in the file; 0: there is none */
+    char *held;             /* the first `after` bytes, until there are more */
+    uint32_t held_length;
+    int fd;
+};
+
+void spool_begin(struct spool *s, const char *path, size_t path_length, uint32_t after, uint32_t most);
+void spool_feed(struct spool *s, const char *data, size_t length);
+void spool_end(struct spool *s);
+
+/* ---- slot.c: shells and terminals ---- */
+
+enum kind { FREE, SHELL, TERMINAL };
+
+struct slot {
+    enum kind kind;
+    pid_t pid;              /* 0: none */
+    int output_fd;          /* what it prints: the reading end of a pipe, or the terminal's master */
+    int output_write_fd;    /* of a shell: kept, so that what old background jobs print is read after a new start */
+    int hung;               /* a terminal that nobody holds open at the moment */
+    int command_fd, status_fd;
+    char cwd[PATH_MOST];    /* where the last status left it, or where the next shell starts */
+    char status[2 * PATH_MOST];
+    size_t status_length;
+    char *input;            /* bytes not yet taken by the command pipe or the terminal */
+    size_t input_length, input_sent;
+    int pending;            /* a command has been given and has no status yet; a terminal's process runs */
+    uint32_t id;            /* of the command */
+    int32_t code;           /* of the last command that ended */
+    uint64_t ticks;         /* when it was given, in the unit of /proc/PID/stat */
+    int died_because;
+    struct spool spool;
+};
+
+extern struct slot slots[SLOTS];
+
+void slots_begin(const char *workdir);
+int open_shell(struct slot *s);
+void open_terminal(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns, char **argv, char **envp, char *cwd);
+void run_command(uint32_t id, struct slot *s, const char *command, size_t length);
+void type_into(uint32_t id, struct slot *s, const char *data, size_t length);
+void resize(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns);
+void push_input(struct slot *s);
+void read_output(struct slot *s);
+void read_status(struct slot *s);
+void slot_died(struct slot *s, int status);
+void close_slot(struct slot *s);
+void tell_slots(void);
+void become_ordinary(int in, int out);
+int32_t exit_code(int status);
+void close_fd(int *fd);
+
+/* ---- grade.c: one child with exactly this environment ---- */
+
+struct grade {
+    pid_t pid;
+    int fd;
+    uint32_t id;
+};
+
+extern struct grade grade;
+
+enum { MOST_STRINGS = 256 };
+struct strings {
+    char *cwd, *argv[MOST_STRINGS + 1], *envp[MOST_STRINGS + 1];
+};
+
+int parse_strings(struct strings *to, char *p, size_t n);
+void start_grade(uint32_t id, char *p, size_t n);
+void read_grade(void);
+void grade_ended(int status);
+void kill_grade(void);
+
+/* ---- kill.c ---- */
+
+void end_slot(struct slot *s, int because); /* kill it and what its command runs; its death is told on return */
+void kill_all(uint32_t id);
+void reap(void);
+
+/* ---- files.c ---- */
+
+void handle_write(uint32_t id, char *p, size_t n);
+void handle_read(uint32_t id, char *p, size_t n);
+void make_parents(char *path);
+
+#endif

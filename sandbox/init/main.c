@@ -1,0 +1,231 @@
+/*
+ * sbx-init: PID 1 of a sandbox.
+ *
+ * It owns the agent's shells and terminals and answers typed, length-prefixed frames on its attach stream (stdin and
+ * stdout of the container).  What holds, whatever runs beside it in the container:
+ *
+ *   - No output can pass for a frame: commands, statuses and output have pipes of their own, and this process is not
+ *     dumpable, so that root inside (without CAP_SYS_PTRACE) can open neither its descriptors nor its memory.
+ *   - No signal from inside moves it: all are blocked and read through a signalfd.  Orphans are reaped.
+ *   - It ends at a deadline (CLOCK_BOOTTIME) that only a frame can extend, never past the maximum: the container goes
+ *     even when everyone who knew of it is dead.  EOF on stdin only means that no extension will come.  Standard
+ *     output is never written blockingly, so a client that stops reading cannot hold the deadline up.
+ *   - KILL_ALL answers 0 only when no other process exists in the PID namespace.
+ *   - A client that was lost can be followed by another: SIGUSR1 from outside the PID namespace drops a frame that was
+ *     cut in two, and SYNC says where the frames to the new one begin.
+ *
+ * An agent can lie about the exit code of a command of its own, in its own shell.  Nothing that counts reads it.
+ *
+ * A frame is: type u8, length u32 LE, payload.  sandbox/wire.py is the other end and names every type.
+ * Arguments: first deadline (ms), maximum (ms), working directory.
+ */
+#include "init.h"
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+enum { GRADE_SLOT = 0xFFFF, NONCE = 16 };
+
+static uint64_t deadline_ms, maximum_ms;
+static char in[HEADER + MAX_FRAME];
+static size_t in_length;
+
+static uint32_t remaining_ms(void) {
+    uint64_t now = now_ms();
+    return deadline_ms > now ? (uint32_t)(deadline_ms - now) : 0;
+}
+
+static void extend(uint32_t id, uint32_t ms) {
+    uint64_t now = now_ms();
+    deadline_ms = now + ms < maximum_ms ? now + ms : maximum_ms;
+    send_ack(id, 0, remaining_ms());
+}
+
+/* A place for the whole output: after u32, most u32, path length u16, path.  Returns its length. */
+static size_t begin_spool(struct slot *s, const char *p, size_t n) {
+    uint32_t after, most;
+    uint16_t length;
+    if (n < 10) leave(BYE_PROTOCOL);
+    memcpy(&after, p, 4), memcpy(&most, p + 4, 4), memcpy(&length, p + 8, 2);
+    if (10u + length > n) leave(BYE_PROTOCOL);
+    spool_begin(&s->spool, p + 10, length, after, most);
+    return 10u + length;
+}
+
+static void handle_run(uint32_t id, struct slot *s, char *p, size_t n) {
+    if (s->pending || s->kind == TERMINAL) { send_ack(id, EBUSY, 0); return; }
+    size_t used = begin_spool(s, p, n);
+    run_command(id, s, p + used, n - used);
+}
+
+static void handle_terminal(uint32_t id, struct slot *s, char *p, size_t n) {
+    static struct strings of;
+    uint16_t rows, columns;
+    if (n < 4) leave(BYE_PROTOCOL);
+    memcpy(&rows, p, 2), memcpy(&columns, p + 2, 2);
+    if (s->kind != FREE) { send_ack(id, EBUSY, 0); return; }
+    size_t used = 4 + begin_spool(s, p + 4, n - 4);
+    if (!parse_strings(&of, p + used, n - used)) leave(BYE_PROTOCOL);
+    open_terminal(id, s, rows, columns, of.argv, of.envp, of.cwd);
+}
+
+static void handle_resize(uint32_t id, struct slot *s, const char *p, size_t n) {
+    uint16_t rows, columns;
+    if (n != 4) leave(BYE_PROTOCOL);
+    memcpy(&rows, p, 2), memcpy(&columns, p + 2, 2);
+    resize(id, s, rows, columns);
+}
+
+static void handle_sync(uint32_t id, const char *nonce, size_t n) {
+    char b[NONCE + 1] = {0};
+    if (n != NONCE) leave(BYE_PROTOCOL);
+    memcpy(b, nonce, NONCE);
+    b[NONCE] = PROTOCOL;
+    send_frame('Y', b, sizeof b);
+    tell_slots();
+    send_ack(id, 0, remaining_ms());
+}
+
+/* Frames whose payload goes on with the number of a slot. */
+static void handle_slot_frame(char type, uint32_t id, char *p, size_t n) {
+    uint16_t which;
+    if (n < 2) leave(BYE_PROTOCOL);
+    memcpy(&which, p, 2);
+    p += 2, n -= 2;
+    if (which == GRADE_SLOT && type == 'I') { kill_grade(); send_ack(id, 0, 0); return; }
+    if (which >= SLOTS) leave(BYE_PROTOCOL);
+    struct slot *s = &slots[which];
+    switch (type) {
+    case 'R': handle_run(id, s, p, n); break;
+    case 'P': handle_terminal(id, s, p, n); break;
+    case 'T': type_into(id, s, p, n); break;
+    case 'Z': handle_resize(id, s, p, n); break;
+    case 'I': end_slot(s, DIED_INTERRUPTED); send_ack(id, 0, 0); break;
+    case 'C': close_slot(s); send_ack(id, 0, 0); break;
+    }
+}
+
+static void handle_frame(char type, char *payload, size_t length) {
+    uint32_t id, ms;
+    if (length < 4) leave(BYE_PROTOCOL);
+    memcpy(&id, payload, 4);
+    char *p = payload + 4;
+    size_t n = length - 4;
+    switch (type) {
+    case 'R': case 'P': case 'T': case 'Z': case 'I': case 'C': handle_slot_frame(type, id, p, n); break;
+    case 'W': handle_write(id, p, n); break;
+    case 'F': handle_read(id, p, n); break;
+    case 'K': kill_all(id); break;
+    case 'G': start_grade(id, p, n); break;
+    case 'Y': handle_sync(id, p, n); break;
+    case 'Q': leave(BYE_QUIT); break;
+    case 'D':
+        if (n != 4) leave(BYE_PROTOCOL);
+        memcpy(&ms, p, 4);
+        extend(id, ms);
+        break;
+    default: leave(BYE_PROTOCOL);
+    }
+}
+
+/* Returns 0 at EOF. */
+static int read_frames(void) {
+    ssize_t n = read(0, in + in_length, sizeof in - in_length);
+    if (n < 0) return errno == EINTR || errno == EAGAIN;
+    if (n == 0) return 0;
+    in_length += (size_t)n;
+    size_t at = 0;
+    while (in_length - at >= HEADER) {
+        uint32_t length;
+        memcpy(&length, in + at + 1, 4);
+        if (length > MAX_FRAME) leave(BYE_PROTOCOL);
+        if (in_length - at < HEADER + length) break;
+        handle_frame(in[at], in + at + HEADER, length);
+        at += HEADER + length;
+    }
+    memmove(in, in + at, in_length - at);
+    in_length -= at;
+    return 1;
+}
+
+static void drop_frames(void) {
+    struct pollfd p = {0, POLLIN, 0};
+    in_length = 0;
+    while (poll(&p, 1, 0) > 0 && (p.revents & POLLIN) && read(0, in, sizeof in) > 0) {}
+}
+
+/* ssi_pid is 0 for a sender outside this PID namespace, whoever it is: nobody inside can be that. */
+static void read_signals(int signals) {
+    struct signalfd_siginfo si;
+    while (read(signals, &si, sizeof si) == (ssize_t)sizeof si)
+        if (si.ssi_signo == SIGUSR1 && si.ssi_code == SI_USER && si.ssi_pid == 0) drop_frames();
+}
+
+enum { STDIN, SIGNALS, STDOUT, GRADE, FIXED };
+
+static int fill(struct pollfd *p, int stdin_fd, int signals) {
+    int room = out_has_room(), n = FIXED;
+    p[STDIN] = (struct pollfd){stdin_fd, POLLIN, 0};
+    p[SIGNALS] = (struct pollfd){signals, POLLIN, 0};
+    p[STDOUT] = (struct pollfd){out_queued() ? 1 : -1, POLLOUT, 0};
+    p[GRADE] = (struct pollfd){room ? grade.fd : -1, POLLIN, 0};
+    for (struct slot *s = slots; s < slots + SLOTS; s++, n += 3) {
+        int typing = s->input != NULL && s->kind == TERMINAL, quiet = s->kind == FREE || s->hung;
+        p[n] = (struct pollfd){quiet || !(room || typing) ? -1 : s->output_fd, (short)(room ? POLLIN : 0), 0};
+        if (typing) p[n].events |= POLLOUT;
+        p[n + 1] = (struct pollfd){s->status_fd, POLLIN, 0};
+        p[n + 2] = (struct pollfd){s->input && s->kind == SHELL ? s->command_fd : -1, POLLOUT, 0};
+    }
+    return n;
+}
+
+static void serve(struct pollfd *p) {
+    if (p[GRADE].revents) read_grade();
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *s = &slots[i];
+        struct pollfd *q = p + FIXED + 3 * i;
+        if (q[0].revents & (POLLIN | POLLHUP | POLLERR) && s->output_fd == q[0].fd) read_output(s);
+        if (q[0].revents & POLLOUT && s->input) push_input(s);
+        if (q[1].revents && s->status_fd == q[1].fd) read_status(s);
+        if (q[2].revents & POLLOUT && s->input) push_input(s);
+        if (q[2].revents & (POLLERR | POLLHUP)) close_fd(&s->command_fd);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) return 2;
+    prctl(PR_SET_DUMPABLE, 0);
+    prctl(PR_SET_NAME, "sbx-init");
+    maximum_ms = now_ms() + strtoull(argv[2], NULL, 10);
+    deadline_ms = now_ms() + strtoull(argv[1], NULL, 10);
+    if (deadline_ms > maximum_ms) deadline_ms = maximum_ms;
+
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    int signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signals < 0) return 2;
+    umask(022);
+    make_parents(argv[3]);
+    mkdir(argv[3], 0755);
+    fcntl(1, F_SETFL, O_NONBLOCK);
+
+    uint8_t hello = PROTOCOL;
+    send_frame('H', &hello, 1);
+    slots_begin(argv[3]);
+
+    int stdin_fd = 0;
+    for (;;) {
+        flush_out();
+        uint32_t left = remaining_ms();
+        if (!left) leave(BYE_DEADLINE);
+        struct pollfd p[FIXED + 3 * SLOTS];
+        int n = fill(p, stdin_fd, signals);
+        if (poll(p, (nfds_t)n, left > 3600000 ? 3600000 : (int)left + 1) < 0) continue;
+        serve(p);
+        if (p[SIGNALS].revents) read_signals(signals);
+        reap();
+        if (p[STDIN].revents && !read_frames()) stdin_fd = -1;
+    }
+}

@@ -1,0 +1,57 @@
+"""The tools that an agent may call, as a function-calling model sees them, in sets by where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from sandbox.files import FileTooLarge
+from sandbox.tools import seta, shell_only
+from sandbox.tools.keystrokes import KEYSTROKES
+from sandbox.tools.tool import Arguments, Tool, ToolContext, ToolError, ToolResult, describe
+
+Toolset: TypeAlias = Mapping[str, Tool]
+"""By name."""
+
+
+def _set(*tools: Tool) -> Toolset:
+    return {tool.name: tool for tool in tools}
+
+
+SETA = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WAIT, seta.SHELL_WRITE, seta.SHELL_KILL, seta.SHELL_WRITE_FILE)
+OPENCLAW = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WRITE, seta.SHELL_WRITE_FILE)
+TERMINAL_BENCH = _set(KEYSTROKES)
+SHELL_ONLY = _set(shell_only.SHELL_EXEC)
+"""A command that runs out of its time is killed."""
+
+
+async def call_tool(context: ToolContext, name: str, arguments: Arguments, tools: Toolset = SETA) -> ToolResult:
+    """Call a tool by name.  An unknown name is an answer to the agent.
+
+    Raises SandboxLost or SandboxDestroyed.
+    """
+    tool = tools.get(name)
+    if tool is None:
+        return ToolResult(f"Error: unknown tool {name!r}. Available: {', '.join(tools)}.")
+    try:
+        return await tool.call(context, arguments)
+    except OSError as error:
+        return ToolResult(f"Error: {error.strerror or error}: {error.filename}.")
+    except (ToolError, FileTooLarge, ValueError) as error:
+        return ToolResult(f"Error: {error}.")
+
+
+__all__ = [
+    "OPENCLAW",
+    "SETA",
+    "SHELL_ONLY",
+    "TERMINAL_BENCH",
+    "Arguments",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolResult",
+    "Toolset",
+    "call_tool",
+    "describe",
+]

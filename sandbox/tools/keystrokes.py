@@ -1,0 +1,45 @@
+"""The terminal as Terminal-Bench's agents use it: keys in, a pause, the screen out."""
+
+from __future__ import annotations
+
+from sandbox.session import NoFreeSlot
+from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult, seconds_argument
+
+ROWS, COLUMNS = 40, 160
+"""Terminal-Bench's pane."""
+LONGEST_PAUSE_S = 60.0
+_PAUSE_S = 1.0
+_NEW = "[a new terminal was opened]"
+
+
+async def _keystrokes(context: ToolContext, arguments: Arguments) -> ToolResult:
+    keys = arguments.get("keystrokes")
+    if not isinstance(keys, str) and not (isinstance(keys, list) and all(isinstance(each, str) for each in keys)):  # pyright: ignore[reportUnknownVariableType]  from a model's JSON
+        raise ToolError("argument 'keystrokes' must be a string or a list of strings")
+    pause_s = seconds_argument(arguments, "duration", _PAUSE_S, LONGEST_PAUSE_S)
+    terminal, note = context.session.terminal, ""
+    if terminal is None or not terminal.running:
+        note = f"{_NEW}\n" if terminal is not None else ""
+        if terminal is not None:
+            context.session.close_slot(terminal)
+        try:
+            terminal = await context.session.open_terminal(rows=ROWS, columns=COLUMNS)
+        except NoFreeSlot as error:
+            raise ToolError(f"{error}; close one first") from error
+        context.session.terminal = terminal
+    if keys:
+        await terminal.send(keys)  # pyright: ignore[reportUnknownArgumentType]  checked above
+    await terminal.settled(pause_s, pause_s)
+    return ToolResult(note + terminal.screen().text, terminal.exit_code, raw=terminal.new_output())
+
+
+KEYSTROKES = Tool(
+    "terminal_keystrokes",
+    "Type into a terminal and see its screen. 'C-c', 'Enter', 'Escape', 'Up' and the like are keys; other text is "
+    "typed as it is, a newline as Enter.",
+    (
+        Parameter("keystrokes", "string", "A key or text; empty to look only."),
+        Parameter("duration", "number", "Seconds to wait before the screen is taken (default 1).", required=False),
+    ),
+    _keystrokes,
+)

@@ -1,0 +1,29 @@
+"""One tool, one shell: for an agent that knows nothing of background sessions.
+
+A command that runs out of its time is killed, and a failed one says its exit code.
+"""
+
+from __future__ import annotations
+
+from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult, describe, text_argument
+
+
+async def _shell_exec(context: ToolContext, arguments: Arguments) -> ToolResult:
+    command = text_argument(arguments, "command")
+    if not command.strip():
+        raise ToolError("argument 'command' is empty")
+    done = await context.session.run(command, context.command_timeout_s, context.on_output)
+    text = describe(done, context.command_timeout_s, context.output_chars)
+    return ToolResult(text, done.exit_code, done.ms, done.timed_out, done.output)
+
+
+SHELL_EXEC = Tool(
+    "shell_exec",
+    "Run a shell command in the persistent bash session of the sandbox and return its output.",
+    (
+        Parameter("id", "string", "Name of the shell session."),
+        Parameter("command", "string", "The bash command to run."),
+        Parameter("block", "boolean", "Wait for the command to end (default true).", required=False),
+    ),
+    _shell_exec,
+)

@@ -1,0 +1,128 @@
+"""What a tool is: a schema that the chat template renders, and an async function from arguments to text.
+
+Errors are text too: the agent reads them and goes on.  Only the loss of the sandbox itself is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from sandbox.session import SandboxSession
+from sandbox.shell import CommandResult
+from sandbox.truncate import shorten, without_escapes
+
+OUTPUT_CHARS = 1000
+"""Longer output is cut to its first and last 500 characters, as SETA does."""
+
+Arguments: TypeAlias = Mapping[str, Any]
+
+
+class ToolError(Exception):
+    """What the agent did wrong, in a sentence for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    text: str
+    """What the agent is told."""
+    exit_code: int | None = None
+    ms: float = 0.0
+    timed_out: bool = False
+    """The command was killed for its time, or went on in the background."""
+    raw: str = field(default="", repr=False)
+    """The output as people see it: not shortened to the agent's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    session: SandboxSession
+    command_timeout_s: float = 20.0
+    """How long a tool waits for a command."""
+    output_chars: int = OUTPUT_CHARS
+    """Longer output is cut to its beginning and its end."""
+    on_output: Callable[[str], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    kind: str
+    """JSON's name of the type."""
+    description: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...]
+    call: Callable[[ToolContext, Arguments], Awaitable[ToolResult]]
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The function as OpenAI's chat API has it."""
+        properties = {each.name: {"type": each.kind, "description": each.description} for each in self.parameters}
+        required = [each.name for each in self.parameters if each.required]
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": {"type": "object", "properties": properties, "required": required},
+            },
+        }
+
+
+def text_argument(arguments: Arguments, name: str, default: str | None = None) -> str:
+    """Raises ToolError."""
+    value = arguments.get(name, default)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # models number their sessions
+    if not isinstance(value, str):
+        raise ToolError(f"argument '{name}' must be a string")
+    return value
+
+
+def seconds_argument(arguments: Arguments, name: str, default: float, most: float) -> float:
+    """Within 0 and ``most``.  Raises ToolError."""
+    value = arguments.get(name, default)
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        raise ToolError(f"argument '{name}' must be a number of seconds") from None
+    return min(max(seconds, 0.0), most) if seconds == seconds else default  # noqa: PLR0124  NaN
+
+
+def flag_argument(arguments: Arguments, name: str, *, default: bool) -> bool:
+    """A boolean, also where a model wrote it as a string.  Raises ToolError."""
+    value = arguments.get(name, default)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    if not isinstance(value, bool):
+        raise ToolError(f"argument '{name}' must be true or false")
+    return value
+
+
+def readable(output: str, chars: int, saved: str = "") -> str:
+    """Output as an agent sees it: no escape sequences, both ends of what is long, and where the rest is."""
+    note = f"Output truncated. Full output saved at: {saved}" if saved else "Output truncated"
+    return shorten(without_escapes(output).rstrip("\n"), chars, note)
+
+
+RESTARTED = "The shell was restarted in the same directory; variables are lost."
+
+
+def describe(done: CommandResult, timeout_s: float, chars: int = OUTPUT_CHARS) -> str:
+    """A command's result in the agent's words: output, then whatever was not a plain success."""
+    text = readable(done.output, chars, done.saved)
+    notes: list[str] = []
+    if done.timed_out:
+        notes.append(f"Command timed out after {timeout_s:g} s and was killed.")
+    elif done.exit_code:
+        notes.append(f"Exit code: {done.exit_code}")
+    if done.shell_restarted:
+        notes.append(RESTARTED)
+    return "\n".join([*([text] if text else []), *notes]) or "(no output)"

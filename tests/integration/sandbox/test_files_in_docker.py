@@ -1,0 +1,87 @@
+"""Files in and out.  If these fail, a hostile sandbox can hang or fill its reader, or hand it what is no file."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from sandbox.files import FileTooLarge, read_tree
+from sandbox.pool import SandboxPool
+from sandbox.tasks.task import Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+TASK = Task(id="files", instruction="")
+S = 30.0
+
+
+async def test_every_byte_goes_in_and_comes_out(pool: SandboxPool):
+    data = hashlib.sha256(b"x").digest() * 40_000
+    async with pool.acquire(TASK) as session:
+        await session.write_files({"/deep/er/data": data, "/empty": b"", "/folder/": b""})
+        assert await session.read_file("/deep/er/data") == data
+        assert await session.read_file("/empty") == b""
+        assert (await session.run("sha256sum /deep/er/data; test -d /folder && echo yes", S)).output == (
+            f"{hashlib.sha256(data).hexdigest()}  /deep/er/data\nyes\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("make", "path", "says"),
+    [
+        ("ln -s /etc/passwd /app/x", "/app/x", "Too many levels of symbolic links"),
+        ("mkfifo /app/x", "/app/x", "Invalid argument"),
+        ("mkdir /app/x", "/app/x", "Is a directory"),
+        (":", "/dev/zero", "Invalid argument"),
+        (":", "/app/none", "No such file or directory"),
+        (":", "/proc/self/environ", "Operation not permitted"),
+        (":", "/proc/kmsg", r"not permitted|denied"),
+        (":", "/sys/kernel/mm/transparent_hugepage/enabled", r"not permitted|No such"),
+        ("ln -s /proc/self /app/x", "/app/x/environ", "Operation not permitted"),
+    ],
+)
+async def test_what_is_no_plain_file_is_refused_and_hangs_nothing(pool: SandboxPool, make: str, path: str, says: str):
+    async with pool.acquire(TASK) as session:
+        await session.run(make, S)
+        with pytest.raises(OSError, match=says):
+            await session.read_file(path)
+        with pytest.raises(OSError, match=r"\w"):
+            await session.write_files({path if path != "/app/none" else "/app": b"x"})
+        assert (await session.run("echo alive", S)).output == "alive\n"
+
+
+async def test_a_file_that_is_too_large_is_not_read(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("truncate -s 1G big; head -c 2000 /dev/zero > small", S)
+        with pytest.raises(FileTooLarge):
+            await session.read_file("/app/big")
+        with pytest.raises(FileTooLarge):
+            await session.read_file("/app/small", max_bytes=1999)
+        assert len(await session.read_file("/app/small", max_bytes=2000)) == 2000
+
+
+async def test_a_tree_comes_out_without_its_links_and_devices(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("mkdir -p t/a/b; echo 1 > t/a/b/f; ln -s /etc/passwd t/l; mkfifo t/p; echo 2 > t/..x", S)
+        await session.run("printf '#!/bin/sh\\necho forged' > /bin/tar; export PATH=/app:$PATH", S)
+        assert await read_tree(session, "/app/t") == {"a/b/f": b"1\n", "..x": b"2\n"}
+        with pytest.raises(OSError, match="No such file"):
+            await read_tree(session, "/app/none")
+
+
+async def test_a_tree_without_end_is_cut_off_and_the_session_goes_on(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("mkdir t many; truncate -s 1G t/sparse; touch many/$(seq -s ' many/' 1 200)", S)
+        with pytest.raises(FileTooLarge):
+            await read_tree(session, "/app/t", max_bytes=1 << 20, max_files=10)
+        with pytest.raises(FileTooLarge):
+            await read_tree(session, "/app/many", max_files=10)
+        assert len(await read_tree(session, "/app/many")) == 200
+
+
+async def test_a_file_in_the_way_is_replaced_never_followed(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("echo keep > target; ln -s /app/target link", S)
+        with pytest.raises(OSError, match="symbolic links"):
+            await session.write_files({"/app/link": b"evil"})
+        assert await session.read_file("/app/target") == b"keep\n"

@@ -1,0 +1,208 @@
+"""A session outlives the stream, the client and the daemon.  If these fail, a restart of the server or of dockerd costs
+every sandbox that was alive, or hands a new client what was meant for the old one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from sandbox import provision, wire
+from sandbox.engine import ContainerSpec, DockerEngine
+from sandbox.errors import SandboxLost
+from sandbox.host import Host
+from sandbox.pool import LABEL, SandboxPool
+from sandbox.session import SandboxSession, SessionLimits
+from sandbox.snapshot import fork, snapshot
+from sandbox.tasks.task import Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+TASK = Task(id="again", instruction="")
+S = 60.0
+
+
+async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("cd /usr; X=kept; yes | head -c 3000000 & mkfifo /tmp/go", S)
+        background, terminal = session.open_shell(), await session.open_terminal(("cat",))
+        background.start("read < /tmp/go; echo heard; (exit 7)")
+        session.send(wire.write(1, "/tmp/half", b"x" * 1000)[:500])  # a frame that is cut in two
+        session.close_stream()
+        await session.stream_ended()
+        with pytest.raises(SandboxLost):
+            await session.run("true", S)
+        await session.reattach()
+        assert (await session.run("echo $X; pwd; ls /tmp/half 2>&1 | wc -l; echo > /tmp/go", S)).output.endswith(
+            "kept\n/usr\n1\n"
+        )
+        assert await background.ended(S)
+        assert background.finish().exit_code == 7
+        await terminal.send("still here\n")
+        assert await terminal.wait_for(lambda screen: "still here" in screen.text, S)
+        assert session.remaining_s > 0
+
+
+async def test_a_command_that_ended_unheard_is_told_again_and_not_run_again(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        background = session.open_shell()
+        background.start("mkfifo /tmp/go; read < /tmp/go; echo x >> /tmp/runs; (exit 7)")
+        await session.run("until test -p /tmp/go; do :; done", S)
+        session.close_stream()
+        await session.stream_ended()
+        end_it = ("exec", session.container, "sh", "-c", "echo > /tmp/go; until test -s /tmp/runs; do :; done")
+        await asyncio.to_thread(provision.docker, session.engine.url, *end_it, what="let it end")
+        await session.reattach()
+        assert await background.ended(S)
+        assert background.finish().exit_code == 7
+        assert (await session.run("cat /tmp/runs", S)).output == "x\n"
+
+
+async def test_another_client_takes_over_and_kills_only_what_nobody_waits_for(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("cd /usr; X=kept", S)
+        extra = session.open_shell()
+        extra.start("sleep 5001")
+        await session.run("until pgrep -x sleep; do :; done", S)
+        session.close_stream()
+        await session.stream_ended()
+        adopted = await SandboxSession.adopt(session.engine, session.container, "/app")
+        try:
+            done = await adopted.run("echo $X; pwd; while pgrep -x sleep; do :; done", S)
+            assert done.output.startswith("kept\n/usr\n")
+            assert (await adopted.open_shell().run("pwd", S)).output == "/app\n"
+        finally:
+            adopted.close_stream()
+
+
+async def test_a_container_that_is_gone_cannot_be_found_again(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.engine.remove(session.container)
+        await session.stream_ended()
+        with pytest.raises(SandboxLost):
+            await session.reattach()
+        with pytest.raises(SandboxLost):
+            await SandboxSession.adopt(session.engine, "0" * 64)
+
+
+async def test_a_copy_has_the_files_and_neither_touches_the_other(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("cd /srv; echo one > f", S)
+        async with fork(session, SessionLimits(60, 60)) as copy:
+            assert (await copy.run("pwd; cat f; echo two > f", S)).output == "/srv\none\n"
+            assert (await session.run("cat f", S)).output == "one\n"
+            assert copy.workdir == "/app"
+        with pytest.raises(SandboxLost):
+            await copy.run("true", S)
+
+
+async def test_an_image_of_a_sandbox_is_removed_also_when_its_user_is_cancelled(pool: SandboxPool):
+    images: list[str] = []
+    async with pool.acquire(TASK) as session:
+        copied = asyncio.Event()
+
+        async def use() -> None:
+            async with snapshot(session) as image:
+                images.append(image)
+                copied.set()
+                await asyncio.sleep(600)
+
+        async with asyncio.TaskGroup() as group:
+            using = group.create_task(use())
+            await copied.wait()
+            using.cancel()
+        assert not provision.has_image(session.engine.url, images[0])
+
+
+class OwnDaemon:
+    """A dockerd of the test's own, whose containers survive it."""
+
+    def __init__(self, folder: Path, run: Path) -> None:
+        self.url, self._run, self._folder = f"unix://{run}/docker.sock", run, folder
+        self._arguments = [
+            "dockerd", f"--host={self.url}", f"--data-root={folder}/data", f"--exec-root={run}/exec",
+            f"--pidfile={run}/docker.pid", "--bridge=none", "--iptables=false", "--live-restore", "--log-level=warn",
+            f"--config-file={folder}/none.json",
+        ]  # fmt: skip
+        self._log = folder / "log"
+        (folder / "none.json").write_text(json.dumps({}))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._arguments, stdout=log, stderr=log, start_new_session=True)
+        give_up = time.monotonic() + 120
+        while not provision.engine_answers(self.url):
+            assert self._process.poll() is None, self._log.read_text()[-2000:]
+            assert time.monotonic() < give_up, "dockerd does not answer"
+            time.sleep(0.1)
+
+    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+        # its containerd died with it, and where nobody reaps it, the next dockerd takes it for alive
+        for pid_file in ("docker.pid", "exec/containerd/containerd.pid"):
+            (self._run / pid_file).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self.kill(signal.SIGTERM)
+        for each in Path("/proc").glob("[0-9]*/cmdline"):  # a shim that is left has our folder in its arguments
+            with contextlib.suppress(OSError):
+                if str(self._run).encode() in each.read_bytes():
+                    os.kill(int(each.parent.name), signal.SIGKILL)
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+            if line.split()[1].startswith((str(self._folder), str(self._run))):
+                subprocess.run(["umount", "-l", line.split()[1]], check=False)
+
+
+@pytest.fixture
+def own_daemon(docker_engine: Host, tmp_path: Path) -> Generator[OwnDaemon]:
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("only root with dockerd installed can start an engine")
+    run = Path(f"/run/ls-again-{os.getpid()}")  # a socket's path must be short
+    run.mkdir()
+    daemon = OwnDaemon(tmp_path, run)
+    try:
+        daemon.start()
+        image = tmp_path / "image.tar"
+        provision.docker(docker_engine.docker_url, "save", "-o", str(image), docker_engine.base_image, what="save")
+        provision.docker(daemon.url, "load", "-i", str(image), what="load")
+        yield daemon
+    finally:
+        daemon.close()
+        shutil.rmtree(run, ignore_errors=True)
+
+
+@pytest.mark.chaos
+async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_daemon: OwnDaemon, docker_engine: Host):
+    spec = ContainerSpec(docker_engine.base_image, docker_engine.kit, {f"{LABEL}.pool": "again"}, auto_remove=False)
+    async with DockerEngine(own_daemon.url) as engine:
+        session = await SandboxSession.start(engine, spec, "/app", SessionLimits(300, 300))
+        try:
+            await session.run("cd /usr; X=kept; f() { echo f:$1; }", S)
+            background = session.open_shell()
+            background.start("mkfifo /tmp/go; read < /tmp/go; echo x >> /tmp/runs; (exit 7)")
+            await session.run("until test -p /tmp/go; do :; done", S)
+            own_daemon.kill()
+            await session.stream_ended()
+            with pytest.raises(SandboxLost):
+                await session.run("true", S)
+            await asyncio.to_thread(own_daemon.start)
+            await session.reattach()
+            assert (await session.run("echo $X; f 1; pwd; echo > /tmp/go", S)).output == "kept\nf:1\n/usr\n"
+            assert await background.ended(S)
+            assert background.finish().exit_code == 7
+            assert (await session.run("cat /tmp/runs", S)).output == "x\n"
+            assert await engine.live_restore()
+        finally:
+            await session.close()
+        assert session.container not in (await engine.inventory()).containers
