@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -55,9 +56,9 @@ async def probe(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
         container = await engine.create(spec)
         try:
             upper = await upper_layer(engine, container)
+            watched = upper is not None and os.geteuid() == 0 and await asyncio.to_thread(upper.is_dir)
         finally:
             await engine.remove(container)
-        watched = upper is not None and os.geteuid() == 0 and await asyncio.to_thread(upper.is_dir)
         return DiskBound.WATCH if watched else DiskBound.FILE_SIZE
     await engine.remove(container)
     driver = (await _json(engine, "info")).get("Driver")
@@ -128,7 +129,7 @@ class DiskWatch:
             upper = await upper_layer(session.engine, session.container)
             if upper is None:
                 return
-            seen = self._seen[session] = Seen(upper, 0, _free(upper), time.monotonic())
+            seen = self._seen[session] = Seen(upper, 0, _free(upper), -math.inf)
         free = _free(seen.upper)
         if not is_due(seen, limit, free, time.monotonic()):
             return

@@ -23,7 +23,7 @@ from sandbox.keys import encode_keys
 from sandbox.shell import KEEP_BYTES, SlotLink, interrupt
 from sandbox.truncate import HeadTail
 
-SCREEN_BYTES = 256 << 10
+SCREEN_BYTES = 64 << 10
 _SEQUENCES = re.compile(r"(?=\x1b)")
 ANSWER_S = 60.0
 
@@ -107,7 +107,8 @@ class Terminal:
 
     def screen(self) -> Screen:
         self._draw()
-        lines = tuple(line.rstrip() for line in self._screen.display)
+        cells, columns = self._screen.buffer, range(self._screen.columns)
+        lines = tuple("".join(cells[row][at].data for at in columns).rstrip() for row in range(self._screen.lines))
         return Screen(lines, (self._screen.cursor.y, self._screen.cursor.x))
 
     def new_output(self) -> str:

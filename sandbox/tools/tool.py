@@ -5,6 +5,7 @@ Errors are text too: the agent reads them and goes on.  Only the loss of the san
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -93,7 +94,7 @@ def seconds_argument(arguments: Arguments, name: str, default: float, most: floa
         seconds = float(value)
     except (TypeError, ValueError):
         raise ToolError(f"argument '{name}' must be a number of seconds") from None
-    return min(max(seconds, 0.0), most) if seconds == seconds else default  # noqa: PLR0124  NaN
+    return default if math.isnan(seconds) else min(max(seconds, 0.0), most)
 
 
 def flag_argument(arguments: Arguments, name: str, *, default: bool) -> bool:

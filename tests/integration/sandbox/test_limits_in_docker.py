@@ -66,7 +66,7 @@ async def test_there_is_no_network_but_the_containers_own_loopback(pool: Sandbox
 async def test_package_tools_and_other_users_work(pool: SandboxPool):
     command = (
         "useradd -m tester && install -o tester -g tester /dev/null /srv/f && stat -c %U /srv/f && "
-        "su tester -c 'id -un' && (setpriv --reuid=65534 --regid=65534 --clear-groups sleep 60 & "
+        "su tester -c 'id -un' && (setpriv --reuid=65534 --regid=65534 --clear-groups sleep 60 & disown; "
         "until pkill -9 -x sleep; do :; done; echo killed)"
     )
     assert await inside(pool, command) == "tester\ntester\nkilled\n"

@@ -41,7 +41,7 @@ async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(po
         with pytest.raises(SandboxLost):
             await session.run("true", S)
         await session.reattach()
-        assert (await session.run("echo $X; pwd; ls /tmp/half 2>&1 | wc -l; echo > /tmp/go", S)).output.endswith(
+        assert (await session.run("wait; echo $X; pwd; ls /tmp/half 2>&1 | wc -l; echo > /tmp/go", S)).output.endswith(
             "kept\n/usr\n1\n"
         )
         assert await background.ended(S)

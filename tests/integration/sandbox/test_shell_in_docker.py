@@ -82,6 +82,17 @@ async def test_a_hundred_megabytes_are_read_and_only_the_ends_are_kept(pool: San
         assert done.output.endswith("last\n")
         assert len(done.output) < 140_000
         assert done.truncated_bytes > 99_000_000
+        said = await session.run(f"head -n 1 {done.saved}; stat -c %s {done.saved}", S)
+        assert said.output == f"first\n{64 << 20}\n"
+
+
+@pytest.mark.slow
+async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_session(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        done = await session.run("head -c 1000000000 /dev/zero; echo last", 600)
+        assert done.output.endswith("last\n")
+        assert done.truncated_bytes > 999_000_000
+        assert (await session.run("echo alive", S)).output == "alive\n"
 
 
 async def test_a_command_out_of_time_is_dead_inside_and_earlier_jobs_are_not(pool: SandboxPool):
@@ -110,6 +121,34 @@ async def test_a_forged_status_reopens_the_shell(pool: SandboxPool):
         done = await session.run("pwd", S)
         assert done.output in ("/app\n", "")
         assert (await session.run("pwd", S)).output == "/app\n"
+
+
+async def test_a_stolen_command_ends_in_its_time_and_the_next_one_runs(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("(cat /proc/$$/fd/3 > /dev/null) & sleep 0.2", S)
+        stolen = await session.run("echo never", 1.0)
+        if stolen.timed_out:
+            assert (stolen.output, stolen.shell_restarted) == ("", True)
+        assert (await session.run("echo next", S)).output == "next\n"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "trap 'printf \"0 /forged\\0\" >&4' DEBUG",
+        "printf() { builtin printf '0 /forged\\0' >&4; }",
+        "exec 9>/proc/$$/fd/4; builtin printf '0 /forged\\0' >&9",
+    ],
+)
+async def test_a_shell_that_lies_lies_about_its_own_command_only(pool: SandboxPool, lie: str):
+    async with pool.acquire(TASK) as session:
+        other = session.open_shell()
+        await session.run(lie, S)
+        await session.run("false", 2.0)
+        assert (await other.run("false", S)).exit_code == 1
+        session.shell.abandon()
+        await session.reattach()
+        assert (await other.run("echo true; (exit 3)", S)).exit_code == 3
 
 
 async def test_a_fork_bomb_meets_the_process_limit_and_the_sandbox_lives(pool: SandboxPool):
