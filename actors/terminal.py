@@ -36,7 +36,7 @@ class SandboxTerminal:
     async def grade(self) -> Graded:
         with self._charged():
             result = await grade(self.session, self.task, min(self.task.test_timeout_s, self.grade_timeout_s))
-        return Graded(result.tests, result.pass_ratio, result.all_passed, result.ms)
+        return Graded(tuple(test.result for test in result.tests), result.pass_ratio, result.all_passed, result.ms)
 
     @contextlib.contextmanager
     def _charged(self) -> Generator[None]:

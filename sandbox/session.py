@@ -67,6 +67,12 @@ class SandboxSession:
         self.shell = Shell(self)
         self.remaining_s = 0.0
         """Of the container's life, at PID 1's last answer to an extension."""
+        self.spec: ContainerSpec | None = None
+        """How the container was made; None for one that was there."""
+
+    @property
+    def engine(self) -> DockerEngine:
+        return self._engine
 
     @classmethod
     async def start(
@@ -80,6 +86,7 @@ class SandboxSession:
         except EngineError as error:
             raise SandboxStartError(str(error)) from error
         session = cls(engine, container)
+        session.spec = spec
         try:
             session._attachment = await attach(engine.url, container, session._on_message, session._on_lost)
             await engine.start(container)
