@@ -9,7 +9,8 @@ other script needs the image's own shell (:attr:`Isolation.IMAGE`), which a root
 container is a clean one.
 
 No grader can protect tests from code that they run in their own process or as their own user: tests that start the
-agent's program do it as nobody (``setpriv --reuid=65534 --regid=65534 --clear-groups``).
+agent's program do it as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c 65534:65534
+-x PROGRAM -- …`` of the kit).
 
 Tests that fail, hang, are killed or cannot be written because the agent filled its disk are outcomes.  Only a daemon or
 a PID 1 that does not answer is infrastructure (InfraError).

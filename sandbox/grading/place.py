@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox.engine import ContainerSpec, EngineError
-from sandbox.errors import SandboxLost
+from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import MAX_BYTES, BadArtifactError, clean_tar
 from sandbox.grading.daemon import TooLargeError, committed, paused, read_archive, write_archive
@@ -91,8 +91,11 @@ async def _clean(
         found = await _take(session, task, Path(folder))
         async with _beside(session, spec, task, test_timeout_s) as bench:
             await bench.setup(task.files, task.setup, _SETUP_S)
+            try:
+                await bench.write_files({f"{above}/": b"" for above, _ in found if above != "/"}, mode=0o755)
+            except OSError as error:
+                raise SandboxStartError(f"no room for the artifacts in a clean container: {error}") from error
             for above, tar in found:
-                await bench.write_files({f"{above.rstrip('/')}/": b""}, mode=0o755)
                 await write_archive(bench.engine, bench.container, above, tar)
             yield bench
 
