@@ -173,7 +173,8 @@ async def _test(bench: SandboxSession, task: Task, isolation: Isolation, limit_s
         return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
     files = await _reports(bench, task.reports) if task.reports else ()
     reports = (*files, summary.report())
-    note = contradiction(end.code, end.signalled, reports)
+    verdict = judge(task.expected_tests, task.weights, reports)
+    note = contradiction(end.code, end.signalled, verdict.tests, reports)
     if task.reports and not files:
         note = note or f"the tests wrote none of {', '.join(task.reports)}"
     return _Ran(reports, log.text(), note)

@@ -48,6 +48,8 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str) -> None:
             continue
         sound = copy.copy(member)
         sound.name, sound.mode = path, member.mode & 0o777
+        if member.islnk():
+            sound.linkname = posixpath.normpath(member.linkname)
         new.addfile(sound, old.extractfile(member) if member.isreg() else None)
 
 

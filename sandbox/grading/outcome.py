@@ -98,17 +98,17 @@ def judge(expected: Sequence[str], weights: Mapping[str, float], reports: Sequen
     return Verdict(tuple(tests), reward)
 
 
-def contradiction(exit_code: int, signalled: bool, reports: Sequence[Report]) -> str:
+def contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest], reports: Sequence[Report]) -> str:
     """Why a test run's end takes its words back; empty when it does not.
 
-    A grader that was killed may have been silenced before it could name a failure, and one that ends badly without
-    having named any has something to say that it did not say.
+    A grader that was killed may have been silenced before it could name a failure, and one that ends badly although all
+    passed has something to say that it did not say.
     """
     if signalled or exit_code >= _SIGNALLED:
         return "the tests were killed"
     failed = any(test.outcome in _FAILURES for report in reports for test in report.tests)
-    if exit_code and not failed and not any(report.reward is not None and report.reward < 1 for report in reports):
-        return f"the tests exited {exit_code} and named no failed one"
+    if exit_code and not failed and tests and all(test.passed for test in tests):
+        return f"all tests passed, and then their script exited {exit_code}"
     return ""
 
 
