@@ -31,13 +31,32 @@ def _container(engine: DockerEngine, container: str) -> DockerContainer:
 
 @asynccontextmanager
 async def paused(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
-    """Nothing in the container runs meanwhile.  Raises EngineError."""
+    """Nothing in the container runs meanwhile.
+
+    Raises EngineError: runc gives up when processes start faster than it freezes them, on cgroup v1 and a busy host.
+    """
     handle = _container(engine, container)
-    await retried(f"pause container {container[:12]}", handle.pause, frozenset(), idempotent=False)
+    pausing = asyncio.ensure_future(retried(f"pause container {container[:12]}", handle.pause, _AGAIN))
     try:
+        await asyncio.shield(pausing)
         yield
     finally:
-        await asyncio.shield(retried(f"unpause container {container[:12]}", handle.unpause, _AGAIN))
+        await asyncio.shield(_thaw(engine, container, pausing))
+
+
+async def _thaw(engine: DockerEngine, container: str, pausing: asyncio.Future[None]) -> None:
+    """The daemon finishes a pause whose client has gone, so it is waited for."""
+
+    async def call() -> None:
+        try:
+            await _container(engine, container).unpause()
+        except aiodocker.DockerError as error:
+            if error.status != 404 and "is not paused" not in error.message and "is not running" not in error.message:
+                raise
+
+    with contextlib.suppress(EngineError):
+        await pausing
+    await retried(f"unpause container {container[:12]}", call, _AGAIN)
 
 
 @asynccontextmanager

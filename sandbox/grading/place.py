@@ -15,7 +15,7 @@ import asyncio
 import posixpath
 import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,21 +40,21 @@ async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> A
             await leave_alone(session)
             yield session
         case GradingLevel.COMMIT:
-            async with _copy(session) as image:
+            async with _copy(session, live=False) as image:
                 await leave_alone(session)
                 async with _beside(session, replace(_spec(session), image=image), task, test_timeout_s) as bench:
                     yield bench
         case GradingLevel.ARTIFACTS:
             await leave_alone(session)
-            async with _clean(session, _spec(session), task, test_timeout_s) as bench:
+            async with _clean(session, _spec(session), task, test_timeout_s, live=False) as bench:
                 yield bench
         case GradingLevel.SIBLING:
             joined = replace(_spec(session), network=f"container:{session.container}")
             if task.artifacts:
-                async with _clean(session, joined, task, test_timeout_s) as bench:
+                async with _clean(session, joined, task, test_timeout_s, live=True) as bench:
                     yield bench
             else:
-                async with _copy(session) as image:
+                async with _copy(session, live=True) as image:
                     spec = replace(joined, image=image)
                     async with _beside(session, spec, task, test_timeout_s) as bench:
                         yield bench
@@ -67,28 +67,34 @@ def _spec(session: SandboxSession) -> ContainerSpec:
 
 
 @asynccontextmanager
-async def _copy(session: SandboxSession) -> AsyncGenerator[str]:
+async def _still(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
+    """The agent's container holds still.  One that cannot be frozen is cleared first, or goes on where it must live."""
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(paused(session.engine, session.container))
+        except EngineError:
+            if not live or not session.alive:
+                await leave_alone(session)  # and a container that is gone is named by its cause
+        yield
+
+
+@asynccontextmanager
+async def _copy(session: SandboxSession, *, live: bool) -> AsyncGenerator[str]:
     """An image of the agent's container as it stands."""
-    image = committed(session.engine, session.container)
-    try:
-        async with paused(session.engine, session.container):
-            name = await image.__aenter__()
-    except EngineError:
-        await leave_alone(session)  # a container that is gone is named by its cause
-        raise
-    try:
-        yield name
-    finally:
-        await image.__aexit__(None, None, None)
+    async with AsyncExitStack() as stack:
+        async with _still(session, live=live):
+            image = await stack.enter_async_context(committed(session.engine, session.container))
+        yield image
 
 
 @asynccontextmanager
 async def _clean(
-    session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float
+    session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """A fresh container of the task's image, with the artifacts over what its setup made."""
     with tempfile.TemporaryDirectory(prefix="longshore-artifacts-") as folder:
-        found = await _take(session, task, Path(folder))
+        async with _still(session, live=True) if live else nullcontext():
+            found = await _take(session, task, Path(folder))
         async with _beside(session, spec, task, test_timeout_s) as bench:
             await bench.setup(task.files, task.setup, _SETUP_S)
             try:
@@ -104,20 +110,19 @@ async def _take(session: SandboxSession, task: Task, folder: Path) -> list[tuple
     """(folder to unpack in, sound tar) of each artifact that exists."""
     found: list[tuple[str, Path]] = []
     room = MAX_BYTES
-    async with paused(session.engine, session.container):
-        for number, artifact in enumerate(task.artifacts):
-            above, name = posixpath.split(posixpath.normpath(artifact))
-            raw, sound = folder / f"{number}.raw", folder / f"{number}.tar"
-            try:
-                with raw.open("wb") as into:
-                    exists = await read_archive(session.engine, session.container, artifact, into, room)
-                    room -= into.tell()
-            except TooLargeError as error:
-                raise BadArtifactError(f"the artifacts hold more than {MAX_BYTES >> 20} MiB") from error
-            if exists:
-                await asyncio.to_thread(clean_tar, raw, sound, name)
-                found.append((above, sound))
-            raw.unlink()
+    for number, artifact in enumerate(task.artifacts):
+        above, name = posixpath.split(posixpath.normpath(artifact))
+        raw, sound = folder / f"{number}.raw", folder / f"{number}.tar"
+        try:
+            with raw.open("wb") as into:
+                exists = await read_archive(session.engine, session.container, artifact, into, room)
+                room -= into.tell()
+        except TooLargeError as error:
+            raise BadArtifactError(f"the artifacts hold more than {MAX_BYTES >> 20} MiB") from error
+        if exists:
+            await asyncio.to_thread(clean_tar, raw, sound, name)
+            found.append((above, sound))
+        raw.unlink()
     return found
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+import aiodocker
 import pytest
 import pytest_asyncio
+from aiodocker.containers import DockerContainer
 
 from sandbox import engine as engine_module
 from sandbox.engine import DockerEngine
@@ -172,13 +174,35 @@ async def test_a_container_is_thawed_whatever_happened_meanwhile(pool: SandboxPo
         assert (await session.run("echo alive", S)).output == "alive\n"
 
 
-async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: SandboxPool, engine: DockerEngine):
-    graded = task("", GradingLevel.COMMIT, "x")
+@pytest.mark.parametrize("moment", ["pause", "commit"])
+async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: SandboxPool, monkeypatch, moment: str):
+    graded, asked = task("", GradingLevel.COMMIT, "x"), asyncio.Event()
+    real = getattr(DockerContainer, moment)
+
+    async def seen(*arguments, **more):
+        asked.set()
+        return await real(*arguments, **more)
+
+    monkeypatch.setattr(DockerContainer, moment, seen)
     async with pool.acquire(graded) as session:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await grade(session, graded)
+        async with asyncio.TaskGroup() as group:
+            grading = group.create_task(grade(session, graded))
+            await asked.wait()
+            grading.cancel()
         assert (await session.run("echo alive", S)).output == "alive\n"
+
+
+async def test_a_container_that_cannot_be_frozen_is_graded_all_the_same(pool: SandboxPool, monkeypatch):
+    async def unable(self):
+        raise aiodocker.DockerError(500, "OCI runtime pause failed: unable to freeze: unknown")
+
+    monkeypatch.setattr(DockerContainer, "pause", unable)
+    for level in BESIDE:
+        graded = task("[ -e /app/x ] && echo PASSED x", level, "x", artifacts=("/app",))
+        async with pool.acquire(graded) as session:
+            await session.run("touch /app/x", S)
+            result = await grade(session, graded)
+            assert result.all_passed, result.log
 
 
 async def test_only_a_cgroup_that_names_the_container_is_read(tmp_path):
