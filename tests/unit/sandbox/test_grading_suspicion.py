@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.cheats.attacks import ATTACKS
 
 from sandbox.grading.suspicion import suspicions
 from sandbox.tasks.task import Task
-from tests.integration.sandbox.cheats.attacks import ATTACKS
 
 TASK = Task(
     id="t",

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
+from support.cheats.graders import EXPECTED, SOLUTION, careless_task, pytest_task, shell_task
+from support.python_image import python_image
 
 from sandbox.errors import SandboxDestroyed
 from sandbox.grader import GradeResult, grade
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
-from tests.integration.sandbox.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
-from tests.integration.sandbox.cheats.graders import EXPECTED, SOLUTION, careless_task, pytest_task, shell_task
-from tests.support.python_image import python_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
