@@ -184,7 +184,7 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
     """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
     prevents it."""
     files = {"run-tests.sh": task.run_tests.encode(), **task.tests}
-    if _PYTEST_SETTINGS.isdisjoint(files):
+    if any(name.endswith(".py") for name in files) and _PYTEST_SETTINGS.isdisjoint(files):
         files["pytest.ini"] = _PYTEST_INI
     sent = bench.put(f"{TESTS_DIR}/", b"", mode=0o700, flags=wire.WriteFlag.REPLACE)
     for name, data in files.items():
