@@ -40,6 +40,8 @@ class Graded:
     pass_ratio: float
     all_passed: bool
     ms: float
+    suspicious: tuple[str, ...] = ()
+    """Of a full pass: what a person should read, one line each."""
 
 
 class SandboxGone(Exception):

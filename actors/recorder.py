@@ -41,6 +41,9 @@ class EpisodeRecorder:
     def on_grade(self, graded: Graded, reward: Reward) -> None:
         passed = sum(test.passed for test in graded.tests)
         self._cast.note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
+        if graded.suspicious:
+            self._cast.note("read this pass: " + "; ".join(graded.suspicious))
+            self._events.emit("episode.suspicious", trajectory=self._id, why=list(graded.suspicious))
 
     def finished(self, trajectory: Trajectory) -> None:
         self._events.emit(

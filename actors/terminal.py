@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from actors.episode import Graded, SandboxGone, ToolOutcome
 from sandbox.errors import SandboxDestroyed, SandboxVanished
 from sandbox.grader import grade
+from sandbox.grading.suspicion import command_of
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, ToolContext, call_tool
@@ -24,10 +25,11 @@ class SandboxTerminal:
     observation_chars: int
     vanished_before: bool = False
     """An earlier attempt lost its sandbox for no known cause: if this one does too, the agent did it."""
-    _acted: bool = False
+    _commands: list[str] = field(default_factory=list[str])
+    """What the agent asked for, call by call."""
 
     async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome:
-        self._acted = True
+        self._commands.append(command_of(arguments))
         with self._charged():
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars)
             result = await call_tool(context, name, arguments, SHELL_ONLY)
@@ -35,8 +37,15 @@ class SandboxTerminal:
 
     async def grade(self) -> Graded:
         with self._charged():
-            result = await grade(self.session, self.task, min(self.task.test_timeout_s, self.grade_timeout_s))
-        return Graded(result.tests, result.pass_ratio, result.all_passed, result.ms)
+            limit_s = min(self.task.test_timeout_s, self.grade_timeout_s)
+            result = await grade(self.session, self.task, limit_s, self._commands)
+        return Graded(
+            tuple(test.result for test in result.tests),
+            result.pass_ratio,
+            result.all_passed,
+            result.ms,
+            tuple(f"call {each.command} touched {each.touched}: {each.excerpt}" for each in result.suspicions),
+        )
 
     @contextlib.contextmanager
     def _charged(self) -> Generator[None]:
@@ -46,6 +55,6 @@ class SandboxTerminal:
         except SandboxDestroyed as error:
             raise SandboxGone(str(error)) from error
         except SandboxVanished as error:
-            if not (self._acted and self.vanished_before):
+            if not (self._commands and self.vanished_before):
                 raise
             raise SandboxGone(f"{error}, for the second time in this sample") from error

@@ -58,7 +58,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One sandbox container: no network, few capabilities, removed by the daemon when PID 1 ends."""
+    """One sandbox container: few capabilities, removed by the daemon when PID 1 ends."""
 
     image: str
     kit: Path
@@ -73,10 +73,13 @@ class ContainerSpec:
     session removes its own."""
     disk_quota: bool = False
     """Whether the daemon's storage driver holds the disk limit."""
+    network: str = "none"
+    """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
 
     def request(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""
         limits = self.limits
+        joined = self.network.startswith("container:")
         return {
             "Image": self.image,
             "Entrypoint": [],
@@ -84,9 +87,9 @@ class ContainerSpec:
             "Env": [f"{key}={value}" for key, value in self.env.items()],
             "WorkingDir": "/",
             "User": "0:0",
-            "Hostname": self.hostname,
+            "Hostname": "" if joined else self.hostname,
             "Labels": dict(self.labels),
-            "NetworkDisabled": True,
+            "NetworkDisabled": self.network == "none",
             "OpenStdin": True,
             "StdinOnce": False,
             "AttachStdin": True,
@@ -96,7 +99,7 @@ class ContainerSpec:
             "HostConfig": {
                 "AutoRemove": self.auto_remove,
                 "Init": False,
-                "NetworkMode": "none",
+                "NetworkMode": self.network,
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
                 "CapAdd": list(CAPABILITIES),

@@ -1,13 +1,19 @@
-"""Hidden tests → a result for each, in a container that an agent has worked in.
+"""Hidden tests → a result for each, of what an agent left in its container.
 
-Before a byte of a test enters the container, PID 1 kills and reaps everything else in it and answers only when it is
-alone.  The tests then run as its child with a pinned environment; the verdict is read from that child's own stream,
-which nothing that ran before can reach.  A ``#!/bin/sh`` script runs in a static shell and with static tools that are
-mounted read-only (:attr:`Isolation.KIT`), so that a poisoned /bin/sh, grep, PATH, bashrc or ld.so.preload changes
-nothing; any other script needs the image's own shell (:attr:`Isolation.IMAGE`), which a root agent can have replaced.
+Before a byte of a test enters a container, nothing of the agent's runs in it (:mod:`sandbox.grading.place` says which
+container that is).  The tests run as PID 1's child with a pinned environment; the verdict is read from that child's own
+stream, which nothing that ran before can reach, and from report files that were emptied before and are read after
+everything else has been killed.  A ``#!/bin/sh`` script runs in a static shell and with static tools that are mounted
+read-only (:attr:`Isolation.KIT`), so that a poisoned /bin/sh, grep, PATH, bashrc or ld.so.preload changes nothing; any
+other script needs the image's own shell (:attr:`Isolation.IMAGE`), which a root agent can have replaced unless the
+container is a clean one.
+
+No grader can protect tests from code that they run in their own process or as their own user: tests that start the
+agent's program do it as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c 65534:65534
+-x PROGRAM -- …`` of the kit).
 
 Tests that fail, hang, are killed or cannot be written because the agent filled its disk are outcomes.  Only a daemon or
-a PID 1 that does not answer is infrastructure (SandboxLost).
+a PID 1 that does not answer is infrastructure (InfraError).
 """
 
 from __future__ import annotations
@@ -15,51 +21,92 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from protocol.trajectory import TestResult
 from sandbox import wire
 from sandbox.errors import SandboxLost
+from sandbox.grading.alone import leave_alone
+from sandbox.grading.artifacts import BadArtifactError
+from sandbox.grading.outcome import REWARD, GradedTest, Report, contradiction, judge, weighted
+from sandbox.grading.place import place
+from sandbox.grading.reports import MAX_BYTES, read_report
+from sandbox.grading.summary import SummaryParser
+from sandbox.grading.suspicion import Suspicion, suspicions
 from sandbox.session import ANSWER_S, SandboxSession
-from sandbox.summary import SummaryParser
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import GradingLevel, Task
 from sandbox.truncate import HeadTail
 
 TESTS_DIR = "/tests"
 _LOG_BYTES = 16 << 10
+_BUSYBOX = "/.sbx/busybox"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ENV = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "TEST_DIR": TESTS_DIR}
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files\n"
 """A static program still loads name-service libraries that the container's nsswitch.conf names."""
+_PYTEST_INI = b"[pytest]\n"
+"""Beside tests that bring no settings: pytest then looks for settings and conftest.py nowhere above /tests."""
+_PYTEST_SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"})
+_READ = f'[ -f "$0" ] && [ ! -L "$0" ] && exec head -c {MAX_BYTES} "$0"'
 
 
 class Isolation(StrEnum):
-    """How well the tests are protected from what the agent left.  Always: alone, hidden until now, own stream."""
+    """Whose shell and tools the tests use.  Always: alone, hidden until now, own stream."""
 
     KIT = "kit"
-    """Shell and tools are ours, static and read-only."""
+    """Ours, static and read-only."""
     IMAGE = "image"
-    """Shell and tools are the container's."""
+    """The container's."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradeResult:
-    tests: tuple[TestResult, ...]
-    pass_ratio: float
-    """Passed ÷ all, 0 when there is no test."""
-    all_passed: bool
+    tests: tuple[GradedTest, ...]
+    reward: float | None
+    """What the tests' own reward file said, 0 … 1; None when they wrote none."""
     log: str
-    """What the tests printed, head and tail."""
+    """What the tests printed, head and tail, and why it proves nothing where that is so."""
+    level: GradingLevel
+    """Where they ran.  At ``sibling`` the agent's processes were alive."""
     isolation: Isolation
     timed_out: bool
     ms: float
+    suspicions: tuple[Suspicion, ...] = ()
+    """Commands of a full pass that a person should read."""
+
+    @property
+    def pass_ratio(self) -> float:
+        """Passed ÷ all, 0 when there is no test."""
+        return sum(test.passed for test in self.tests) / len(self.tests) if self.tests else 0.0
+
+    @property
+    def all_passed(self) -> bool:
+        return bool(self.tests) and all(test.passed for test in self.tests)
+
+    @property
+    def score(self) -> float:
+        """Weight of what passed ÷ weight of all, 0 … 1; the reward itself where it is all that the tests wrote."""
+        alone = [test.name for test in self.tests] == [REWARD]
+        return self.reward if alone and self.reward is not None else weighted(self.tests)
+
+
+@dataclass(slots=True)
+class _Ran:
+    """A test run, as far as it came."""
+
+    reports: tuple[Report, ...] = ()
+    log: str = ""
+    note: str = ""
+    """Why it proves nothing."""
+    timed_out: bool = False
 
 
 class _Child:
-    """The grade child's stream."""
+    """A grade child's stream, as its bytes come and as it ended."""
 
-    def __init__(self) -> None:
-        self.parser, self.log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
         self.end: wire.GradeExit | None = None
         self.ended = asyncio.Event()
 
@@ -68,43 +115,37 @@ class _Child:
             self.end = message
             self.ended.set()
         else:
-            self.parser.feed(message.data)
-            self.log.feed(message.data)
+            self._take(message.data)
 
 
-async def grade(session: SandboxSession, task: Task, timeout_s: float | None = None) -> GradeResult:
-    """Grade what the agent left.  The session's shell does not survive this.
+async def grade(
+    session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
+) -> GradeResult:
+    """Grade what the agent left, at the task's level.  Except at ``sibling`` the session's shell does not survive.
 
-    Raises SandboxLost when the container or its daemon does not answer, SandboxDestroyed when it is gone.
+    ``commands`` is what the agent ran, for :attr:`GradeResult.suspicions`.  Raises InfraError (SandboxLost,
+    SandboxStartError, EngineError) when a container or its daemon does not answer, SandboxDestroyed when the agent's is
+    gone.
     """
     started = time.perf_counter()
+    limit_s = timeout_s or task.test_timeout_s
     isolation = isolation_of(task.run_tests)
-    child = _Child()
-    note, timed_out = await _bring_in(session, task, isolation), False
-    if not note:
-        session.grading(child)
-        timed_out = await _run(session, task, isolation, child, timeout_s or task.test_timeout_s)
-        session.grading(None)
-    end = child.end
-    sound = end is not None and not end.signalled and not timed_out
-    if not note and not sound:
-        note = (
-            f"the tests ran out of their {timeout_s or task.test_timeout_s:g} s"
-            if timed_out
-            else "the tests were killed"
-        )
-    tests = (child.parser if sound else SummaryParser()).verdict(task.expected_tests)
-    passed = sum(test.passed for test in tests)
-    log = child.log.text() + (f"\n[{note}]\n" if note else "")
-    ms = (time.perf_counter() - started) * 1000
+    try:
+        async with place(session, task, limit_s) as bench:
+            ran = await _test(bench, task, isolation, limit_s)
+    except BadArtifactError as error:
+        ran = _Ran(note=f"the artifacts could not be carried over: {error}")
+    tests, reward = judge(task.expected_tests, task.weights, () if ran.note else ran.reports)
+    passed = bool(tests) and all(test.passed for test in tests)
     return GradeResult(
         tests,
-        passed / len(tests) if tests else 0.0,
-        bool(tests) and passed == len(tests),
-        log,
+        reward,
+        ran.log + (f"\n[{ran.note}]\n" if ran.note else ""),
+        task.grading,
         isolation,
-        timed_out,
-        ms,
+        ran.timed_out,
+        (time.perf_counter() - started) * 1000,
+        suspicions(commands, task) if passed else (),
     )
 
 
@@ -113,27 +154,49 @@ def isolation_of(script: str) -> Isolation:
     return Isolation.KIT if script.split("\n", 1)[0].split() in ([], ["#!/bin/sh"]) else Isolation.IMAGE
 
 
-async def _kill_all(session: SandboxSession) -> None:
-    try:
-        ack = await session.answered(session.request(wire.kill_all), ANSWER_S)
-    except TimeoutError as error:
-        raise SandboxLost("PID 1 did not answer before grading") from error
-    if ack.error:
-        raise SandboxLost(f"processes survived SIGKILL before grading: {os.strerror(ack.error)}")
+async def _test(bench: SandboxSession, task: Task, isolation: Isolation, limit_s: float) -> _Ran:
+    """Bring the tests in, run them, collect what they said."""
+    why = await _bring_in(bench, task, isolation)
+    if why:
+        return _Ran(note=why)
+    script = f"{TESTS_DIR}/run-tests.sh"
+    kit = isolation is Isolation.KIT
+    argv = (_BUSYBOX, "sh", script) if kit else ("/bin/bash", "--noprofile", "--norc", script)
+    summary, log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
+
+    def take(data: bytes) -> None:
+        summary.feed(data)
+        log.feed(data)
+
+    end = await _run(bench, take, task.workdir, argv, kit=kit, limit_s=limit_s)
+    if end is None:
+        return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
+    files = await _reports(bench, task.reports) if task.reports else ()
+    reports = (*files, summary.report())
+    verdict = judge(task.expected_tests, task.weights, reports)
+    note = contradiction(end.code, end.signalled, verdict.tests, reports)
+    if task.reports and not files:
+        note = note or f"the tests wrote none of {', '.join(task.reports)}"
+    return _Ran(reports, log.text(), note)
 
 
-async def _bring_in(session: SandboxSession, task: Task, isolation: Isolation) -> str:
-    """Leave PID 1 alone and the tests in place.  Returns why not, when what the agent left prevents it."""
-    await _kill_all(session)
-    sent = session.put(f"{TESTS_DIR}/", b"", mode=0o700, flags=wire.WriteFlag.REPLACE)
-    for name, data in {"run-tests.sh": task.run_tests.encode(), **task.tests}.items():
-        sent += session.put(f"{TESTS_DIR}/{name}", data, mode=0o700)
+async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> str:
+    """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
+    prevents it."""
+    files = {"run-tests.sh": task.run_tests.encode(), **task.tests}
+    if any(name.endswith(".py") for name in files) and _PYTEST_SETTINGS.isdisjoint(files):
+        files["pytest.ini"] = _PYTEST_INI
+    sent = bench.put(f"{TESTS_DIR}/", b"", mode=0o700, flags=wire.WriteFlag.REPLACE)
+    for name, data in files.items():
+        sent += bench.put(f"{TESTS_DIR}/{name}", data, mode=0o700)
+    for report in task.reports:
+        sent += bench.put(report, b"", mode=0o600, flags=wire.WriteFlag.REPLACE)
     if isolation is Isolation.KIT:
-        sent += session.put("/etc/nsswitch.conf", _NSSWITCH, flags=wire.WriteFlag.REPLACE)
+        sent += bench.put("/etc/nsswitch.conf", _NSSWITCH, flags=wire.WriteFlag.REPLACE)
     why = ""
     for request in sent:
         try:
-            ack = await session.answered(request, ANSWER_S)
+            ack = await bench.answered(request, ANSWER_S)
         except TimeoutError as error:
             raise SandboxLost("PID 1 did not take the tests") from error
         if ack.error and not why:
@@ -141,22 +204,38 @@ async def _bring_in(session: SandboxSession, task: Task, isolation: Isolation) -
     return why
 
 
-async def _run(session: SandboxSession, task: Task, isolation: Isolation, child: _Child, timeout_s: float) -> bool:
-    """Run the tests to their end.  Returns whether they ran out of their time; then they are dead."""
-    script = f"{TESTS_DIR}/run-tests.sh"
-    kit = isolation is Isolation.KIT
-    argv = ("/.sbx/busybox", "sh", script) if kit else ("/bin/bash", "--noprofile", "--norc", script)
-    env = {
-        "PATH": f"/.sbx/bin:{_PATH}" if kit else _PATH,
-        "HOME": "/root",
-        "LANG": "C.UTF-8",
-        "TERM": "dumb",
-        "TEST_DIR": TESTS_DIR,
-    }
-    session.send(wire.grade(session.next_request(), task.workdir, argv, env))
+async def _run(
+    bench: SandboxSession,
+    take: Callable[[bytes], None],
+    workdir: str,
+    argv: Sequence[str],
+    *,
+    kit: bool,
+    limit_s: float,
+) -> wire.GradeExit | None:
+    """Run one child of PID 1 to its end.  None when it ran out of its time; then it is dead."""
+    child = _Child(take)
+    env = {**_ENV, "PATH": f"/.sbx/bin:{_PATH}" if kit else _PATH}
+    bench.grading(child)
     try:
-        await session.arrived(child.ended, timeout_s)
+        bench.send(wire.grade(bench.next_request(), workdir, argv, env))
+        await bench.arrived(child.ended, limit_s)
     except TimeoutError:
-        await _kill_all(session)
-        return True
-    return False
+        await leave_alone(bench)
+        return None
+    finally:
+        bench.grading(None)
+    return child.end
+
+
+async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[Report, ...]:
+    """What the report files say, once nobody is left who could write them.  Links and empty files say nothing."""
+    await leave_alone(bench)
+    found: list[Report] = []
+    for path in paths:
+        data = bytearray()
+        await _run(bench, data.extend, "/", (_BUSYBOX, "sh", "-c", _READ, path), kit=True, limit_s=ANSWER_S)
+        report = read_report(path, bytes(data))
+        if report.tests or report.reward is not None:
+            found.append(report)
+    return tuple(found)

@@ -20,6 +20,7 @@ from typing import Self
 
 from protocol.errors import InfraError
 from sandbox import owner, wire
+from sandbox.capable import refuse
 from sandbox.disk import DiskBound, DiskWatch, probe
 from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
@@ -95,7 +96,7 @@ class SandboxPool:
     async def acquire(self, task: Task, deadline_s: float | None = None) -> AsyncGenerator[SandboxSession]:
         """A fresh sandbox, set up for ``task``; it lives for ``deadline_s`` at most (default: the pool's maximum).
 
-        Raises SandboxStartError.
+        Raises SandboxStartError, TaskBeyondPool.
         """
         session = await self.open(task, deadline_s)
         try:
@@ -104,7 +105,11 @@ class SandboxPool:
             await self.close(session)
 
     async def open(self, task: Task, deadline_s: float | None = None) -> SandboxSession:
-        """:meth:`acquire` without the context: whoever calls must :meth:`close`.  Raises SandboxStartError."""
+        """:meth:`acquire` without the context: whoever calls must :meth:`close`.
+
+        Raises SandboxStartError, TaskBeyondPool.
+        """
+        refuse(task)
         kind, max_s = self._kind(task), deadline_s or self.settings.session_max_s
         session = await self._warm(kind)
         if session is None:
@@ -143,12 +148,18 @@ class SandboxPool:
         except BaseException:
             self._room.release()
             raise
-        self._sessions[session] = time.monotonic() + (deadline_s or self.settings.session_max_s)
+        max_s = deadline_s or self.settings.session_max_s
+        session.spec = self._spec(self._kind(task), max_s)  # as it was made: so it can be copied and graded
+        self._sessions[session] = time.monotonic() + max_s
         self._extend(session)
         return session
 
     async def warm(self, task: Task, count: int) -> None:
-        """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for."""
+        """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for.
+
+        Raises TaskBeyondPool.
+        """
+        refuse(task)
         kind = self._kind(task)
         self._refill(kind, count)
         for fill in tuple(self._fills):

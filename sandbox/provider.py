@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 from sandbox.engine import DockerEngine, retried
 from sandbox.files import MAX_FILE_BYTES, FileTooLarge
 from sandbox.grader import GradeResult, grade
+from sandbox.grading.suspicion import command_of
 from sandbox.pool import PoolStatistics, SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
@@ -52,7 +53,7 @@ class Sandbox(Protocol):
         ...
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        """Run the task's hidden tests.  The shell does not survive this."""
+        """Run the task's hidden tests, at its level.  The shell does not survive this, except at ``sibling``."""
         ...
 
     async def close(self) -> None:
@@ -62,7 +63,8 @@ class Sandbox(Protocol):
 
 class Provider(Protocol):
     async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
-        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError."""
+        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, and UserError where
+        the task needs what cannot be given."""
         ...
 
 
@@ -82,6 +84,8 @@ class LocalSandbox:
     def __init__(self, pool: SandboxPool, session: SandboxSession, task: Task, command_timeout_s: float) -> None:
         self._pool, self._session, self._task = pool, session, task
         self._tools = ToolContext(session, command_timeout_s)
+        self._commands: list[str] = []
+        """What the agent asked for, as far as it asked this process."""
         self._closed = False
 
     @property
@@ -93,6 +97,7 @@ class LocalSandbox:
         return self._session.container
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
+        self._commands.append(command)
         return await self._session.run(command, timeout_s)
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
@@ -105,10 +110,11 @@ class LocalSandbox:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path) from error
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
+        self._commands.append(command_of(arguments))
         return await call_tool(self._tools, name, arguments)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        return await grade(self._session, self._task, timeout_s)
+        return await grade(self._session, self._task, timeout_s, self._commands)
 
     async def close(self) -> None:
         if not self._closed:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from protocol.errors import InfraError
+from sandbox.capable import lacking
 from sandbox.errors import SandboxDestroyed
 from sandbox.grader import GradeResult, grade
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.needs import unmet
-from sandbox.tasks.task import GradingLevel, NetworkMode, Task
+from sandbox.tasks.task import Task
 
 _SOLVE = "/solution/solve.sh"
 
@@ -62,19 +63,8 @@ class Ground:
 
 
 def pool_ground(pool: SandboxPool) -> Ground:
-    """One container of an image that is there, no network, tests in the same container."""
-    return Ground(pool.acquire, grade, _beyond_one_container)
-
-
-def _beyond_one_container(task: Task) -> str:
-    """Why a task is more than one container of an existing image without network; empty when it is not."""
-    lacking = [
-        ("an image build", task.build is not None),
-        (f"services: {', '.join(service.name for service in task.services)}", bool(task.services)),
-        (f"grading level {task.grading}", task.grading is not GradingLevel.SAME),
-        ("a network", {task.network.agent, task.network.verify} != {NetworkMode.NONE}),
-    ]
-    return ", ".join(name for name, wanted in lacking if wanted)
+    """What a pool gives, graded at the task's level."""
+    return Ground(pool.acquire, grade, lacking)
 
 
 async def prove(

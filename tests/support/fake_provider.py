@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.trajectory import TestResult
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grader import GradeResult, Isolation
+from sandbox.grading.outcome import GradedTest, Outcome
 from sandbox.pool import PoolStatistics
 from sandbox.provider import READ_BYTES
 from sandbox.shell import CommandResult
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import GradingLevel, Task
 from sandbox.tools import Arguments, ToolResult
 
 
@@ -67,7 +67,9 @@ class FakeSandbox:
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
         await self._do("grade")
         self.grades += 1
-        return GradeResult((TestResult("a", passed=True),), 1.0, True, "log", Isolation.KIT, False, 1.0)
+        return GradeResult(
+            (GradedTest("a", Outcome.PASSED),), None, "log", GradingLevel.SAME, Isolation.KIT, timed_out=False, ms=1.0
+        )
 
     async def close(self) -> None:
         self.closed = True

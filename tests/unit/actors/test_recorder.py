@@ -73,3 +73,14 @@ def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
     (tmp_path / "terminals").write_text("in the way")
     record(tmp_path, make_trajectory())
     assert len(events(tmp_path)) == 4
+
+
+def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
+    ticket = make_trajectory().ticket
+    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
+    why = "call 1 touched the tests' folder: ls /tests"
+    recorder.on_grade(Graded((TestResult("one", True),), 1.0, True, 3.0, (why,)), Reward(1.0))
+    recorder.close()
+    assert [event["why"] for event in events(tmp_path) if event["kind"] == "episode.suspicious"] == [[why]]
+    (cast,) = (tmp_path / "terminals").iterdir()
+    assert why in shown(cast)

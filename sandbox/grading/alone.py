@@ -1,0 +1,76 @@
+"""Nothing of the agent's runs any more: PID 1 kills and reaps all else and answers only when it is alone.
+
+Where it cannot (a process of another user in a container without CAP_KILL), the container's cgroup on this host names
+what is left.  Only a cgroup whose own path names the container is ever read, so on a remote daemon nothing is killed.
+A container that still holds anything else is not graded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from sandbox import wire
+from sandbox.errors import SandboxLost
+from sandbox.grading.daemon import main_pid, pids_of
+from sandbox.session import ANSWER_S, SandboxSession
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_LOOKS, _LOOK_S = 40, 0.05
+"""Two seconds: what was killed may be seen dying."""
+
+
+async def leave_alone(session: SandboxSession) -> None:
+    """Kill everything in the container but PID 1.  The session's shell does not survive this.
+
+    Raises SandboxLost when something lives on or PID 1 does not answer, SandboxDestroyed when the container is gone.
+    """
+    why = await _kill_all(session)
+    if not why:
+        return
+    await kill_by_cgroup(session)
+    still = await _kill_all(session)
+    if still:
+        raise SandboxLost(f"processes survived SIGKILL before grading: {still}")
+
+
+async def _kill_all(session: SandboxSession) -> str:
+    try:
+        ack = await session.answered(session.request(wire.kill_all), ANSWER_S)
+    except TimeoutError as error:
+        raise SandboxLost("PID 1 did not answer before grading") from error
+    return os.strerror(ack.error) if ack.error else ""
+
+
+async def kill_by_cgroup(session: SandboxSession) -> None:
+    """Kill, from this host, what the container's cgroup holds beside PID 1.  Raises SandboxLost, EngineError."""
+    first = await main_pid(session.engine, session.container)
+    members = cgroup_procs(first, session.container) if first else None
+    if members is None:
+        raise SandboxLost("processes survived SIGKILL before grading, and the daemon's host is not this one")
+    for _ in range(_LOOKS):
+        for pid in map(int, (await asyncio.to_thread(members.read_text)).split()):
+            if pid not in (first, 0):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if await pids_of(session.engine, session.container) == (first,):
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+def cgroup_procs(pid: int, container: str, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> Path | None:
+    """The ``cgroup.procs`` of this container's own cgroup; None when that process here is not this container's."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if container in path.rpartition("/")[2] and controllers in ("pids", ""):
+            members = root / controllers / path.lstrip("/") / "cgroup.procs"
+            if members.exists():
+                return members
+    return None

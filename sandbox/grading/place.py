@@ -1,0 +1,144 @@
+"""The container that a task's tests run in, by its grading level.
+
+``same``       the agent's own, once nothing else in it lives;
+``commit``     a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy;
+``artifacts``  a clean container of the task's image, set up as for an agent, and the declared artifacts carried over;
+``sibling``    as ``artifacts``, or as ``commit`` where none are declared, in the network of the agent's container.
+               Its processes go on: the tests speak with live services, and those may answer what they like.
+
+A place beside the agent's is gone when its context ends, with its image; it also ends by its own deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from sandbox.engine import ContainerSpec, EngineError
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.grading.alone import leave_alone
+from sandbox.grading.artifacts import MAX_BYTES, BadArtifactError, clean_tar
+from sandbox.grading.daemon import TooLargeError, committed, paused, read_archive, write_archive
+from sandbox.session import SandboxSession, SessionLimits
+from sandbox.tasks.task import GradingLevel, Task
+
+_SETUP_S = 120.0
+_SPARE_S = 300.0
+"""Beyond setup and tests: what a container beside the agent's lives for at most on a busy host."""
+
+
+@asynccontextmanager
+async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> AsyncGenerator[SandboxSession]:
+    """Where to run the tests.  Raises BadArtifactError (the agent's doing), SandboxDestroyed, InfraError."""
+    match task.grading:
+        case GradingLevel.SAME:
+            await leave_alone(session)
+            yield session
+        case GradingLevel.COMMIT:
+            async with _copy(session, live=False) as image:
+                await leave_alone(session)
+                async with _beside(session, replace(_spec(session), image=image), task, test_timeout_s) as bench:
+                    yield bench
+        case GradingLevel.ARTIFACTS:
+            await leave_alone(session)
+            async with _clean(session, _spec(session), task, test_timeout_s, live=False) as bench:
+                yield bench
+        case GradingLevel.SIBLING:
+            joined = replace(_spec(session), network=f"container:{session.container}")
+            if task.artifacts:
+                async with _clean(session, joined, task, test_timeout_s, live=True) as bench:
+                    yield bench
+            else:
+                async with _copy(session, live=True) as image:
+                    spec = replace(joined, image=image)
+                    async with _beside(session, spec, task, test_timeout_s) as bench:
+                        yield bench
+
+
+def _spec(session: SandboxSession) -> ContainerSpec:
+    if session.spec is None:
+        raise SandboxLost(f"container {session.container[:12]} cannot be copied: nobody knows how it was made")
+    return session.spec
+
+
+@asynccontextmanager
+async def _still(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
+    """The agent's container holds still.  One that cannot be frozen is cleared first, or goes on where it must live."""
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(paused(session.engine, session.container))
+        except EngineError:
+            if not live or not session.alive:
+                await leave_alone(session)  # and a container that is gone is named by its cause
+        yield
+
+
+@asynccontextmanager
+async def _copy(session: SandboxSession, *, live: bool) -> AsyncGenerator[str]:
+    """An image of the agent's container as it stands."""
+    async with AsyncExitStack() as stack:
+        async with _still(session, live=live):
+            image = await stack.enter_async_context(committed(session.engine, session.container))
+        yield image
+
+
+@asynccontextmanager
+async def _clean(
+    session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
+) -> AsyncGenerator[SandboxSession]:
+    """A fresh container of the task's image, with the artifacts over what its setup made."""
+    with tempfile.TemporaryDirectory(prefix="longshore-artifacts-") as folder:
+        async with _still(session, live=True) if live else nullcontext():
+            found = await _take(session, task, Path(folder))
+        async with _beside(session, spec, task, test_timeout_s) as bench:
+            await bench.setup(task.files, task.setup, _SETUP_S)
+            try:
+                await bench.write_files({f"{above}/": b"" for above, _ in found if above != "/"}, mode=0o755)
+            except OSError as error:
+                raise SandboxStartError(f"no room for the artifacts in a clean container: {error}") from error
+            for above, tar in found:
+                await write_archive(bench.engine, bench.container, above, tar)
+            yield bench
+
+
+async def _take(session: SandboxSession, task: Task, folder: Path) -> list[tuple[str, Path]]:
+    """(folder to unpack in, sound tar) of each artifact that exists."""
+    found: list[tuple[str, Path]] = []
+    room = MAX_BYTES
+    for number, artifact in enumerate(task.artifacts):
+        above, name = posixpath.split(posixpath.normpath(artifact))
+        raw, sound = folder / f"{number}.raw", folder / f"{number}.tar"
+        try:
+            with raw.open("wb") as into:
+                exists = await read_archive(session.engine, session.container, artifact, into, room)
+                room -= into.tell()
+        except TooLargeError as error:
+            raise BadArtifactError(f"the artifacts hold more than {MAX_BYTES >> 20} MiB") from error
+        if exists:
+            await asyncio.to_thread(clean_tar, raw, sound, name)
+            found.append((above, sound))
+        raw.unlink()
+    return found
+
+
+@asynccontextmanager
+async def _beside(
+    session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float
+) -> AsyncGenerator[SandboxSession]:
+    """One more container of the same owner, gone at the end."""
+    life = _SETUP_S + test_timeout_s + _SPARE_S
+    bench = await SandboxSession.start(session.engine, spec, task.workdir, SessionLimits(life, life))
+    try:
+        yield bench
+    finally:
+        await asyncio.shield(_end(bench))
+
+
+async def _end(bench: SandboxSession) -> None:
+    await bench.close()
+    await bench.engine.remove(bench.container)  # its image can only go after it

@@ -1,0 +1,130 @@
+"""The files in which test runners leave their results: CTRF, JUnit, ``reward.txt`` and ``reward.json``.  Pure.
+
+Formats: CTRF (``results.tests[].{name,status}``), JUnit XML as pytest and most others write it, Harbor's reward files
+(one number; or an object of numbers, of which ``reward`` counts, or else the mean).  A file that cannot be read says
+nothing: the tests that it should have named have then failed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+from xml.parsers import expat
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sandbox.grading.outcome import Outcome, Report, Reported, worst
+
+MAX_BYTES = 4 << 20
+"""Of one report file; a longer one is cut, and so says nothing."""
+_MAX_DEPTH = 64
+_NOTHING = Report()
+_CTRF_STATUS = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "skipped": Outcome.SKIPPED}
+_JUNIT_CHILD = {"failure": Outcome.FAILED, "error": Outcome.ERROR, "skipped": Outcome.SKIPPED}
+
+
+def read_report(path: str, data: bytes) -> Report:
+    """The report in the file of this name: ``*.xml`` is JUnit, ``reward.*`` a reward, any other ``*.json`` CTRF."""
+    name = path.rpartition("/")[2]
+    if name.endswith(".xml"):
+        return read_junit(data)
+    if name == "reward.json":
+        return _reward_of(_numbers(data))
+    if name.endswith(".json"):
+        return read_ctrf(data)
+    return _reward_of([_number(data)])
+
+
+class _CtrfTest(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    name: Annotated[str, Field(min_length=1)]
+    status: str
+
+
+class _CtrfResults(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    tests: list[_CtrfTest]
+
+
+class _Ctrf(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    results: _CtrfResults
+
+
+def read_ctrf(data: bytes) -> Report:
+    """Tests by CTRF status; ``pending`` and ``other`` are neither passed nor failed."""
+    try:
+        tests = _Ctrf.model_validate_json(data).results.tests
+    except ValidationError:
+        return _NOTHING
+    return Report(tuple(Reported(test.name, _CTRF_STATUS.get(test.status, Outcome.MISSING)) for test in tests))
+
+
+def read_junit(data: bytes) -> Report:
+    """Test cases as ``classname::name``.  A document with a type declaration (and so with entities) says nothing."""
+    reader = _JUnit()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
+    parser.StartDoctypeDeclHandler = reader.doctype
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, _RefusedError):
+        return _NOTHING
+    return Report(tuple(reader.tests))
+
+
+class _RefusedError(Exception):
+    """Not a document that a test runner writes."""
+
+
+class _JUnit:
+    def __init__(self) -> None:
+        self.tests: list[Reported] = []
+        self._case: tuple[str, Outcome] | None = None
+        self._depth = 0
+
+    def doctype(self, *_: object) -> None:
+        raise _RefusedError
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _RefusedError
+        if tag == "testcase":
+            name, group = attributes.get("name", ""), attributes.get("classname", "")
+            self._case = (f"{group}::{name}" if group else name, Outcome.PASSED)
+        elif self._case is not None and tag in _JUNIT_CHILD:
+            self._case = (self._case[0], worst((self._case[1], _JUNIT_CHILD[tag])))
+
+    def end(self, tag: str) -> None:
+        self._depth -= 1
+        if tag == "testcase" and self._case is not None:
+            self.tests.append(Reported(*self._case))
+            self._case = None
+
+
+def _number(data: bytes) -> float:
+    try:
+        return float(data)
+    except ValueError:
+        return math.nan
+
+
+_REWARDS: TypeAdapter[dict[str, float] | float] = TypeAdapter(dict[str, float] | float)
+
+
+def _numbers(data: bytes) -> list[float]:
+    try:
+        said = _REWARDS.validate_json(data)
+    except ValidationError:
+        return []
+    if not isinstance(said, dict):
+        return [said]
+    return [said["reward"]] if "reward" in said else list(said.values())
+
+
+def _reward_of(values: list[float]) -> Report:
+    """The mean, held between 0 and 1; nothing when a value is no number."""
+    if not values or not all(map(math.isfinite, values)):
+        return _NOTHING
+    return Report(reward=min(1.0, max(0.0, sum(values) / len(values))))

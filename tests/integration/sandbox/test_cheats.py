@@ -1,0 +1,87 @@
+"""A reward can be earned in one way only: each known attack on a grader scores 0, at every level, and honest work 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
+from support.cheats.graders import EXPECTED, SOLUTION, careless_task, pytest_task, shell_task
+from support.python_image import python_image
+
+from sandbox.errors import SandboxDestroyed
+from sandbox.grader import GradeResult, grade
+from sandbox.pool import SandboxPool
+from sandbox.tasks.task import GradingLevel, Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 60.0
+
+
+def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
+    match grader:
+        case On.SHELL:
+            return replace(shell_task(level), artifacts=() if level is GradingLevel.SIBLING else ("/app",))
+        case On.PYTEST:
+            return pytest_task(level, python_image(pool.host))
+        case _:
+            return careless_task(level)
+
+
+def cases() -> Iterator[object]:
+    """Quick: the default level, each attack on the grader that it is made for.  All else is slow."""
+    for attack in ATTACKS:
+        for grader in On:
+            if grader not in attack.on:
+                continue
+            for level in attack.pytest_levels if grader is On.PYTEST else LEVELS:
+                quick = level is GradingLevel.SAME and (grader is not On.PYTEST or On.SHELL not in attack.on)
+                marks = () if quick else (pytest.mark.slow,)
+                yield pytest.param(attack, grader, level, marks=marks, id=f"{grader.name}-{level}-{attack.name}")
+
+
+async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult | None:
+    """None when the agent destroyed its own sandbox."""
+    async with pool.acquire(task) as session:
+        try:
+            await session.run(command, S)
+            return await grade(session, task)
+        except SandboxDestroyed:
+            return None
+
+
+@pytest.mark.parametrize(("attack", "grader", "level"), list(cases()))
+async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader: On, level: GradingLevel):
+    result = await graded(pool, task_of(grader, level, pool), attack.run)
+    if result is not None:
+        assert (result.score, result.pass_ratio, result.all_passed) == (0.0, 0.0, False), result.log
+        assert tuple(test.name for test in result.tests) == EXPECTED
+        assert result.level is level
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("grader", [On.SHELL, On.CARELESS, pytest.param(On.PYTEST, marks=pytest.mark.slow)])
+async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, grader: On, level: GradingLevel):
+    task = task_of(grader, level, pool)
+    whole = await graded(pool, task, SOLUTION)
+    assert whole is not None
+    assert (whole.score, whole.all_passed, whole.level) == (1.0, True, level), whole.log
+    half = await graded(pool, replace(task, weights={"test_answer": 3.0}), SOLUTION.partition(";")[0])
+    assert half is not None
+    assert (half.score, half.pass_ratio, half.all_passed) == (0.75, 0.5, False), half.log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "attack", [each for each in ATTACKS if each.pytest_levels == CLEAN], ids=lambda each: each.name
+)
+async def test_what_needs_a_clean_image_fools_the_image_s_own_python(pool: SandboxPool, attack: Attack):
+    result = await graded(pool, task_of(On.PYTEST, GradingLevel.SAME, pool), attack.run)
+    assert result is not None
+    assert result.all_passed, "the attack has no teeth: that it scores nothing in a clean image proves nothing"
+
+
+async def test_there_are_at_least_twenty_attacks_each_of_its_own_name():
+    names = [attack.name for attack in ATTACKS]
+    assert len(set(names)) == len(names) >= 20

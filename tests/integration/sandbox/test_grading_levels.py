@@ -1,0 +1,217 @@
+"""Each level grades what the agent left and nothing else, and leaves neither container nor image nor frozen process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import aiodocker
+import pytest
+import pytest_asyncio
+from aiodocker.containers import DockerContainer
+
+from sandbox import engine as engine_module
+from sandbox.engine import DockerEngine
+from sandbox.errors import SandboxLost
+from sandbox.grader import grade
+from sandbox.grading import alone, place
+from sandbox.grading.daemon import main_pid, paused, pids_of
+from sandbox.grading.outcome import Outcome
+from sandbox.host import Host
+from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.tasks.task import GradingLevel, Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 60.0
+HEAD = '#!/bin/sh\necho "=== short test summary info ==="\n'
+BESIDE = (GradingLevel.COMMIT, GradingLevel.ARTIFACTS, GradingLevel.SIBLING)
+
+
+def task(body: str, level: GradingLevel, *expected: str, **more) -> Task:
+    return Task("level", "", run_tests=HEAD + body, expected_tests=expected, grading=level, test_timeout_s=S, **more)
+
+
+async def images(engine: DockerEngine, pool: SandboxPool) -> int:
+    """How many images carry this pool's label: copies of its containers."""
+    found = await engine.docker.images.list(all=True)
+    return sum((each["Labels"] or {}).get(f"{LABEL}.pool") == pool.settings.pool for each in found)
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def nothing_is_left(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[None]:
+    yield
+    assert await images(engine, pool) == 0, "copies were left"
+
+
+WHERE = """
+[ -e /app/left ] && echo PASSED file
+[ -e /etc/changed ] && echo PASSED system
+[ -e /given ] && echo PASSED given
+[ "$(cat /app/given)" = changed ] && echo PASSED artifact
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "artifacts", "seen"),
+    [
+        (GradingLevel.SAME, (), {"file", "system", "given", "artifact"}),
+        (GradingLevel.COMMIT, (), {"file", "system", "given", "artifact"}),
+        (GradingLevel.ARTIFACTS, ("/app", "/none"), {"file", "given", "artifact"}),
+        (GradingLevel.ARTIFACTS, ("/app/left",), {"file", "given"}),
+        (GradingLevel.SIBLING, (), {"file", "system", "given", "artifact"}),
+    ],
+)
+async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level, artifacts, seen):
+    files = {"/app/given": b"as it was", "/given": b"x"}
+    graded = task(WHERE, level, "file", "system", "given", "artifact", files=files, artifacts=artifacts)
+    async with pool.acquire(graded) as session:
+        await session.run("touch /app/left /etc/changed; printf changed > /app/given; sleep 1008 &", S)
+        result = await grade(session, graded)
+        assert {test.name for test in result.tests if test.passed} == seen, result.log
+        assert (await session.run("cat /app/given; pgrep -cf 'sleep 100[8]'", S)).output == (
+            "changed1\n" if level is GradingLevel.SIBLING else "changed0\n"
+        ), "the agent's container is not frozen, and only a sibling leaves its processes alive"
+        others = await engine.containers({f"{LABEL}.lease": pool._lease})
+        assert [each.id for each in others] == [session.container], "containers were left"
+
+
+async def test_a_sibling_speaks_with_the_live_service_and_sees_none_of_its_processes(pool: SandboxPool):
+    body = """
+[ "$(wget -q -O - http://127.0.0.1:8123/page)" = hello ] && echo PASSED live
+ps -o args | grep -q '[h]ttpd' || echo PASSED apart
+[ -e /tests/run-tests.sh ] && echo PASSED tests
+"""
+    graded = task(body, GradingLevel.SIBLING, "live", "apart", "tests")
+    async with pool.acquire(graded) as session:
+        await session.run("echo hello > /app/page; /.sbx/busybox httpd -p 127.0.0.1:8123 -h /app", S)
+        result = await grade(session, graded)
+        assert result.all_passed, result.log
+        assert (await session.run("ls -d /tests", S)).exit_code != 0, "the tests came into the agent's container"
+
+
+@pytest.mark.parametrize("level", BESIDE)
+async def test_a_container_that_is_gone_is_named_by_its_cause(pool: SandboxPool, level: GradingLevel):
+    graded = task("", level, "x")
+    async with pool.acquire(graded) as session:
+        await pool.engine.remove(session.container)
+        with pytest.raises(SandboxLost, match="killed from outside"):
+            await grade(session, graded)
+
+
+async def test_artifacts_that_are_too_large_or_no_files_fail_their_tests(pool: SandboxPool, monkeypatch):
+    graded = task("echo PASSED x", GradingLevel.ARTIFACTS, "x", artifacts=("/app",))
+    monkeypatch.setattr(place, "MAX_BYTES", 1 << 20)
+    for command, why in (
+        ("head -c 2M /dev/zero > /app/big", "1 MiB"),
+        ("cd /; rm -rf /app; ln -s /usr /app", "neither a file nor a folder"),
+    ):
+        async with pool.acquire(graded) as session:
+            await session.run(command, S)
+            result = await grade(session, graded)
+            assert (result.score, result.tests[0].outcome) == (0.0, Outcome.MISSING)
+            assert why in result.log
+
+
+CTRF = """
+cat > /logs/verifier/ctrf.json <<'EOF'
+{"results": {"tests": [{"name": "t.py::a", "status": "passed"}, {"name": "t.py::b", "status": "skipped"}]}}
+EOF
+"""
+
+
+async def test_report_files_are_read_and_old_ones_are_not(pool: SandboxPool):
+    ctrf, reward = "/logs/verifier/ctrf.json", "/logs/verifier/reward.txt"
+    both = task(CTRF, GradingLevel.SAME, "a", "b", reports=(ctrf, reward), weights={"a": 3.0})
+    async with pool.acquire(both) as session:
+        await session.run(f"mkdir -p /logs/verifier; echo 1 > {reward}", S)
+        result = await grade(session, both)
+        assert [test.outcome for test in result.tests] == [Outcome.PASSED, Outcome.SKIPPED], result.log
+        assert (result.score, result.reward) == (0.75, None)
+        silent = await grade(session, task("echo PASSED a", GradingLevel.SAME, "a", reports=(ctrf, reward)))
+        assert (silent.score, silent.log.count("wrote none of")) == (0.0, 1)
+        fraction = await grade(session, task(f"echo 0.25 > {reward}", GradingLevel.SAME, reports=(reward,)))
+        assert (fraction.score, fraction.reward, fraction.all_passed) == (0.25, 0.25, False)
+
+
+async def test_a_pass_whose_commands_touched_the_tests_is_shown_and_a_failure_is_not(pool: SandboxPool):
+    graded = task("[ -e /app/x ] && echo PASSED x || echo FAILED x", GradingLevel.SAME, "x")
+    commands = ("touch /app/x", "ls /tests")
+    async with pool.acquire(graded) as session:
+        assert not (await grade(session, graded, commands=commands)).suspicions
+        await session.run(commands[0], S)
+        (found,) = (await grade(session, graded, commands=commands)).suspicions
+        assert (found.command, found.touched) == (1, "the tests' folder")
+
+
+async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(docker_engine: Host, monkeypatch):
+    monkeypatch.setattr(engine_module, "CAPABILITIES", ("SETUID", "SETGID"))
+    graded = task("echo PASSED x", GradingLevel.SAME, "x")
+    async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
+        await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1009 & sleep 0.1", S)
+        assert len(await pids_of(pool.engine, session.container)) > 2
+        await alone.kill_by_cgroup(session)
+        assert await pids_of(pool.engine, session.container) == (await main_pid(pool.engine, session.container),)
+
+
+@pytest.mark.slow
+async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: Host, monkeypatch):
+    monkeypatch.setattr(engine_module, "CAPABILITIES", ("SETUID", "SETGID"))
+    graded = task("ps -o args | grep -q '[s]leep 1010' || echo PASSED x", GradingLevel.SAME, "x")
+    async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
+        await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1010 & sleep 0.1", S)
+        assert (await grade(session, graded)).all_passed
+        monkeypatch.setattr(alone, "cgroup_procs", lambda *_: None)
+        await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1010 & sleep 0.1", S)
+        with pytest.raises(SandboxLost, match="daemon's host is not this one"):
+            await grade(session, graded)
+
+
+async def test_a_container_is_thawed_whatever_happened_meanwhile(pool: SandboxPool):
+    async with pool.acquire(task("", GradingLevel.COMMIT, "x")) as session:
+        with pytest.raises(RuntimeError):
+            async with paused(pool.engine, session.container):
+                raise RuntimeError
+        assert (await session.run("echo alive", S)).output == "alive\n"
+
+
+@pytest.mark.parametrize("moment", ["pause", "commit"])
+async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: SandboxPool, monkeypatch, moment: str):
+    graded, asked = task("", GradingLevel.COMMIT, "x"), asyncio.Event()
+    real = getattr(DockerContainer, moment)
+
+    async def seen(*arguments, **more):
+        asked.set()
+        return await real(*arguments, **more)
+
+    monkeypatch.setattr(DockerContainer, moment, seen)
+    async with pool.acquire(graded) as session:
+        async with asyncio.TaskGroup() as group:
+            grading = group.create_task(grade(session, graded))
+            await asked.wait()
+            grading.cancel()
+        assert (await session.run("echo alive", S)).output == "alive\n"
+
+
+async def test_a_container_that_cannot_be_frozen_is_graded_all_the_same(pool: SandboxPool, monkeypatch):
+    async def unable(self):
+        raise aiodocker.DockerError(500, "OCI runtime pause failed: unable to freeze: unknown")
+
+    monkeypatch.setattr(DockerContainer, "pause", unable)
+    for level in BESIDE:
+        graded = task("[ -e /app/x ] && echo PASSED x", level, "x", artifacts=("/app",))
+        async with pool.acquire(graded) as session:
+            await session.run("touch /app/x", S)
+            result = await grade(session, graded)
+            assert result.all_passed, result.log
+
+
+async def test_only_a_cgroup_that_names_the_container_is_read(tmp_path):
+    container, cgroups, proc = "c" * 64, tmp_path / "cgroup", tmp_path / "proc"
+    (proc / "7").mkdir(parents=True)
+    members = cgroups / "pids" / "docker" / container / "cgroup.procs"
+    members.parent.mkdir(parents=True)
+    members.touch()
+    (proc / "7" / "cgroup").write_text(f"4:pids:/docker/{container}\n1:name=systemd:/docker/{container}\n")
+    assert alone.cgroup_procs(7, container, cgroups, proc) == members
+    assert alone.cgroup_procs(7, "d" * 64, cgroups, proc) is None
+    assert alone.cgroup_procs(8, container, cgroups, proc) is None
