@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import cast
-from urllib.parse import urlsplit
 
+from sandbox.address import EngineAddress
 from sandbox.engine import EngineError
 from sandbox.wire import DockerDemux, FrameParser, Message, WireError
 
@@ -94,21 +94,10 @@ async def attach(
     url: str, container: str, on_message: Callable[[Message], None], on_lost: Callable[[Exception | None], None]
 ) -> Attachment:
     """Attach to a created container.  Raises EngineError."""
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_OPEN_S):
-            if url.startswith("unix://"):
-                path = url.removeprefix("unix://")
-                _, attachment = await loop.create_unix_connection(
-                    lambda: Attachment("docker", container, on_message, on_lost), path
-                )
-            else:
-                address = urlsplit(url)
-                _, attachment = await loop.create_connection(
-                    lambda: Attachment(address.netloc, container, on_message, on_lost),
-                    address.hostname or "localhost",
-                    address.port or 2375,
-                )
+            address = EngineAddress.parse(url)
+            attachment = await address.open(lambda: Attachment(address.authority, container, on_message, on_lost))
             try:
                 await attachment.opened
             except BaseException:

@@ -1,8 +1,7 @@
 """The Docker engine: the calls that sandboxes need, retried over the daemon's known traps, and nothing else.
 
-Every call has a deadline.  The connector is our own without a connection limit: the library's default of 100 hangs
-every call for ever once 100 streams are open.  A daemon that cannot be asked is an ``EngineError``; callers say what
-that means for their sandbox.
+Every call has a deadline.  A daemon that cannot be asked is an ``EngineError``; callers say what that means for their
+sandbox.  The same calls serve Docker's socket, Podman's and TCP with TLS (:mod:`sandbox.address`).
 """
 
 from __future__ import annotations
@@ -21,12 +20,16 @@ import aiohttp
 from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError
+from sandbox.address import EngineAddress
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
 """What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
+
+NO_RESOLVER = "127.0.0.254"
+"""Nobody answers there: on a private network Docker's own resolver knows the neighbours and must not ask the world."""
 
 _CALL_S = 60.0
 _ATTEMPTS = 5
@@ -41,6 +44,11 @@ class EngineError(InfraError):
         self.status = status
 
 
+def endpoint(network: str, aliases: tuple[str, ...]) -> Json:
+    """The ``NetworkingConfig`` of a container on one network, under these names."""
+    return {"EndpointsConfig": {network: {"Aliases": list(aliases)}}} if aliases else {}
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
     memory_bytes: int = 256 << 20
@@ -52,7 +60,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One sandbox container: no network, few capabilities, removed by the daemon when PID 1 ends."""
+    """One sandbox container: few capabilities, removed by the daemon when PID 1 ends."""
 
     image: str
     kit: Path
@@ -62,6 +70,11 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     limits: ContainerLimits = ContainerLimits()
     hostname: str = "sandbox"
+    network: str = "none"
+    """Docker's name of a network, or ``none``."""
+    aliases: tuple[str, ...] = ()
+    """Its names on that network."""
+    capabilities: tuple[str, ...] = CAPABILITIES
 
     def request(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""
@@ -75,7 +88,8 @@ class ContainerSpec:
             "User": "0:0",
             "Hostname": self.hostname,
             "Labels": dict(self.labels),
-            "NetworkDisabled": True,
+            "NetworkDisabled": self.network == "none",
+            "NetworkingConfig": endpoint(self.network, self.aliases),
             "OpenStdin": True,
             "StdinOnce": False,
             "AttachStdin": True,
@@ -85,10 +99,11 @@ class ContainerSpec:
             "HostConfig": {
                 "AutoRemove": True,
                 "Init": False,
-                "NetworkMode": "none",
+                "NetworkMode": self.network,
+                "Dns": [] if self.network == "none" else [NO_RESOLVER],
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
-                "CapAdd": list(CAPABILITIES),
+                "CapAdd": list(self.capabilities),
                 "SecurityOpt": ["no-new-privileges"],
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,
@@ -131,13 +146,12 @@ class Inventory:
 class DockerEngine:
     """One daemon.  ``async with DockerEngine(url) as engine``."""
 
-    def __init__(self, url: str, client_factory: Callable[[str], aiodocker.Docker] | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self._factory = client_factory or _client
         self._client: aiodocker.Docker | None = None
 
     async def __aenter__(self) -> Self:
-        self._client = self._factory(self.url)
+        self._client = EngineAddress.parse(self.url).client(_CALL_S)
         return self
 
     async def __aexit__(
@@ -229,17 +243,6 @@ class DockerEngine:
             return EndingCause("oom" in seen, "kill" in seen)
 
         return await retried(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
-
-
-def _client(url: str) -> aiodocker.Docker:
-    timeout = aiohttp.ClientTimeout(total=_CALL_S)
-    if url.startswith("unix://"):
-        connector: aiohttp.BaseConnector = aiohttp.UnixConnector(url.removeprefix("unix://"), limit=0)
-        return aiodocker.Docker("unix://localhost", connector=connector, timeout=timeout)
-    if url.startswith(("tcp://", "http://")):
-        base = "http://" + url.split("://", 1)[1]
-        return aiodocker.Docker(base, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
-    raise EngineError(f"cannot speak to a Docker engine at {url!r}: use unix:///path or tcp://address:port")
 
 
 async def retried(
