@@ -217,6 +217,14 @@ class DockerEngine:
 
         return await retried("list containers", call, _RETRIED_STATUS)
 
+    async def inspect(self, container: str) -> Json:
+        """All that the daemon says of a container."""
+
+        async def call() -> Json:
+            return await self._container(container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+
+        return await retried(f"inspect container {container[:12]}", call, _RETRIED_STATUS)
+
     async def inventory(self) -> Inventory:
         async def call() -> Inventory:
             containers = await self._containers("{}")

@@ -180,7 +180,8 @@ class ImageStore:
     async def prune(self, quota_bytes: int | None = None) -> tuple[str, ...]:
         """Evict, least recently used first, until ours fit the quota.  Returns the names that went.
 
-        What is reserved or used by a container stays, even where the quota is missed by it.
+        With ``quota_bytes`` 0 all of ours go.  What is reserved or used by a container stays, even where the quota is
+        missed by it.
         """
         quota = self._settings.quota_bytes if quota_bytes is None else quota_bytes
         if quota_bytes is None and not quota:
@@ -191,7 +192,7 @@ class ImageStore:
             while True:
                 images = await calls.stored(self._engine)
                 last_used = self._ledger.last_used()
-                if used_bytes(images, last_used) <= quota:
+                if quota and used_bytes(images, last_used) <= quota:
                     return tuple(gone)
                 name = next_to_go(images, last_used, await calls.in_use(self._engine), kept)
                 if name is None:
