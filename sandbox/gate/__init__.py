@@ -10,7 +10,6 @@ kept, however many sandboxes ask.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
@@ -89,7 +88,14 @@ class Gate:
         door = await listening_in(pid)
         allowed = AllowList((*hosts, *self._settings.always_allowed), everywhere)
         closed = asyncio.Event()
-        listening = self._tasks.create_task(self._listen(door, Visit(allowed, ADDRESS, self._note_refused), closed))
+
+        def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step
+            del listening
+            door.close()
+            closed.set()
+
+        listening = self._tasks.create_task(self._listen(door, Visit(allowed, ADDRESS, self._note_refused)))
+        listening.add_done_callback(ended)
         self._open += 1
         try:
             yield self.environment()
@@ -112,13 +118,13 @@ class Gate:
             env["npm_config_registry"] = through(ADDRESS, settings.npm_index)
         return env
 
-    async def _listen(self, door: socket.socket, visit: Visit, closed: asyncio.Event) -> None:
+    async def _listen(self, door: socket.socket, visit: Visit) -> None:
         loop = asyncio.get_running_loop()
         room = asyncio.Semaphore(_MOST_CONNECTIONS)
-        guests: set[asyncio.Task[None]] = set()
+        guests: dict[asyncio.Task[None], socket.socket] = {}
 
         def left(guest: asyncio.Task[None]) -> None:
-            guests.discard(guest)
+            guests.pop(guest).close()
             room.release()
 
         try:
@@ -126,21 +132,18 @@ class Gate:
                 await room.acquire()
                 connection, _ = await loop.sock_accept(door)
                 guest = self._tasks.create_task(self._serve(connection, visit))
-                guests.add(guest)
+                guests[guest] = connection
                 guest.add_done_callback(left)
         finally:
-            door.close()
             for guest in guests:
                 guest.cancel()
-            closed.set()
 
     async def _serve(self, connection: socket.socket, visit: Visit) -> None:
-        with contextlib.closing(connection):
-            reader, writer = await asyncio.open_connection(sock=connection)
-            try:
-                await serve(reader, writer, visit, self._upstream)
-            except Exception as error:  # noqa: BLE001  one guest's trouble is recorded and is nobody else's
-                self._note_refused(f"failed: {type(error).__name__} {error}")
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            await serve(reader, writer, visit, self._upstream)
+        except Exception as error:  # noqa: BLE001  one guest's trouble is recorded and is nobody else's
+            self._note_refused(f"failed: {type(error).__name__} {error}")
 
     def _note_refused(self, why: str) -> None:
         if why in self._refused or len(self._refused) < _MOST_NAMED:
