@@ -28,8 +28,9 @@ Json: TypeAlias = dict[str, Any]
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
 """What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
 
-NO_RESOLVER = "127.0.0.254"
-"""Nobody answers there: on a private network Docker's own resolver knows the neighbours and must not ask the world."""
+PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
+"""For a private network, where Docker's own resolver knows the neighbours and must not ask the world: nobody answers at
+that address, and a name that is no neighbour's is given up within seconds."""
 
 _CALL_S = 60.0
 _ATTEMPTS = 5
@@ -74,6 +75,8 @@ class ContainerSpec:
     """Docker's name of a network, or ``none``."""
     aliases: tuple[str, ...] = ()
     """Its names on that network."""
+    resolves: bool = False
+    """Names of the world are looked up, not only the neighbours'."""
     capabilities: tuple[str, ...] = CAPABILITIES
 
     def request(self) -> Json:
@@ -100,7 +103,7 @@ class ContainerSpec:
                 "AutoRemove": True,
                 "Init": False,
                 "NetworkMode": self.network,
-                "Dns": [] if self.network == "none" else [NO_RESOLVER],
+                **({} if self.network == "none" or self.resolves else PRIVATE_DNS),
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
                 "CapAdd": list(self.capabilities),

@@ -65,7 +65,10 @@ class SandboxNetworks:
         return cls(engine, gate, build_host, has_bridge=await retried("list the networks", call, _RETRIED))
 
     async def of_container(self, network: Network, private: str) -> str:
-        """The network on which a session's container is created; ``private`` is its services', if it has any."""
+        """The network on which a session's container is created; ``private`` is its services', if it has any.
+
+        On :data:`SHARED` the container is to be created with ``resolves``.
+        """
         if private or network.agent is not NetworkMode.FULL or not self.has_bridge:
             return private or NONE
         await self._share()
@@ -127,7 +130,7 @@ class SandboxNetworks:
             await asyncio.shield(self._remove(name))
 
     async def sweep(self) -> int:
-        """Remove the private networks whose owners are proved dead.  How many."""
+        """Remove the private networks whose owners are proved dead and whose containers have ended.  How many."""
         filters = {"label": [f"{LABEL}.owner"]}
 
         async def call() -> list[tuple[str, str]]:
@@ -135,9 +138,7 @@ class SandboxNetworks:
             return [(each["Name"], each["Labels"][f"{LABEL}.owner"]) for each in listed]
 
         dead = [name for name, who in await retried("list the networks", call, _RETRIED) if owner.proved_dead(who)]
-        for name in dead:
-            await self._remove(name)
-        return len(dead)
+        return sum([await self._remove(name, wait_s=0.0) for name in dead])
 
     def _need_gate(self) -> Gate:
         if self._gate is None:
@@ -187,9 +188,9 @@ class SandboxNetworks:
 
         await retried(f"take container {container[:12]} off the network", call, _RETRIED)
 
-    async def _remove(self, name: str) -> None:
+    async def _remove(self, name: str, wait_s: float = _TEARDOWN_S) -> bool:
         """Until it is gone: the engine refuses while a container that has ended is still being removed."""
-        give_up = time.monotonic() + _TEARDOWN_S
+        give_up = time.monotonic() + wait_s
         while True:
             try:
                 async with asyncio.timeout(_TEARDOWN_S):
@@ -197,11 +198,13 @@ class SandboxNetworks:
                     await network.delete()
             except aiodocker.DockerError as error:
                 if error.status == 404:
-                    return
-                if time.monotonic() > give_up:
+                    return True
+                if time.monotonic() >= give_up:
+                    if error.status == 403 and not wait_s:
+                        return False
                     raise EngineError(f"could not remove the network {name}: {error}", error.status) from error
             except (OSError, TimeoutError) as error:
                 raise EngineError(f"could not remove the network {name}: {error}") from error
             else:
-                return
+                return True
             await asyncio.sleep(_LOOK_AGAIN_S)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine import CAPABILITIES, NO_RESOLVER, DockerEngine, EngineError, Json, endpoint, retried
+from sandbox.engine import CAPABILITIES, PRIVATE_DNS, DockerEngine, EngineError, Json, endpoint, retried
 from sandbox.errors import SandboxStartError
 from sandbox.images.store import ImageStore
 from sandbox.network import SandboxNetworks
@@ -82,7 +82,7 @@ def _request(service: Service, image: str, network: str, settings: ServiceSettin
             "AutoRemove": True,
             "Init": True,
             "NetworkMode": network,
-            "Dns": [NO_RESOLVER],
+            **PRIVATE_DNS,
             "LogConfig": {"Type": "none", "Config": {}},
             "CapDrop": ["ALL"],
             "CapAdd": list(CAPABILITIES),

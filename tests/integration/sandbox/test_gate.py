@@ -55,6 +55,7 @@ class Index:
         self.port = 0
         self.let_go = asyncio.Event()
         self.let_go.set()
+        self.file_asked = asyncio.Event()
 
     @property
     def host(self) -> str:
@@ -69,6 +70,7 @@ class Index:
             raise web.HTTPFound(f"http://{self.host}/simple/a/")
         if request.path == "/echo":
             return web.Response(body=await request.read(), headers={"Cache-Control": "no-store"})
+        self.file_asked.set()
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(PACKAGE[:1000])
@@ -125,8 +127,7 @@ async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives
 
         async with asyncio.TaskGroup() as group:
             installs = [group.create_task(install(pid)) for pid in pids]
-            while served.asked["/files/a-1-py3-none-any.whl"] == 0:
-                await asyncio.sleep(0.01)
+            await served.file_asked.wait()
             served.let_go.set()
         assert all(each.result() == PACKAGE for each in installs)
         assert served.asked == {"/simple/a/": 1, "/files/a-1-py3-none-any.whl": 1}
