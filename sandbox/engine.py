@@ -182,12 +182,15 @@ class DockerEngine:
 
     async def create(self, spec: ContainerSpec) -> str:
         """Id of a new container that does not run yet."""
-        body = spec.request()
+        return await self.create_raw(f"create a container of {spec.image}", spec.request())
+
+    async def create_raw(self, what: str, body: Json) -> str:
+        """The same for a container that is no sandbox, from the body of Docker's ``POST /containers/create``."""
 
         async def call() -> str:
             return (await self.docker.containers.create(body)).id
 
-        return await retried(f"create a container of {spec.image}", call, frozenset({500, 503}), idempotent=False)
+        return await retried(what, call, frozenset({500, 503}), idempotent=False)
 
     async def start(self, container: str) -> None:
         """Not tried twice: the daemon removes a container whose start failed."""
@@ -227,6 +230,14 @@ class DockerEngine:
             return await self._container(container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
         return await retried(f"inspect container {container[:12]}", call, _RETRIED_STATUS)
+
+    async def logs(self, container: str) -> str:
+        """What a container that has a log driver wrote."""
+
+        async def call() -> str:
+            return "".join(await self._container(container).log(stdout=True, stderr=True))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+
+        return await retried(f"read the log of {container[:12]}", call, _RETRIED_STATUS)
 
     async def inventory(self) -> Inventory:
         async def call() -> Inventory:

@@ -111,10 +111,7 @@ async def _command_of(engine: DockerEngine, service: Service, image: str) -> Seq
 
 @asynccontextmanager
 async def _container(engine: DockerEngine, service: Service, body: Json) -> AsyncGenerator[str]:
-    async def create() -> str:
-        return (await engine.docker.containers.create(body)).id
-
-    container = await retried(f"create service {service.name}", create, _RETRIED, idempotent=False)
+    container = await engine.create_raw(f"create service {service.name}", body)
     try:
         await engine.start(container)
         yield container

@@ -209,6 +209,14 @@ class ImageStore:
             self._evicted += 1
             return True
 
+    def last_used(self) -> dict[str, float]:
+        """Our names → Unix seconds."""
+        return self._ledger.last_used()
+
+    async def used(self) -> int:
+        """Bytes that ours take up, as the quota counts them."""
+        return used_bytes(await calls.stored(self._engine), self.last_used())
+
     def statistics(self) -> ImageStatistics:
         return ImageStatistics(self._built, self._pulled, self._waited, self._failed, self._refused, self._evicted)
 
