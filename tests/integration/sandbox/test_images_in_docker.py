@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import tarfile
 import uuid
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,6 +18,7 @@ from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host import Host
 from sandbox.images import calls
+from sandbox.images.__main__ import main
 from sandbox.images.context import image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
@@ -133,3 +136,29 @@ async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registr
     with pytest.raises(ImageError, match=r"could not pull the image 127\.0\.0\.1:9/absent:latest"):
         await use(store, absent)
     assert not await calls.image_id(engine, "127.0.0.1:9/absent:latest")
+
+
+async def test_the_commands_build_list_and_prune(
+    docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    record = {"docker_url": docker_engine.docker_url, "base_image": docker_engine.base_image, "engine_owner": ""}
+    (tmp_path / "host.json").write_text(json.dumps({**record, "kit": str(docker_engine.kit)}))
+    monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
+
+    async def said(*arguments: str, code: int = 0) -> dict[str, Any]:
+        assert await asyncio.to_thread(main, [*arguments, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    good, bad, empty = (tmp_path / name for name in ("good", "bad", "empty"))
+    for folder, line in ((good, f"FROM {docker_engine.base_image}"), (bad, "FROM 127.0.0.1:9/absent")):
+        folder.mkdir()
+        (folder / "Dockerfile").write_text(f"{line}\nLABEL once={uuid.uuid4().hex}\n")
+    empty.mkdir()
+    made = await said("build", str(good), str(bad), code=1)
+    assert (made["built"], [each["task"] for each in made["failed"]]) == (1, ["bad"])
+    image = made["images"][0]["image"]
+    assert [each["image"] for each in (await said("list"))["listed"]] == [image]
+    assert await said("prune") == {"evicted": [image]}
+    assert (await said("list"))["listed"] == []
+    assert await asyncio.to_thread(main, ["build", str(empty)]) == 2
+    assert "name folders that have one" in capsys.readouterr().err
