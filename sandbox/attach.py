@@ -7,11 +7,10 @@ their bytes arrive; ``on_lost`` is called exactly once, when the stream has ende
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from typing import cast
-from urllib.parse import urlsplit
 
+from sandbox.address import EngineAddress
 from sandbox.docker_stream import DockerDemux, WireError
 from sandbox.engine import EngineError
 from sandbox.wire import FrameParser, Message
@@ -104,23 +103,15 @@ async def attach(
     on_lost: Callable[[Exception | None], None],
     *,
     marker: bytes = b"",
-    tls: ssl.SSLContext | None = None,
 ) -> Attachment:
     """Attach to a container that has been created.  One that ran before may be in the middle of a frame for somebody
     else: then ``marker`` says where ours begin (:func:`sandbox.wire.sync_marker`).  Raises EngineError."""
-    loop = asyncio.get_running_loop()
-    address = urlsplit(url)
-
-    def protocol() -> Attachment:
-        return Attachment(address.netloc or "docker", container, on_message, on_lost, marker)
-
     try:
         async with asyncio.timeout(_OPEN_S):
-            if address.scheme == "unix":
-                _, attachment = await loop.create_unix_connection(protocol, address.path)
-            else:
-                port = address.port or (2376 if tls else 2375)
-                _, attachment = await loop.create_connection(protocol, address.hostname or "localhost", port, ssl=tls)
+            address = EngineAddress.parse(url)
+            attachment = await address.open(
+                lambda: Attachment(address.authority, container, on_message, on_lost, marker)
+            )
             try:
                 await attachment.opened
             except BaseException:

@@ -1,7 +1,7 @@
 """What a pool can give to a task.  Pure.
 
-A task that needs more is refused before anything starts: on another image, without its services or its network, it
-would be another task, and its score would say nothing.
+A task that needs more is refused before anything starts: without its services or its network it would be another task,
+and its score would say nothing.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ class TaskBeyondPool(UserError):
     def __init__(self, task: Task, what: str) -> None:
         super().__init__(
             f"task {task.id} needs {what}, which a pool does not give: leave it out, or change it to use one container "
-            "of an image that is there"
+            "without network"
         )
 
 
 def lacking(task: Task) -> str:
-    """What ``task`` needs beyond one container of an existing image without network; empty for nothing."""
+    """What ``task`` needs beyond one container without network; empty for nothing."""
     wants = (
-        ("an image build", task.build is not None),
         (f"services: {', '.join(service.name for service in task.services)}", bool(task.services)),
         ("a network", {task.network.agent, task.network.verify} != {NetworkMode.NONE}),
     )

@@ -1,8 +1,7 @@
 """The Docker engine: the calls that sandboxes need, retried over the daemon's known traps, and nothing else.
 
-Every call has a deadline.  The connector is our own without a connection limit: the library's default of 100 hangs
-every call for ever once 100 streams are open.  A daemon that cannot be asked is an ``EngineError``; callers say what
-that means for their sandbox.
+Every call has a deadline.  A daemon that cannot be asked is an ``EngineError``; callers say what that means for their
+sandbox.  The same calls serve Docker's socket, Podman's and TCP with TLS (:mod:`sandbox.address`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import aiohttp
 from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError
+from sandbox.address import EngineAddress
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -31,6 +31,10 @@ CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID",
 
 REATTACH_SIGNAL = signal.SIGUSR1
 """Tells PID 1 that a new client has come; it ends nothing."""
+
+PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
+"""For a private network, where Docker's own resolver knows the neighbours and must not ask the world: nobody answers at
+that address, and a name that is no neighbour's is given up within seconds."""
 
 _CALL_S = 60.0
 _ATTEMPTS = 5
@@ -43,6 +47,11 @@ class EngineError(InfraError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+def endpoint(network: str, aliases: tuple[str, ...]) -> Json:
+    """The ``NetworkingConfig`` of a container on one network, under these names."""
+    return {"EndpointsConfig": {network: {"Aliases": list(aliases)}}} if aliases else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,11 @@ class ContainerSpec:
     """Whether the daemon's storage driver holds the disk limit."""
     network: str = "none"
     """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
+    aliases: tuple[str, ...] = ()
+    """Its names on that network."""
+    resolves: bool = False
+    """Names of the world are looked up, not only the neighbours'."""
+    capabilities: tuple[str, ...] = CAPABILITIES
 
     def request(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""
@@ -90,6 +104,7 @@ class ContainerSpec:
             "Hostname": "" if joined else self.hostname,
             "Labels": dict(self.labels),
             "NetworkDisabled": self.network == "none",
+            "NetworkingConfig": {} if joined else endpoint(self.network, self.aliases),
             "OpenStdin": True,
             "StdinOnce": False,
             "AttachStdin": True,
@@ -100,9 +115,10 @@ class ContainerSpec:
                 "AutoRemove": self.auto_remove,
                 "Init": False,
                 "NetworkMode": self.network,
+                **({} if joined or self.network == "none" or self.resolves else PRIVATE_DNS),
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
-                "CapAdd": list(CAPABILITIES),
+                "CapAdd": list(self.capabilities),
                 "SecurityOpt": ["no-new-privileges"],
                 "StorageOpt": {"size": str(limits.disk_bytes)} if self.disk_quota else {},
                 "PidsLimit": limits.pids,
@@ -146,13 +162,12 @@ class Inventory:
 class DockerEngine:
     """One daemon.  ``async with DockerEngine(url) as engine``."""
 
-    def __init__(self, url: str, client_factory: Callable[[str], aiodocker.Docker] | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
-        self._factory = client_factory or _client
         self._client: aiodocker.Docker | None = None
 
     async def __aenter__(self) -> Self:
-        self._client = self._factory(self.url)
+        self._client = EngineAddress.parse(self.url).client(_CALL_S)
         return self
 
     async def __aexit__(
@@ -180,12 +195,15 @@ class DockerEngine:
 
     async def create(self, spec: ContainerSpec) -> str:
         """Id of a new container that does not run yet."""
-        body = spec.request()
+        return await self.create_raw(f"create a container of {spec.image}", spec.request())
+
+    async def create_raw(self, what: str, body: Json) -> str:
+        """The same for a container that is no sandbox, from the body of Docker's ``POST /containers/create``."""
 
         async def call() -> str:
             return (await self.docker.containers.create(body)).id
 
-        return await retried(f"create a container of {spec.image}", call, frozenset({500, 503}), idempotent=False)
+        return await retried(what, call, frozenset({500, 503}), idempotent=False)
 
     async def start(self, container: str) -> None:
         """Not tried twice: the daemon removes a container whose start failed."""
@@ -217,6 +235,22 @@ class DockerEngine:
             return tuple(ContainerInfo(each.id, each["Labels"] or {}, each["State"]) for each in found)
 
         return await retried("list containers", call, _RETRIED_STATUS)
+
+    async def inspect(self, container: str) -> Json:
+        """All that the daemon says of a container."""
+
+        async def call() -> Json:
+            return await self._container(container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+
+        return await retried(f"inspect container {container[:12]}", call, _RETRIED_STATUS)
+
+    async def logs(self, container: str) -> str:
+        """What a container that has a log driver wrote."""
+
+        async def call() -> str:
+            return "".join(await self._container(container).log(stdout=True, stderr=True))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+
+        return await retried(f"read the log of {container[:12]}", call, _RETRIED_STATUS)
 
     async def inventory(self) -> Inventory:
         async def call() -> Inventory:
@@ -256,17 +290,6 @@ class DockerEngine:
             return EndingCause(oom, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
 
         return await retried(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
-
-
-def _client(url: str) -> aiodocker.Docker:
-    timeout = aiohttp.ClientTimeout(total=_CALL_S)
-    if url.startswith("unix://"):
-        connector: aiohttp.BaseConnector = aiohttp.UnixConnector(url.removeprefix("unix://"), limit=0)
-        return aiodocker.Docker("unix://localhost", connector=connector, timeout=timeout)
-    if url.startswith(("tcp://", "http://")):
-        base = "http://" + url.split("://", 1)[1]
-        return aiodocker.Docker(base, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
-    raise EngineError(f"cannot speak to a Docker engine at {url!r}: use unix:///path or tcp://address:port")
 
 
 async def retried(

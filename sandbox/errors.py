@@ -11,6 +11,10 @@ class SandboxStartError(InfraError):
     """A container could not be made ready for the agent.  Nothing of the agent's had run."""
 
 
+class ImageError(SandboxStartError):
+    """A task's image cannot be had: its build or its pull failed.  The message ends with what was said last."""
+
+
 class SandboxLost(InfraError):
     """A running container is gone, or does not answer, and nothing proves that the agent did it."""
 

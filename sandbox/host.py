@@ -20,7 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from protocol.errors import UserError
-from sandbox import owner, provision
+from sandbox import address, owner, provision
+from sandbox.images import base
+from sandbox.kit import build as kits
 from sandbox.provision import Say
 
 _RECORD = "host.json"
@@ -33,9 +35,14 @@ class Host:
     docker_url: str
     base_image: str
     kit: Path
-    """Folder with PID 1 and the static tools, on the daemon's host."""
+    """Folder with PID 1, the static tools and the verifier kit, on the daemon's host."""
     engine_owner: str = ""
     """The dockerd that we started, as :mod:`sandbox.owner` writes it; empty for one that was there."""
+
+    @property
+    def home(self) -> Path:
+        """Our cache on this machine, where the kit lies too."""
+        return self.kit.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +57,13 @@ class HostSettings:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] | None = None) -> HostSettings:
-        """DOCKER_HOST, LONGSHORE_HOME, LONGSHORE_BASE_IMAGE, LONGSHORE_BUSYBOX."""
+        """DOCKER_HOST (with DOCKER_TLS_VERIFY, DOCKER_CERT_PATH), LONGSHORE_HOME, LONGSHORE_BASE_IMAGE,
+        LONGSHORE_BUSYBOX."""
         env = os.environ if env is None else env
         busybox = env.get("LONGSHORE_BUSYBOX")
         return cls(
             home=Path(env.get("LONGSHORE_HOME") or _default_home()).absolute(),
-            docker_url=env.get("DOCKER_HOST", ""),
+            docker_url=address.from_environment(env),
             base_image=env.get("LONGSHORE_BASE_IMAGE", ""),
             busybox=Path(busybox).absolute() if busybox else None,
         )
@@ -100,7 +108,7 @@ def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host
             elif before is not None and url == before.docker_url:
                 engine_owner = before.engine_owner
         image = _base_image(settings, url, say)
-        kit = provision.build_kit(settings.home, settings.busybox, say)
+        kit = kits.ensure_kit(settings.home, settings.busybox, before.kit if before else None, say)
         host = Host(url, image, kit, engine_owner)
         if host != before:
             temporary = settings.home / f".{_RECORD}.{os.getpid()}"
@@ -112,14 +120,14 @@ def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host
 
 
 def _base_image(settings: HostSettings, url: str, say: Say) -> str:
-    wanted = settings.base_image or provision.recipe_tag()
+    wanted = settings.base_image or base.recipe_tag()
     if provision.has_image(url, wanted):
         return wanted
     if settings.base_image:
         say(f"pulling {wanted} …")
-        provision.docker(url, "pull", "--quiet", wanted, what=f"pull LONGSHORE_BASE_IMAGE={wanted}")
+        provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=base.tagged(wanted))
         return wanted
-    return provision.build_base_image(url, say)
+    return base.build_base_image(url, say)
 
 
 def _recorded(settings: HostSettings) -> Host | None:

@@ -14,7 +14,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +25,8 @@ from sandbox.disk import DiskBound, DiskWatch, probe
 from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.host import Host, current_host
+from sandbox.images.context import image_name
+from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.pacing import Pace, StartGate
 from sandbox.pool_settings import PoolSettings, PoolStatistics
 from sandbox.session import SandboxSession, SessionLimits
@@ -58,6 +60,9 @@ class SandboxPool:
         self._shelf = WarmShelf(settings.warm, settings.warm_max_age_s)
         self._sessions: dict[SandboxSession, float] = {}
         """Handed out → when it must end, on the monotonic clock."""
+        self._reserved: dict[SandboxSession, AsyncExitStack] = {}
+        """Handed out → what is given back after it: its image."""
+        self._images: ImageStore | None = None
         self._lease = uuid.uuid4().hex
         self._tasks = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
@@ -71,7 +76,8 @@ class SandboxPool:
         try:
             await self.sweep()
             self._live_restore = await self.engine.live_restore()
-            spec = self._spec(self._kind(Task("probe", "")), self.settings.start_timeout_s)
+            self._images = await ImageStore.open(self.engine, ImageSettings(self.host.home, self._default_image))
+            spec = self._spec(self._kind(Task("probe", ""), self._default_image), self.settings.start_timeout_s)
             self._disk = await probe(self.engine, spec)
             await self._tasks.__aenter__()
         except BaseException:
@@ -110,7 +116,14 @@ class SandboxPool:
         Raises SandboxStartError, TaskBeyondPool.
         """
         refuse(task)
-        kind, max_s = self._kind(task), deadline_s or self.settings.session_max_s
+        async with AsyncExitStack() as reserved:
+            kind = self._kind(task, await reserved.enter_async_context(self.images.reserved(task)))
+            session = await self._opened(kind, task, deadline_s or self.settings.session_max_s)
+            self._reserved[session] = reserved.pop_all()
+        self._refill(kind, self.settings.warm)
+        return session
+
+    async def _opened(self, kind: Kind, task: Task, max_s: float) -> SandboxSession:
         session = await self._warm(kind)
         if session is None:
             await self._enter_room()
@@ -127,7 +140,6 @@ class SandboxPool:
             self._failed += 1
             await self._end(session)
             raise
-        self._refill(kind, self.settings.warm)
         return session
 
     async def close(self, session: SandboxSession) -> None:
@@ -149,7 +161,10 @@ class SandboxPool:
             self._room.release()
             raise
         max_s = deadline_s or self.settings.session_max_s
-        session.spec = self._spec(self._kind(task), max_s)  # as it was made: so it can be copied and graded
+        image = task.image or self._default_image
+        if task.build is not None:
+            image = image_name(task.build)
+        session.spec = self._spec(self._kind(task, image), max_s)  # as it was made: so it can be copied and graded
         self._sessions[session] = time.monotonic() + max_s
         self._extend(session)
         return session
@@ -160,10 +175,10 @@ class SandboxPool:
         Raises TaskBeyondPool.
         """
         refuse(task)
-        kind = self._kind(task)
-        self._refill(kind, count)
-        for fill in tuple(self._fills):
-            await asyncio.shield(fill)
+        async with self.images.reserved(task) as image:
+            self._refill(self._kind(task, image), count)
+            for fill in tuple(self._fills):
+                await asyncio.shield(fill)
 
     def wait_s(self) -> float:
         """How long one that asks now waits for its start to begin, as starts go at present."""
@@ -176,6 +191,12 @@ class SandboxPool:
             await session.close()
         finally:
             self._room.release()
+            await self._give_back(session)
+
+    async def _give_back(self, session: SandboxSession) -> None:
+        reserved = self._reserved.pop(session, None)
+        if reserved is not None:
+            await reserved.aclose()
 
     async def _warm(self, kind: Kind) -> SandboxSession | None:
         """A warm sandbox that answers; its place comes with it."""
@@ -255,9 +276,20 @@ class SandboxPool:
         finally:
             self._shelf.filling(kind, -1)
 
-    def _kind(self, task: Task) -> Kind:
+    @property
+    def images(self) -> ImageStore:
+        """Where its tasks' images come from, while the pool is open."""
+        if self._images is None:
+            raise RuntimeError("use `async with SandboxPool(...)`")
+        return self._images
+
+    @property
+    def _default_image(self) -> str:
+        return self.settings.image or self.host.base_image
+
+    def _kind(self, task: Task, image: str) -> Kind:
         return Kind(
-            task.image or self.settings.image or self.host.base_image,
+            image,
             task.workdir,
             ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
             tuple(sorted({**_SHELL_ENV, **task.env}.items())),
@@ -313,6 +345,8 @@ class SandboxPool:
             async with asyncio.TaskGroup() as group:
                 for session in (*self._sessions, *self._shelf):
                     group.create_task(session.close())
+            for session in tuple(self._reserved):
+                await self._give_back(session)
             give_up = time.monotonic() + self.settings.drain_s
             while left := await self.engine.containers(mine):
                 late = time.monotonic() > give_up

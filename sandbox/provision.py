@@ -1,4 +1,4 @@
-"""The steps behind ``python -m sandbox.host up``: a Docker engine, the base image, the kit.  Blocking, idempotent.
+"""The steps behind ``python -m sandbox.host up`` that concern the engine and the machine.  Blocking, idempotent.
 
 Nothing outside our own folders is configured: an engine that we start has its own data root, exec root, socket, pid
 file and log, and /etc/docker is never written.
@@ -6,30 +6,24 @@ file and log, and /etc/docker is never written.
 
 from __future__ import annotations
 
-import hashlib
 import http.client
+import json
 import os
 import shutil
-import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import IO
+from urllib.parse import quote, urlencode
 
 from protocol.errors import UserError
-from sandbox.init.build import build_init
+from sandbox.address import EngineAddress
 
 Say = Callable[[str], None]
 
 SYSTEM_SOCKET = "unix:///var/run/docker.sock"
-SUITE = "bookworm"
-PACKAGES = (
-    "bash", "bzip2", "ca-certificates", "coreutils", "diffutils", "file", "findutils", "gawk", "grep", "gzip", "jq",
-    "less", "procps", "python3-minimal", "sed", "sqlite3", "tar", "tree", "util-linux", "vim-tiny", "xz-utils",
-)  # fmt: skip
-_EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
+_CREATE_S = 1800.0
 _ENGINE_PACKAGES = ("docker.io", "iptables", "mmdebstrap")
 _ENGINE_START_S = 90.0
 _ENGINE_PID_S = 10.0
@@ -48,12 +42,7 @@ class EngineForbidden(UserError):
 
 def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
     """Whether a Docker engine answers ``/_ping`` at this address.  Raises :class:`EngineForbidden`."""
-    connection: http.client.HTTPConnection
-    if url.startswith("unix://"):
-        connection = _UnixConnection(url.removeprefix("unix://"), timeout_s)
-    else:
-        parts = urlsplit(url)
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 2375, timeout=timeout_s)
+    connection = EngineAddress.parse(url).connection(timeout_s)
     try:
         connection.request("GET", "/_ping")
         return connection.getresponse().read().strip() == b"OK"
@@ -63,17 +52,6 @@ def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
         return False
     finally:
         connection.close()
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("docker", timeout=timeout_s)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def run(arguments: Sequence[str], what: str, *, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
@@ -146,95 +124,45 @@ def start_engine(root: Path, runtime: Path, say: Say) -> tuple[str, int]:
     return url, int(pid_file.read_text())
 
 
-def recipe_tag() -> str:
-    """The base image's name: it changes when the recipe does."""
-    recipe = repr((SUITE, PACKAGES, _EXCLUDED, 1))
-    return f"longshore/base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+def ask(url: str, method: str, path: str, body: IO[bytes] | None = None, timeout_s: float = 60.0) -> tuple[int, bytes]:
+    """One blocking call of the engine's API: HTTP status and body.  Raises UserError when no answer comes."""
+    connection = EngineAddress.parse(url).connection(timeout_s)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/x-tar"} if body else {})
+        response = connection.getresponse()
+        return response.status, response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise UserError(
+            f"the Docker engine at {url} does not answer ({error}): run `python -m sandbox.host up`"
+        ) from error
+    finally:
+        connection.close()
 
 
-def docker(url: str, *arguments: str, what: str) -> str:
-    return run(("docker", "--host", url, *arguments), what)
+def create_image(
+    url: str, what: str, *, body: IO[bytes] | None = None, timeout_s: float = 1800.0, **query: str
+) -> None:
+    """Pull or import, by ``POST /images/create``.  Raises UserError with the engine's own words."""
+    status, answer = ask(url, "POST", f"/images/create?{urlencode(query)}", body, timeout_s)
+    problem = error_of(answer) if status == http.HTTPStatus.OK else answer.decode(errors="replace").strip()
+    if problem:
+        raise UserError(f"could not {what}: {problem}")
+
+
+def error_of(stream: bytes) -> str:
+    """The error in the engine's stream of JSON lines; empty when there is none."""
+    lines = [json.loads(line) for line in stream.splitlines() if line.strip().startswith(b"{")]
+    return next((str(each["error"]) for each in lines if "error" in each), "")
 
 
 def image_id(url: str, name: str) -> str:
     """The image's content id; empty when the engine does not have it."""
     try:
-        return docker(url, "image", "inspect", "--format", "{{.Id}}", name, what="look at the images").strip()
+        status, answer = ask(url, "GET", f"/images/{quote(name)}/json")
     except UserError:
         return ""
+    return str(json.loads(answer)["Id"]) if status == http.HTTPStatus.OK else ""
 
 
 def has_image(url: str, name: str) -> bool:
     return bool(image_id(url, name))
-
-
-def build_base_image(url: str, say: Say) -> str:
-    """Build the base image from Debian packages.  No registry is asked."""
-    name = recipe_tag()
-    if shutil.which("mmdebstrap") is None:
-        apt_install(("mmdebstrap",), say)
-    say(f"building {name} from Debian packages (about 30 s) …")
-    with tempfile.TemporaryDirectory(prefix="longshore-base-") as folder:
-        archive = Path(folder) / "base.tar"
-        excluded = [f"--dpkgopt=path-exclude={path}" for path in _EXCLUDED]
-        run(
-            ("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", *excluded, SUITE, str(archive)),
-            "build the base image",
-        )
-        docker(url, "import", "--change", 'CMD ["bash"]', str(archive), name, what="import the base image")
-    return name
-
-
-def build_kit(cache: Path, busybox: Path | None, say: Say) -> Path:
-    """PID 1 and the static tools, in a folder that is mounted into every sandbox at /.sbx and never changes."""
-    init = build_init(cache)
-    tools = busybox or _static_busybox(cache, say)
-    digest = hashlib.sha256(init.read_bytes() + tools.read_bytes()).hexdigest()[:12]
-    kit = cache / f"kit-{digest}"
-    if kit.exists():
-        return kit
-    applets = run((str(tools), "--list"), "ask busybox for its tools").split()
-    making = Path(tempfile.mkdtemp(dir=cache, prefix=".kit-"))
-    try:
-        shutil.copy(init, making / "init")
-        shutil.copy(tools, making / "busybox")
-        (making / "bin").mkdir()
-        for applet in applets:
-            (making / "bin" / applet).symlink_to("/.sbx/busybox")
-        for each in (making, making / "init", making / "busybox", making / "bin"):
-            each.chmod(0o755)
-        making.rename(kit)
-    except OSError:
-        shutil.rmtree(making, ignore_errors=True)
-        if not kit.exists():  # else another process was faster
-            raise
-    return kit
-
-
-def _static_busybox(cache: Path, say: Say) -> Path:
-    target = cache / "busybox-static"
-    if target.exists():
-        return target
-    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise UserError("the verifier kit needs a static busybox: set LONGSHORE_BUSYBOX to one")
-    say("fetching busybox-static for the verifier kit …")
-    with tempfile.TemporaryDirectory(prefix="longshore-kit-", dir=cache) as folder:
-        place = Path(folder)
-        try:
-            run(("apt-get", "download", "-qq", "busybox-static"), "download busybox-static", cwd=place)
-        except UserError:
-            if os.geteuid() != 0:
-                raise
-            run(("apt-get", "update", "-qq"), "read the package lists")
-            run(("apt-get", "download", "-qq", "busybox-static"), "download busybox-static", cwd=place)
-        package = next(place.glob("*.deb"))
-        run(("dpkg", "-x", str(package), str(place / "out")), "unpack busybox-static")
-        found = next(
-            (each for each in (place / "out/bin/busybox", place / "out/usr/bin/busybox") if each.is_file()), None
-        )
-        if found is None:
-            raise UserError(f"{package.name} holds no busybox: set LONGSHORE_BUSYBOX to a static one")
-        found.chmod(0o755)
-        shutil.copy(found, place / "busybox")
-        (place / "busybox").rename(target)
-    return target

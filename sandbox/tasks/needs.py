@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sandbox.kit.pins import APT_PACKAGES, WHEELS
 from sandbox.tasks import dockerfile
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task
 
-KIT_WHEELS = frozenset({"pytest", "pytest-json-ctrf", "uv"})
-KIT_DEBS = frozenset({"ca-certificates", "curl", "wget"})
+KIT_WHEELS = frozenset(WHEELS) | {"uv"}
+KIT_DEBS = frozenset(APT_PACKAGES)
 KIT_URLS = ("https://astral.sh/uv",)
 
 

@@ -40,4 +40,6 @@ def _build(url: str, name: str) -> None:
             ),
             "build an image with Python and pytest",
         )
-        provision.docker(url, "import", "--change", 'CMD ["bash"]', archive, name, what="import the image")
+        provision.run(
+            ("docker", "--host", url, "import", "--change", 'CMD ["bash"]', archive, name), "import the image"
+        )

@@ -195,7 +195,7 @@ async def test_memory_that_no_process_holds_kills_neither_pid_1_nor_the_grading(
     "task",
     [
         Task(id="bad-setup", instruction="", setup="echo why; exit 7"),
-        Task(id="bad-image", instruction="", image="longshore/never-built:0"),
+        Task(id="bad-image", instruction="", image="127.0.0.1:9/never-built:0"),
         Task(id="bad-file", instruction="", files={"/proc/no/such": b""}),
     ],
     ids=lambda task: task.id,

@@ -82,7 +82,8 @@ async def test_two_sandboxes_share_nothing(provider: Provider):
 
 
 async def test_a_task_that_cannot_start_is_infrastructure(provider: Provider):
-    for task in (Task(id="bad", instruction="", setup="exit 7"), Task(id="none", instruction="", image="no/image:0")):
+    nowhere = Task(id="none", instruction="", image="127.0.0.1:9/absent:0")  # nobody serves a registry there
+    for task in (Task(id="bad", instruction="", setup="exit 7"), nowhere):
         with pytest.raises(SandboxStartError):
             await provider.open(task)
 

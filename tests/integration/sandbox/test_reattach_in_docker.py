@@ -59,7 +59,7 @@ async def test_a_command_that_ended_unheard_is_told_again_and_not_run_again(pool
         session.close_stream()
         await session.stream_ended()
         end_it = ("exec", session.container, "sh", "-c", "echo > /tmp/go; until test -s /tmp/runs; do :; done")
-        await asyncio.to_thread(provision.docker, session.engine.url, *end_it, what="let it end")
+        await asyncio.to_thread(provision.run, ("docker", "--host", session.engine.url, *end_it), "let it end")
         await session.reattach()
         assert await background.ended(S)
         assert background.finish().exit_code == 7
@@ -174,8 +174,10 @@ def own_daemon(docker_engine: Host, tmp_path: Path) -> Generator[OwnDaemon]:
     try:
         daemon.start()
         image = tmp_path / "image.tar"
-        provision.docker(docker_engine.docker_url, "save", "-o", str(image), docker_engine.base_image, what="save")
-        provision.docker(daemon.url, "load", "-i", str(image), what="load")
+        provision.run(
+            ("docker", "--host", docker_engine.docker_url, "save", "-o", str(image), docker_engine.base_image), "save"
+        )
+        provision.run(("docker", "--host", daemon.url, "load", "-i", str(image)), "load")
         yield daemon
     finally:
         daemon.close()

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.provision import EngineForbidden, _UnixConnection, engine_answers, find_engine
+from sandbox.address import UnixConnection
+from sandbox.provision import EngineForbidden, engine_answers, find_engine
 
 
-def refuse(connection: _UnixConnection) -> None:
+def refuse(connection: UnixConnection) -> None:
     if "forbidden" in connection._path:
         raise PermissionError(13, "Permission denied")
     connection.sock = socket.socket(socket.AF_UNIX)
@@ -18,7 +19,7 @@ def refuse(connection: _UnixConnection) -> None:
 
 
 def test_an_engine_that_the_user_may_not_use_is_named_with_the_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_UnixConnection, "connect", refuse)
+    monkeypatch.setattr(UnixConnection, "connect", refuse)
     with pytest.raises(EngineForbidden, match=r"may not use .*unix:///forbidden.*usermod -aG docker \$USER.*log in"):
         engine_answers("unix:///forbidden")
     with pytest.raises(EngineForbidden):

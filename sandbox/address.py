@@ -1,0 +1,135 @@
+"""Where a Docker engine answers, in one string, and every way to open a connection to it.
+
+``unix:///path`` (Docker's socket or Podman's), ``tcp://host:port``, or ``tcp://host:port?certs=/folder`` where the
+engine wants TLS: the folder holds ca.pem, cert.pem and key.pem, the names that Docker's own client uses.  One string,
+so that what was found once can be recorded, compared and handed to other processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import http.client
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import parse_qs, quote, urlsplit
+
+import aiodocker
+import aiohttp
+
+from protocol.errors import UserError
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+_PORT, _TLS_PORT = 2375, 2376
+_FORMS = "use unix:///path, tcp://host:port, or tcp://host:port?certs=/folder for TLS"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAddress:
+    """Made by :meth:`parse`; ``str`` is its way back."""
+
+    socket: str = ""
+    """Path of a Unix socket; empty for TCP."""
+    host: str = ""
+    port: int = 0
+    certs: str = ""
+    """Folder of ca.pem, cert.pem and key.pem; empty for plain TCP."""
+
+    @classmethod
+    def parse(cls, url: str) -> EngineAddress:
+        """Raises UserError for what is no address of an engine."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise UserError(f"{url!r} is no address of a Docker engine ({error}): {_FORMS}") from error
+        query = parse_qs(parts.query, keep_blank_values=True)
+        if parts.scheme == "unix" and parts.path and not parts.netloc and not query:
+            return cls(socket=parts.path)
+        if parts.scheme in ("tcp", "http") and parts.hostname and not query.keys() - {"certs"}:
+            certs = query.get("certs", [""])[-1]
+            return cls(host=parts.hostname, port=port or (_TLS_PORT if certs else _PORT), certs=certs)
+        raise UserError(f"{url!r} is no address of a Docker engine: {_FORMS}")
+
+    @property
+    def authority(self) -> str:
+        """The HTTP ``Host`` header's value."""
+        if self.socket:
+            return "docker"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        if self.socket:
+            return f"unix://{self.socket}"
+        return f"tcp://{self.authority}" + (f"?certs={quote(self.certs)}" if self.certs else "")
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Both sides prove who they are.  Raises UserError when the folder does not hold what that needs."""
+        return _tls(self.certs) if self.certs else None
+
+    def client(self, timeout_s: float) -> aiodocker.Docker:
+        """An aiodocker client without a limit on connections: the library's default of 100 hangs every call for ever
+        once 100 streams are open."""
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        if self.socket:
+            connector: aiohttp.BaseConnector = aiohttp.UnixConnector(self.socket, limit=0)
+            return aiodocker.Docker("unix://localhost", connector=connector, timeout=timeout)
+        tls = self.tls()
+        connector = aiohttp.TCPConnector(limit=0, ssl=tls or False)
+        base = f"{'https' if tls else 'http'}://{self.authority}"
+        return aiodocker.Docker(base, connector=connector, timeout=timeout)
+
+    async def open(self, protocol: Callable[[], P]) -> P:
+        """A raw connection, for a stream that is hijacked from HTTP.  Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.socket:
+            return (await loop.create_unix_connection(protocol, self.socket))[1]
+        return (await loop.create_connection(protocol, self.host, self.port, ssl=self.tls()))[1]
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """Blocking, for set-up and preflight."""
+        if self.socket:
+            return UnixConnection(self.socket, timeout_s)
+        tls = self.tls()
+        if tls is not None:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=tls)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("docker", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def from_environment(env: Mapping[str, str]) -> str:
+    """The address that DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name; empty when they name none."""
+    url = env.get("DOCKER_HOST", "")
+    if not url or not env.get("DOCKER_TLS_VERIFY") or not url.startswith("tcp://") or "?" in url:
+        return url
+    certs = Path(env.get("DOCKER_CERT_PATH") or Path.home() / ".docker").absolute()
+    return f"{url.rstrip('/')}?certs={quote(str(certs))}"
+
+
+@functools.cache
+def _tls(certs: str) -> ssl.SSLContext:
+    folder = Path(certs)
+    try:
+        context = ssl.create_default_context(cafile=folder / "ca.pem")
+        context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    except (OSError, ssl.SSLError) as error:
+        raise UserError(
+            f"cannot speak TLS to the Docker engine with the certificates in {folder} ({error}): put ca.pem, cert.pem "
+            "and key.pem there, or name another folder in DOCKER_CERT_PATH"
+        ) from error
+    return context

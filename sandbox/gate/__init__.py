@@ -1,0 +1,153 @@
+"""The gate: what a sandbox in network mode ``proxy`` sees of the world.
+
+``async with Gate(settings) as gate: async with gate.opened(pid, hosts) as env: …`` opens 127.0.0.1:3128 inside the
+network namespace of a container and closes it at the end of the block, so that each phase of a task (build, agent,
+verify) has a network of its own while the container has none.  Allowed hosts are answered, all others get 403 and are
+counted.  What comes over plain HTTP, or from the package index that ``env`` points pip and uv at, is fetched once and
+kept, however many sandboxes ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from sandbox.gate.connection import Visit, serve
+from sandbox.gate.doors import HOST, PORT, listening_in
+from sandbox.gate.links import through
+from sandbox.gate.rules import AllowList
+from sandbox.gate.store import FileStore
+from sandbox.gate.upstream import Upstream
+
+ADDRESS = f"http://{HOST}:{PORT}"
+_MOST_CONNECTIONS = 64
+_MOST_NAMED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    folder: Path
+    """Where fetched files are kept."""
+    most_bytes: int = 20 << 30
+    """Most that they may take up."""
+    always_allowed: tuple[str, ...] = ()
+    """Hosts that every task in mode ``proxy`` may reach beside its own list: the package index and its files."""
+    python_index: str = ""
+    """Address of a package index (``https://host/simple``) that pip and uv are pointed at through the gate."""
+    npm_index: str = ""
+
+
+class GateStatistics(NamedTuple):
+    open: int
+    fetched: int
+    """Files that were brought in from outside."""
+    served: int
+    """Answers that needed no fetch."""
+    refused: Mapping[str, int]
+    """Why requests were refused → how often."""
+
+
+class Gate:
+    """One for a machine's sandboxes."""
+
+    def __init__(self, settings: GateSettings) -> None:
+        self._settings = settings
+        self._upstream = Upstream(FileStore(settings.folder, settings.most_bytes))
+        self._tasks = asyncio.TaskGroup()
+        self._open = 0
+        self._refused: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        await self._upstream.__aenter__()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del kind, error, trace  # the caller's own error leaves as it is, not in a group
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            await self._upstream.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def opened(
+        self, pid: int, hosts: tuple[str, ...], *, everywhere: bool = False
+    ) -> AsyncGenerator[Mapping[str, str]]:
+        """Open the gate in the namespace of a process on this host.  Yields what programs there need in their
+        environment.  Raises UserError, EngineError.
+        """
+        door = await listening_in(pid)
+        allowed = AllowList((*hosts, *self._settings.always_allowed), everywhere)
+        closed = asyncio.Event()
+
+        def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step
+            del listening
+            door.close()
+            closed.set()
+
+        listening = self._tasks.create_task(self._listen(door, Visit(allowed, ADDRESS, self._note_refused)))
+        listening.add_done_callback(ended)
+        self._open += 1
+        try:
+            yield self.environment()
+        finally:
+            self._open -= 1
+            listening.cancel()
+            await asyncio.shield(closed.wait())
+
+    def environment(self) -> dict[str, str]:
+        """For programs behind an open gate."""
+        settings = self._settings
+        env: dict[str, str] = {}
+        for lower in ("http_proxy", "https_proxy"):
+            env[lower] = env[lower.upper()] = ADDRESS
+        env["no_proxy"] = env["NO_PROXY"] = f"localhost,{HOST}"
+        if settings.python_index:
+            index = through(ADDRESS, settings.python_index)
+            env |= {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
+        if settings.npm_index:
+            env["npm_config_registry"] = through(ADDRESS, settings.npm_index)
+        return env
+
+    async def _listen(self, door: socket.socket, visit: Visit) -> None:
+        loop = asyncio.get_running_loop()
+        room = asyncio.Semaphore(_MOST_CONNECTIONS)
+        guests: dict[asyncio.Task[None], socket.socket] = {}
+
+        def left(guest: asyncio.Task[None]) -> None:
+            guests.pop(guest).close()
+            room.release()
+
+        try:
+            while True:
+                await room.acquire()
+                connection, _ = await loop.sock_accept(door)
+                guest = self._tasks.create_task(self._serve(connection, visit))
+                guests[guest] = connection
+                guest.add_done_callback(left)
+        finally:
+            for guest in guests:
+                guest.cancel()
+
+    async def _serve(self, connection: socket.socket, visit: Visit) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection)
+        try:
+            await serve(reader, writer, visit, self._upstream)
+        except Exception as error:  # noqa: BLE001  one guest's trouble is recorded and is nobody else's
+            self._note_refused(f"failed: {type(error).__name__} {error}")
+
+    def _note_refused(self, why: str) -> None:
+        if why in self._refused or len(self._refused) < _MOST_NAMED:
+            self._refused[why] += 1
+
+    def statistics(self) -> GateStatistics:
+        return GateStatistics(self._open, self._upstream.fetched, self._upstream.served, dict(self._refused))

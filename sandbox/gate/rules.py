@@ -1,0 +1,68 @@
+"""Who may be reached: pure rules over host names, ports and addresses.
+
+Two checks, and both must pass.  The name: it, or ``*.`` and a name above it, is on the list.  The address that it
+resolves to: public, so that no name on a list leads to this machine or its neighbours.  Only an address that is itself
+on the list may be private.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+_WEB_PORTS = frozenset({80, 443})
+
+
+@dataclass(frozen=True, slots=True)
+class AllowList:
+    """``example.org``, ``*.example.org`` (all below, not itself), ``name:8080``; without a port 80 and 443."""
+
+    entries: tuple[str, ...] = ()
+    everywhere: bool = False
+    """Any public host, any port."""
+
+    def allows(self, host: str, port: int) -> bool:
+        host = host.rstrip(".").lower()
+        literal = address_of(host)
+        if self.everywhere and (literal is None or literal.is_global):
+            return True
+        return any(_matches(entry.lower(), host, port, by_suffix=literal is None) for entry in self.entries)
+
+    def allows_address(self, host: str, address: str) -> bool:
+        """Whether ``host``, which is allowed, may be reached at the address that it resolved to."""
+        literal = address_of(address)
+        return literal is not None and (literal.is_global or address_of(host) == literal)
+
+
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host literally is; None for a name."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
+    """``host``, ``host:port`` or ``[v6]:port``; None for what is none of these."""
+    host, bracket, rest = authority.partition("]")
+    if authority.startswith("["):
+        host, port = host[1:], rest.removeprefix(":") if bracket else "?"
+    else:
+        host, _, port = authority.partition(":")
+    if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536)):
+        return None
+    return host, int(port or default_port)
+
+
+def _matches(entry: str, host: str, port: int, *, by_suffix: bool) -> bool:
+    parts = split_authority(entry, 0)
+    if parts is None:
+        return False
+    name, wanted = parts
+    if not (port == wanted if wanted else port in _WEB_PORTS):
+        return False
+    if name.startswith("*."):
+        return by_suffix and host.endswith(name[1:])
+    return host == name

@@ -1,0 +1,222 @@
+"""The gate's own requests: to allowed hosts at vetted addresses, and what may be kept of them only once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from sandbox.gate.rules import AllowList
+from sandbox.gate.store import Entry, FileStore, Head, Headers, lifetime_s
+
+_CONNECT_S = 20.0
+_SILENCE_S = 60.0
+_CHUNK_BYTES = 256 << 10
+_HOP = frozenset({
+    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+    "transfer-encoding", "upgrade",
+})  # fmt: skip
+_ASKED = frozenset({"accept"})
+"""What a kept answer may depend on."""
+_PERSONAL = frozenset({"authorization", "cookie", "range"})
+"""A request with one of these is answered for itself alone."""
+
+
+class Refused(Exception):
+    """This request may not be made.  The message says why."""
+
+
+class UpstreamError(Exception):
+    """The other side cannot be reached, or broke off."""
+
+
+class Vetted(NamedTuple):
+    """A host that may be reached and the addresses at which."""
+
+    host: str
+    port: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    url: URL
+    headers: Headers
+    body: AsyncIterable[bytes] | None = None
+
+
+async def vet(allowed: AllowList, host: str, port: int) -> Vetted:
+    """Raises Refused, UpstreamError."""
+    if not allowed.allows(host, port):
+        raise Refused(f"{host}:{port} is not among the hosts that this task allows")
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(_CONNECT_S):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError) as error:
+        raise UpstreamError(f"{host} cannot be resolved: {error}") from error
+    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
+    good = tuple(each for each in addresses if allowed.allows_address(host, each))
+    if not good:
+        raise Refused(f"{host} leads to {', '.join(addresses)}, which is not public")
+    return Vetted(host, port, good)
+
+
+async def open_tunnel(vetted: Vetted) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Raises UpstreamError."""
+    problem: Exception | None = None
+    for address in vetted.addresses:
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                return await asyncio.open_connection(address, vetted.port)
+        except (OSError, TimeoutError) as error:
+            problem = error
+    raise UpstreamError(f"{vetted.host}:{vetted.port} cannot be reached: {problem}")
+
+
+class _Pinned(AbstractResolver):
+    """Answers with what was vetted, so that a name cannot lead elsewhere a moment later."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], tuple[str, ...]] = {}
+
+    def pin(self, vetted: Vetted) -> None:
+        self._known[vetted.host, vetted.port] = vetted.addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        del family
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in self._known.get((host, port), ())
+        ]
+
+    async def close(self) -> None:
+        self._known.clear()
+
+
+class Upstream:
+    """``async with Upstream(store) as upstream``."""
+
+    def __init__(self, store: FileStore) -> None:
+        self._store = store
+        self._pinned = _Pinned()
+        self._session: aiohttp.ClientSession | None = None
+        self._fetching: dict[str, asyncio.Lock] = {}
+        self._tasks = asyncio.TaskGroup()
+        self.fetched = self.served = 0
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
+        connector = aiohttp.TCPConnector(resolver=self._pinned, use_dns_cache=False, limit=0, limit_per_host=32)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=timeout, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+        await self._tasks.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def answer(self, allowed: AllowList, request: Request) -> AsyncGenerator[tuple[Head, AsyncIterable[bytes]]]:
+        """From the store, through it, or for this client alone.  Raises Refused, UpstreamError, FetchFailed."""
+        vetted = await vet(allowed, request.url.host or "", request.url.port or 80)
+        if request.method != "GET" or {name.lower() for name, _ in request.headers} & _PERSONAL:
+            response = await self._send(vetted, request)
+        else:
+            found = await self._kept(vetted, request)
+            if isinstance(found, Entry):
+                yield found.head, found.read()
+                return
+            response = found
+        try:
+            yield head_of(response), _chunks(response)
+        finally:
+            response.close()
+
+    async def _kept(self, vetted: Vetted, request: Request) -> Entry | aiohttp.ClientResponse:
+        """A file of the store, complete or on its way; or an answer that may not be kept."""
+        asked = tuple((name, value) for name, value in request.headers if name.lower() in _ASKED)
+        key = f"{request.url} {asked}"
+        lock = self._fetching.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                entry = self._store.find(key)
+                if entry is not None:
+                    self.served += 1
+                    return entry
+                impersonal = Request("GET", request.url, (*asked, ("Accept-Encoding", "identity")))
+                response = await self._send(vetted, impersonal)
+                head = head_of(response)
+                lifetime = lifetime_s(request.url.path, head)
+                if not lifetime:
+                    return response
+                entry = self._store.begin(key, head, lifetime)
+                self._tasks.create_task(self._fill(key, entry, response))
+                self.fetched += 1
+                return entry
+        finally:
+            if not lock.locked():
+                self._fetching.pop(key, None)
+
+    async def _fill(self, key: str, entry: Entry, response: aiohttp.ClientResponse) -> None:
+        """To its end, also when whoever asked first has gone.  The readers learn of a failure by the entry."""
+        try:
+            await self._store.fill(key, entry, _chunks(response))
+        except (UpstreamError, OSError):
+            return
+        finally:
+            response.close()
+
+    async def _send(self, vetted: Vetted, request: Request) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("use `async with Upstream(...)`")
+        self._pinned.pin(vetted)
+        headers = [(name, value) for name, value in request.headers if name.lower() not in _HOP]
+        try:
+            return await self._session.request(
+                request.method,
+                request.url,
+                headers=headers,
+                data=request.body,
+                allow_redirects=False,
+                skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise UpstreamError(f"{vetted.host}: {type(error).__name__} {error}") from error
+
+
+def head_of(response: aiohttp.ClientResponse) -> Head:
+    """Without what concerned one connection only."""
+    kept = [(name, value) for name, value in response.headers.items() if name.lower() not in _HOP]
+    return Head(response.status, tuple(kept))
+
+
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    try:
+        async for data in response.content.iter_chunked(_CHUNK_BYTES):
+            yield data
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise UpstreamError(f"{response.url.host}: {type(error).__name__} {error}") from error

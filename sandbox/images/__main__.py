@@ -1,0 +1,156 @@
+"""``python -m sandbox.images {build,pull,prefetch,prune,list}``: the images of tasks, made, brought in and evicted.
+
+``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` makes every image that the tasks
+there need, whatever it takes; both leave what is there alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import LongshoreError, UserError
+from sandbox.engine import DockerEngine
+from sandbox.errors import ImageError
+from sandbox.gate import Gate, GateSettings
+from sandbox.host import HostSettings, current_host
+from sandbox.images import calls
+from sandbox.images.context import read_context
+from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.network import BuildHost, SandboxNetworks
+from sandbox.tasks import load_dataset
+from sandbox.tasks.task import Service, Task
+
+Outcome = dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0: done; 1: some images could not be had; 2: nothing could be done."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        outcome = asyncio.run(_run(chosen))
+    except LongshoreError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if chosen.json:
+        print(json.dumps(outcome))
+    else:
+        for line in _lines(outcome):
+            print(line)
+    return 1 if outcome.get("failed") else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.images", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (("build", "build the images of tasks, or of a folder with a Dockerfile"),
+                       ("prefetch", "build or pull every image that tasks need")):  # fmt: skip
+        command = commands.add_parser(name, help=text)
+        command.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+        command.add_argument("--concurrency", type=int, default=2, help="images at once (default: %(default)s)")
+    pull = commands.add_parser("pull", help="pull images by name")
+    pull.add_argument("names", nargs="+", metavar="NAME")
+    pull.add_argument("--concurrency", type=int, default=2, help="images at once (default: %(default)s)")
+    prune = commands.add_parser("prune", help="evict ours, least recently used first")
+    prune.add_argument("--to-gb", type=float, default=0.0, metavar="GB", help="until they fit (default: all of them)")
+    commands.add_parser("list", help="list the images that are ours")
+    for command in commands.choices.values():
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+async def _run(chosen: argparse.Namespace) -> Outcome:
+    async with _store(getattr(chosen, "concurrency", 1)) as (engine, store):
+        match chosen.command:
+            case "build" | "prefetch":
+                return await _make(store, _wanted(chosen.paths, builds_only=chosen.command == "build"))
+            case "pull":
+                return await _make(store, [Task(id=name, instruction="", image=name) for name in chosen.names])
+            case "prune":
+                return {"evicted": list(await store.prune(int(chosen.to_gb * 1e9)))}
+            case _:
+                return await _listed(engine, store)
+
+
+@asynccontextmanager
+async def _store(concurrency: int) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
+    home = HostSettings.from_environment().home
+    host = current_host()
+    async with DockerEngine(host.docker_url) as engine, Gate(GateSettings(home / "gate")) as gate:
+        networks = await SandboxNetworks.open(engine, gate, BuildHost(host.base_image, host.kit))
+        settings = ImageSettings(home, host.base_image, concurrency=concurrency)
+        yield engine, await ImageStore.open(engine, settings, networks.for_build)
+
+
+def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | Service]:
+    wanted: list[Task | Service] = []
+    for path in paths:
+        if (path / "Dockerfile").is_file() and not (path / "task.yaml").exists():
+            wanted.append(Task(id=path.resolve().name, instruction="", build=read_context(path)))
+            continue
+        found = load_dataset(path)
+        for problem in found.problems:
+            print(problem, file=sys.stderr)
+        for task in found.tasks:
+            wanted += [task, *task.services]
+    chosen = [each for each in wanted if each.build is not None or (each.image and not builds_only)]
+    if not wanted:
+        raise UserError(f"{', '.join(map(str, paths))}: no task and no Dockerfile is there: name folders that have one")
+    return chosen
+
+
+async def _make(store: ImageStore, wanted: Sequence[Task | Service]) -> Outcome:
+    images: list[Outcome] = []
+    failed: list[Outcome] = []
+
+    async def one(task: Task | Service) -> None:
+        name = task.id if isinstance(task, Task) else task.name
+        try:
+            async with store.reserved(task) as image:
+                images.append({"task": name, "image": image})
+        except ImageError as error:
+            failed.append({"task": name, "why": str(error)})
+
+    async with asyncio.TaskGroup() as group:
+        for task in wanted:
+            group.create_task(one(task))
+    counts = store.statistics()
+    return {"images": images, "failed": failed, "built": counts.built, "pulled": counts.pulled}
+
+
+async def _listed(engine: DockerEngine, store: ImageStore) -> Outcome:
+    used = store.last_used()
+    now = time.time()
+    return {
+        "listed": [
+            {"image": name, "bytes": image.size_bytes, "unused_s": round(now - used[name])}
+            for image in await calls.stored(engine)
+            for name in image.names
+            if name in used
+        ],
+        "bytes": await store.used(),
+    }
+
+
+def _lines(outcome: Outcome) -> list[str]:
+    lines = [f"{each['image']}  {each['task']}" for each in outcome.get("images", ())]
+    lines += [f"{each['task']}: {each['why']}" for each in outcome.get("failed", ())]
+    if "built" in outcome:
+        lines.append(f"{outcome['built']} built, {outcome['pulled']} pulled, {len(outcome['failed'])} failed")
+    lines += [f"evicted {name}" for name in outcome.get("evicted", ())]
+    for each in outcome.get("listed", ()):
+        lines.append(f"{each['image']}  {each['bytes'] / 1e6:.0f} MB  unused for {each['unused_s']} s")
+    if "bytes" in outcome:
+        lines.append(f"{len(outcome['listed'])} images of ours, {outcome['bytes'] / 1e6:.0f} MB beyond what they share")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

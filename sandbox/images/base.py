@@ -1,0 +1,49 @@
+"""The base image: a small Debian, from Debian's packages.  No registry is asked.  Blocking, idempotent."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from sandbox.provision import Say, apt_install, create_image, run
+
+SUITE = "bookworm"
+PACKAGES = (
+    "bash", "bzip2", "ca-certificates", "coreutils", "diffutils", "file", "findutils", "gawk", "grep", "gzip", "jq",
+    "less", "procps", "python3-minimal", "sed", "sqlite3", "tar", "tree", "util-linux", "vim-tiny", "xz-utils",
+)  # fmt: skip
+_EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
+
+
+def recipe_tag() -> str:
+    """The base image's name: it changes when the recipe does."""
+    recipe = repr((SUITE, PACKAGES, _EXCLUDED, 1))
+    return f"longshore/base:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+
+
+def build_base_image(url: str, say: Say) -> str:
+    """Build the base image from Debian packages.  No registry is asked."""
+    name = recipe_tag()
+    if shutil.which("mmdebstrap") is None:
+        apt_install(("mmdebstrap",), say)
+    say(f"building {name} from Debian packages (about 30 s) …")
+    with tempfile.TemporaryDirectory(prefix="longshore-base-") as folder:
+        archive = Path(folder) / "base.tar"
+        excluded = [f"--dpkgopt=path-exclude={path}" for path in _EXCLUDED]
+        run(
+            ("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", *excluded, SUITE, str(archive)),
+            "build the base image",
+        )
+        repo, _, tag = name.rpartition(":")
+        with archive.open("rb") as body:
+            create_image(
+                url, "import the base image", body=body, fromSrc="-", repo=repo, tag=tag, changes='CMD ["bash"]'
+            )
+    return name
+
+
+def tagged(name: str) -> str:
+    """The name with its tag written out: an engine asked to pull a bare name would fetch every tag of it."""
+    return name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"

@@ -1,0 +1,91 @@
+"""Which images are ours, when each was last used, and who holds which: shared by all processes of a machine.
+
+A folder with one small file per name.  Its text is the name, its modification time the last use, and a shared lock on
+it a reservation: the kernel drops that when its process dies, so that no reservation outlives its owner and none has
+to be swept.  Whoever evicts takes the lock alone first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Ledger:
+    """For one engine.  No method waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._held: dict[str, tuple[int, int]] = {}
+        """Name → the locked descriptor and how many of this process share it."""
+
+    def _file(self, name: str, kind: str = "image") -> Path:
+        return self._folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{kind}"
+
+    def record(self, name: str) -> None:
+        """From now on this image is ours, and may be evicted."""
+        making = self._folder / f".{os.getpid()}.{threading.get_ident()}"
+        making.write_text(name)
+        making.rename(self._file(name))
+
+    def forget(self, name: str) -> None:
+        self._file(name).unlink(missing_ok=True)
+
+    def is_ours(self, name: str) -> bool:
+        return self._file(name).exists()
+
+    def touch(self, name: str) -> None:
+        """Used now; nothing happens for a name that is not ours."""
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self._file(name))
+
+    def last_used(self) -> dict[str, float]:
+        """Our names → Unix seconds."""
+        return {each.read_text(): each.stat().st_mtime for each in self._folder.glob("*.image")}
+
+    def hold(self, name: str) -> bool:
+        """Reserve; False while somebody evicts it.  Every True is answered by one :meth:`release`."""
+        descriptor, count = self._held.get(name, (-1, 0))
+        if not count:
+            locked = _lock(self._file(name, "lock"), fcntl.LOCK_SH)
+            if locked is None:
+                return False
+            descriptor = locked
+        self._held[name] = (descriptor, count + 1)
+        return True
+
+    def release(self, name: str) -> None:
+        self.touch(name)
+        descriptor, count = self._held.pop(name)
+        if count > 1:
+            self._held[name] = (descriptor, count - 1)
+        else:
+            os.close(descriptor)
+
+    @contextmanager
+    def alone(self, name: str, kind: str = "lock") -> Generator[bool]:
+        """Whether nobody on this machine holds it, and nobody will until the end.  ``kind`` ``build``: nobody else
+        builds it."""
+        descriptor = _lock(self._file(name, kind), fcntl.LOCK_EX)
+        try:
+            yield descriptor is not None
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _lock(path: Path, how: int) -> int | None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor

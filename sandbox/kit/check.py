@@ -1,0 +1,76 @@
+"""Whether the kit works in an image: its own programs, started there once, with no network."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.engine import DockerEngine, EngineError
+from sandbox.kit.phase import verify_environment
+
+_CHECK_S = 120.0
+_LOG_BYTES = 4000
+_SCRIPT = """
+libc=unknown
+for file in /lib/ld-musl-* /lib64/ld-linux-* /lib/ld-linux-*; do
+    [ -e "$file" ] || continue
+    case $file in *musl*) libc=musl ;; *) libc=glibc ;; esac
+done
+echo "libc $libc"
+/.sbx/bash -c : && uv --version >/dev/null && python=$(uv python find) &&
+    "$python" -I -c 'import ctypes, json, lzma, sqlite3, ssl; print("works")'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class KitCheck:
+    image: str
+    works: bool
+    libc: str
+    """``glibc``, ``musl``, or ``unknown`` for an image that has neither."""
+    said: str
+    """What went wrong, in the programs' own words; empty when nothing did."""
+
+
+async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
+    """Raises EngineError."""
+    body = {
+        "Image": image,
+        "Entrypoint": [],
+        "Cmd": ["/.sbx/busybox", "sh", "-c", _SCRIPT],
+        "Env": [f"{key}={value}" for key, value in verify_environment("/usr/bin:/bin", "/tmp").items()],  # noqa: S108  inside a throw-away container
+        "User": "0:0",
+        "NetworkDisabled": True,
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            "NetworkMode": "none",
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "PidsLimit": 64,
+            "Memory": 512 << 20,
+            "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m"}},
+            "Mounts": [{"Type": "bind", "Source": str(kit), "Target": "/.sbx", "ReadOnly": True}],
+        },
+    }
+    container = await engine.create_raw(f"create a container of {image}", body)
+    try:
+        await engine.start(container)
+        await _ended(engine, container)
+        said = await engine.logs(container)
+    finally:
+        await asyncio.shield(engine.remove(container))
+    lines = said.splitlines()
+    libc = next((line.split()[1] for line in lines if line.startswith("libc ")), "unknown")
+    works = "works" in lines
+    trouble = [line for line in lines if not line.startswith("libc ")]
+    return KitCheck(image, works, libc, "" if works else "\n".join(trouble)[-_LOG_BYTES:] or "its shell did not start")
+
+
+async def _ended(engine: DockerEngine, container: str) -> None:
+    try:
+        async with asyncio.timeout(_CHECK_S):
+            while (await engine.inspect(container))["State"]["Running"]:  # noqa: ASYNC110  the daemon is asked over HTTP
+                await asyncio.sleep(0.1)
+    except TimeoutError as error:
+        raise EngineError(f"the kit's check in {container[:12]} did not end within {_CHECK_S:g} s") from error

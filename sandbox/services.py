@@ -1,0 +1,137 @@
+"""A task's other containers: a database, a web server, beside the agent's on a private network under their own names.
+
+They start before the agent and are removed after it with their network.  If everyone who knew of them dies, a service
+ends by itself after the session's maximum, and ``SandboxNetworks.sweep`` removes its network later.  A task without
+services has no network object at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox.engine import CAPABILITIES, PRIVATE_DNS, DockerEngine, EngineError, Json, endpoint, retried
+from sandbox.errors import SandboxStartError
+from sandbox.images.store import ImageStore
+from sandbox.network import SandboxNetworks
+from sandbox.tasks.task import Service
+
+_PIDS = 256
+_INTERVAL_S = 0.25
+_RETRIED = frozenset({500, 502, 503})
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    kit: Path
+    labels: Mapping[str, str]
+    max_s: float = 3600.0
+    """A service ends after this long, whatever happens."""
+    ready_s: float = 120.0
+    """Longest wait for a service's health."""
+
+
+@asynccontextmanager
+async def services_running(
+    engine: DockerEngine,
+    images: ImageStore,
+    networks: SandboxNetworks,
+    services: Sequence[Service],
+    settings: ServiceSettings,
+) -> AsyncGenerator[str]:
+    """Yields the name of the private network on which the services answer; empty when there are none.
+
+    Raises SandboxStartError, EngineError.
+    """
+    if not services:
+        yield ""
+        return
+    async with AsyncExitStack() as stack:
+        network = await stack.enter_async_context(networks.private(settings.labels))
+        started: list[tuple[Service, str]] = []
+        for service in services:
+            image = await stack.enter_async_context(images.reserved(service))
+            body = _request(service, image, network, settings, await _command_of(engine, service, image))
+            container = await stack.enter_async_context(_container(engine, service, body))
+            started.append((service, container))
+        for service, container in started:
+            await _healthy(engine, service, container, settings.ready_s)
+        yield network
+
+
+def _request(service: Service, image: str, network: str, settings: ServiceSettings, command: Sequence[str]) -> Json:
+    """The body of Docker's ``POST /containers/create``."""
+    check: Json = {"Test": ["NONE"]}
+    if service.healthcheck:
+        check = {"Test": ["CMD-SHELL", service.healthcheck], "Interval": int(_INTERVAL_S * 1e9), "Retries": 1 << 20}
+    memory = service.memory_mb << 20
+    return {
+        "Image": image,
+        "Entrypoint": ["/.sbx/busybox", "timeout", "-s", "KILL", str(round(settings.max_s))],
+        "Cmd": list(command),
+        "Env": [f"{key}={value}" for key, value in service.env.items()],
+        "Hostname": service.name,
+        "Labels": dict(settings.labels),
+        "Healthcheck": check,
+        "NetworkingConfig": endpoint(network, (service.name,)),
+        "HostConfig": {
+            "AutoRemove": True,
+            "Init": True,
+            "NetworkMode": network,
+            **PRIVATE_DNS,
+            "LogConfig": {"Type": "none", "Config": {}},
+            "CapDrop": ["ALL"],
+            "CapAdd": list(CAPABILITIES),
+            "SecurityOpt": ["no-new-privileges"],
+            "PidsLimit": _PIDS,
+            "Memory": memory,
+            "MemorySwap": memory,
+            "NanoCpus": int(service.cpus * 1e9),
+            "Mounts": [{"Type": "bind", "Source": str(settings.kit), "Target": "/.sbx", "ReadOnly": True}],
+        },
+    }
+
+
+async def _command_of(engine: DockerEngine, service: Service, image: str) -> Sequence[str]:
+    """The image's entry point and the service's command, else the image's."""
+
+    async def call() -> Mapping[str, Any]:
+        return (await engine.docker.images.inspect(image))["Config"]
+
+    config = await retried(f"inspect the image {image}", call, _RETRIED)
+    command = (*(config.get("Entrypoint") or ()), *(service.command or config.get("Cmd") or ()))
+    if not command:
+        raise SandboxStartError(f"service {service.name}: neither the task nor {image} says what to run")
+    return command
+
+
+@asynccontextmanager
+async def _container(engine: DockerEngine, service: Service, body: Json) -> AsyncGenerator[str]:
+    container = await engine.create_raw(f"create service {service.name}", body)
+    try:
+        await engine.start(container)
+        yield container
+    finally:
+        await asyncio.shield(engine.remove(container))
+
+
+async def _healthy(engine: DockerEngine, service: Service, container: str, ready_s: float) -> None:
+    try:
+        async with asyncio.timeout(ready_s):
+            while True:
+                state = (await engine.inspect(container))["State"]
+                if not state["Running"]:
+                    raise SandboxStartError(f"service {service.name} exited {state['ExitCode']} before the agent began")
+                if not service.healthcheck or state["Health"]["Status"] == "healthy":
+                    return
+                await asyncio.sleep(_INTERVAL_S)
+    except TimeoutError as error:
+        raise SandboxStartError(f"service {service.name} was not healthy within {ready_s:g} s") from error
+    except EngineError as error:
+        if error.status == 404:
+            raise SandboxStartError(f"service {service.name} ended before the agent began") from error
+        raise

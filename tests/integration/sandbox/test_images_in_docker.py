@@ -1,0 +1,164 @@
+"""If these fail, a data set's images are built again and again, fill the disk, or vanish under a running session."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import tarfile
+import uuid
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sandbox.engine import DockerEngine
+from sandbox.errors import ImageError
+from sandbox.host import Host
+from sandbox.images import calls
+from sandbox.images.__main__ import main
+from sandbox.images.context import image_name
+from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def store(docker_engine: Host, engine: DockerEngine, tmp_path: Path) -> AsyncGenerator[ImageStore]:
+    opened = await ImageStore.open(engine, ImageSettings(tmp_path, docker_engine.base_image, failure_memory_s=3600))
+    yield opened
+    await opened.prune(0)
+
+
+def task(dockerfile: str, **files: bytes) -> Task:
+    """Of a build that nobody else has."""
+    build = ImageBuild({"Dockerfile": f"{dockerfile}\nLABEL once={uuid.uuid4().hex}\n".encode(), **files})
+    return Task(id="t", instruction="", build=build, network=Network(build=NetworkMode.NONE))
+
+
+def from_base(host: Host, rest: str = "", **files: bytes) -> Task:
+    return task(f"FROM {host.base_image}\n{rest}", **files)
+
+
+async def use(store: ImageStore, wanted: Task) -> str:
+    async with store.reserved(wanted) as image:
+        return image
+
+
+async def test_an_image_is_built_once_however_many_ask_for_it(
+    docker_engine: Host, engine: DockerEngine, store: ImageStore
+):
+    wanted = from_base(docker_engine, "COPY a /a\nRUN test $(cat /a) = 42 && test $(ls /sys/class/net) = lo", a=b"42")
+    async with asyncio.TaskGroup() as group:
+        users = [group.create_task(use(store, wanted)) for _ in range(50)]
+    assert wanted.build is not None
+    assert {each.result() for each in users} == {image_name(wanted.build)}
+    assert store.statistics()[:2] == (1, 0)
+    assert await calls.image_id(engine, users[0].result())
+
+
+async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_engine: Host, store: ImageStore):
+    broken = from_base(docker_engine, "RUN echo the reason && exit 7")
+    for _ in range(3):
+        with pytest.raises(ImageError, match=r"(?s)returned a non-zero code: 7.*the reason"):
+            await use(store, broken)
+    assert (store.statistics().failed, store.statistics().refused) == (1, 2)
+
+
+async def test_a_build_that_hangs_ends_at_its_time_and_leaves_nothing(
+    docker_engine: Host, engine: DockerEngine, store: ImageStore
+):
+    hanging = from_base(docker_engine, "RUN sleep 1013")
+    object.__setattr__(hanging, "build_timeout_s", 1.0)
+    with pytest.raises(ImageError, match="ran out of its 1 s"):
+        await use(store, hanging)
+    async with asyncio.timeout(60):
+        while any("sleep 1013" in each["Command"] for each in await engine.docker.containers.list(all="1")):  # noqa: ASYNC110  the daemon tells nobody
+            await asyncio.sleep(0.1)
+
+
+async def test_eviction_takes_the_oldest_and_never_what_is_reserved_or_used(
+    docker_engine: Host, engine: DockerEngine, store: ImageStore
+):
+    old, reserved, used, late = (from_base(docker_engine, f"RUN echo {n} > /n") for n in range(4))
+    names = [await use(store, each) for each in (old, used)]
+    body = {"Image": names[1], "Cmd": ["true"], "HostConfig": {"NetworkMode": "none"}}
+    container = await engine.docker.containers.create(body)
+    try:
+        async with store.reserved(reserved) as held:
+            latest = await use(store, late)
+            assert await store.prune(0) == (names[0], latest)
+            assert await calls.image_id(engine, held)
+            assert await calls.image_id(engine, names[1])
+    finally:
+        await container.delete(force=True)
+    assert set(await store.prune(0)) == {names[1], held}
+    assert await calls.image_id(engine, docker_engine.base_image), "an image that is not ours was taken"
+
+
+async def test_an_evicted_image_is_made_again_when_it_is_asked_for(docker_engine: Host, store: ImageStore):
+    wanted = from_base(docker_engine)
+    name = await use(store, wanted)
+    assert await store.prune(0) == (name,)
+    assert await use(store, wanted) == name
+    assert store.statistics().built == 2
+
+
+async def test_two_processes_worth_of_stores_build_an_image_once(
+    docker_engine: Host, engine: DockerEngine, tmp_path: Path
+):
+    settings = ImageSettings(tmp_path, docker_engine.base_image)
+    stores = [await ImageStore.open(engine, settings) for _ in range(3)]
+    wanted = from_base(docker_engine, "RUN echo x > /x")
+    async with asyncio.TaskGroup() as group:
+        for each in stores:
+            group.create_task(use(each, wanted))
+    assert sum(each.statistics().built for each in stores) == 1
+    assert len(await stores[0].prune(0)) == 1
+
+
+async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registrys_fault(
+    engine: DockerEngine, store: ImageStore, tmp_path: Path
+):
+    archive = tmp_path / "root.tar"
+    with tarfile.open(archive, "w") as tar:
+        entry = tarfile.TarInfo("hello")
+        entry.size = 2
+        tar.addfile(entry, io.BytesIO(b"hi"))
+    name = f"longshore/test-import:{uuid.uuid4().hex}"
+    await store.imported(archive, name)
+    assert await use(store, Task(id="t", instruction="", image=name)) == name
+    assert await store.prune(0) == (name,)
+    absent = Task(id="t", instruction="", image="127.0.0.1:9/absent")  # nobody serves a registry there
+    with pytest.raises(ImageError, match=r"could not pull the image 127\.0\.0\.1:9/absent:latest"):
+        await use(store, absent)
+    assert not await calls.image_id(engine, "127.0.0.1:9/absent:latest")
+
+
+async def test_the_commands_build_list_and_prune(
+    docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    record = {"docker_url": docker_engine.docker_url, "base_image": docker_engine.base_image, "engine_owner": ""}
+    (tmp_path / "host.json").write_text(json.dumps({**record, "kit": str(docker_engine.kit)}))
+    monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
+
+    async def said(*arguments: str, code: int = 0) -> dict[str, Any]:
+        assert await asyncio.to_thread(main, [*arguments, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    good, bad, empty = (tmp_path / name for name in ("good", "bad", "empty"))
+    for folder, line in ((good, f"FROM {docker_engine.base_image}"), (bad, "FROM 127.0.0.1:9/absent")):
+        folder.mkdir()
+        (folder / "Dockerfile").write_text(f"{line}\nLABEL once={uuid.uuid4().hex}\n")
+    empty.mkdir()
+    made = await said("build", str(good), str(bad), code=1)
+    assert (made["built"], [each["task"] for each in made["failed"]]) == (1, ["bad"])
+    image = made["images"][0]["image"]
+    assert [each["image"] for each in (await said("list"))["listed"]] == [image]
+    assert await said("prune") == {"evicted": [image]}
+    assert (await said("list"))["listed"] == []
+    assert await asyncio.to_thread(main, ["build", str(empty)]) == 2
+    assert "name folders that have one" in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""If these fail, stock test scripts need a network to grade, or run in whatever the agent left in their place."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import shutil
+import tarfile
+import uuid
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
+from sandbox.host import Host
+from sandbox.images import calls
+from sandbox.kit.__main__ import main
+from sandbox.kit.check import check
+from sandbox.kit.fetch import debian_program
+from sandbox.kit.phase import BASH, verify_environment
+from sandbox.network import LABEL
+from sandbox.session import SandboxSession, SessionLimits
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 120.0
+IMAGE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+TERMINAL_BENCH = """#!/bin/bash
+apt-get update
+apt-get install -y curl
+curl -LsSf https://installer.example/uv/0.7.13/install.sh | sh
+source $HOME/.local/bin/env
+if [ "$PWD" = "/" ]; then exit 1; fi
+uv init
+uv add pytest==8.4.1
+uv run pytest $TEST_DIR/test_outputs.py -rA
+"""
+HARBOR = """#!/bin/bash
+apt-get update
+apt-get install -y curl
+curl -LsSf https://installer.example/uv/0.9.7/install.sh | sh
+source $HOME/.local/bin/env
+uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 \\
+    pytest --ctrf /logs/verifier/ctrf.json $TEST_DIR/test_outputs.py -rA
+if [ $? -eq 0 ]; then echo 1 > /logs/verifier/reward.txt; else echo 0 > /logs/verifier/reward.txt; fi
+"""
+TESTS = b"""
+import sqlite3, ssl, subprocess, pytest
+def test_answer(): assert open("/app/answer").read() == "42"
+def test_library(): assert sqlite3.connect(":memory:").execute("select 42").fetchone() == (42,)
+@pytest.mark.skip
+def test_left_out(): pass
+"""
+
+
+@pytest.fixture(scope="module")
+def host(docker_engine: Host) -> Host:
+    if not (docker_engine.kit / "verify").exists():
+        pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")
+    return docker_engine
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def session(engine: DockerEngine, host: Host) -> AsyncGenerator[SandboxSession]:
+    labels = {f"{LABEL}.pool": f"test-{os.getpid()}"}
+    limits = ContainerLimits(memory_bytes=1 << 30)
+    spec = ContainerSpec(host.base_image, host.kit, labels, env={"PATH": IMAGE_PATH, "HOME": "/root"}, limits=limits)
+    opened = await SandboxSession.start(engine, spec, "/app", SessionLimits(600, 600))
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def graded(session: SandboxSession, script: str) -> str:
+    """What a stock test script says, with the environment of the verify phase."""
+    await session.write_files({"/tests/test_outputs.py": TESTS, "/tests/run.sh": script.encode()})
+    env = {**verify_environment(IMAGE_PATH, "/tests"), "HOME": "/root", "TEST_DIR": "/tests"}
+    given = " ".join(f"{key}={value}" for key, value in env.items())
+    return (await session.run(f"mkdir -p /logs/verifier; env -i {given} {BASH} /tests/run.sh", S)).output
+
+
+async def test_a_stock_terminal_bench_script_passes_without_a_network(session: SandboxSession):
+    await session.run("printf 42 > /app/answer", S)
+    said = await graded(session, TERMINAL_BENCH)
+    assert "2 passed, 1 skipped" in said, said
+
+
+async def test_a_stock_harbor_script_passes_without_a_network_and_fails_without_the_answer(session: SandboxSession):
+    said = await graded(session, HARBOR)
+    assert "1 failed, 1 passed, 1 skipped" in said, said
+    assert (await session.run("cat /logs/verifier/reward.txt", S)).output == "0\n"
+    await session.run("printf 42 > /app/answer", S)
+    await graded(session, HARBOR)
+    assert (await session.run("cat /logs/verifier/reward.txt", S)).output == "1\n"
+    report = json.loads((await session.run("cat /logs/verifier/ctrf.json", S)).output)
+    assert report["results"]["summary"]["passed"] == 2
+
+
+async def test_the_kits_python_loads_nothing_that_the_agent_left(session: SandboxSession):
+    traps = (
+        "mkdir -p /root/.local/share/uv/tools/pytest/bin /root/.cache/uv; "
+        "echo /app/evil.so > /etc/ld.so.preload; : > /etc/ld.so.cache; "
+        "for lib in libc.so.6 libsqlite3.so.0 libssl.so.3; do echo evil > /usr/local/lib/$lib; done; "
+        "printf '#!/bin/sh\\necho evil' > /root/.local/share/uv/tools/pytest/bin/pytest; "
+        "printf '[tool.uv]\\nindex-url = \"http://evil.example\"' > /app/uv.toml; printf 42 > /app/answer"
+    )
+    await session.run(traps, S)
+    look = "$(uv python find 3.13) -I -c 'import ssl; print(open(\"/proc/self/maps\").read())'"
+    own = await graded(session, look)
+    mapped = {line.split()[-1] for line in own.splitlines() if ".so" in line}
+    assert mapped
+    assert all(each.startswith("/.sbx/verify/") for each in mapped if each.startswith("/")), mapped
+    said = await graded(session, HARBOR)
+    assert "2 passed, 1 skipped" in said, said
+
+
+async def test_what_the_kit_does_not_have_is_refused_by_name(session: SandboxSession):
+    script = (
+        "apt-get install -y curl tmux; echo $?; apt-get install -y bash wget; echo $?; wget http://x.example/y; echo $?"
+    )
+    said = await graded(session, script)
+    assert said.split("\n")[:-1] == ["needs-network apt tmux", "100", "0", "needs-network wget http://x.example/y", "6"]
+
+
+async def test_the_kit_is_not_on_the_agents_path(session: SandboxSession):
+    assert (await session.run("command -v uv || echo none", S)).output == "none\n"
+    assert "Read-only" in (await session.run("touch /.sbx/verify/bin/uv", S)).output
+
+
+def asking_for_musl(machine: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    """A program by which uv tells the image's libc; it is looked at and never started."""
+    glibc = {"x86_64": b"/lib64/ld-linux-x86-64.so.2", "aarch64": b"/lib/ld-linux-aarch64.so.1"}[machine]
+    program = Path("/bin/true").read_bytes()
+    assert glibc in program
+    program = program.replace(glibc, f"/lib/ld-musl-{machine}.so.1".encode().ljust(len(glibc), b"\0"))
+    entry = tarfile.TarInfo("bin/ls")
+    entry.size, entry.mode = len(program), 0o755
+    return entry, io.BytesIO(program)
+
+
+async def test_an_image_with_another_libc_or_none_is_tested_and_works(engine: DockerEngine, host: Host, tmp_path: Path):
+    if shutil.which("dpkg") is None:
+        pytest.skip("musl comes from Debian's package")
+    machine = os.uname().machine
+    paths = (f"lib/{machine}-linux-musl/libc.so", f"usr/lib/{machine}-linux-musl/libc.so")
+    musl = debian_program(tmp_path / "musl", "musl", paths)
+    archive, name = tmp_path / "musl.tar", f"longshore/test-musl:{uuid.uuid4().hex}"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(musl, f"lib/ld-musl-{machine}.so.1")
+        tar.addfile(*asking_for_musl(machine))
+        folder = tarfile.TarInfo("tmp")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o1777
+        tar.addfile(folder, io.BytesIO())
+    await calls.import_archive(engine, archive, name, 60)
+    try:
+        found = await check(engine, host.kit, name)
+        assert (found.works, found.libc) == (True, "musl"), found.said
+    finally:
+        assert await calls.remove(engine, name)
+
+
+async def test_the_command_says_whether_the_kit_works_in_an_image(host: Host, capsys: pytest.CaptureFixture[str]):
+    assert await asyncio.to_thread(main, ["check", host.base_image, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "said": ""}]
+    assert await asyncio.to_thread(main, ["check", "absent.example/none:1"]) == 2
+    assert "No such image" in capsys.readouterr().err

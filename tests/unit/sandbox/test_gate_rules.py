@@ -1,0 +1,67 @@
+"""If these fail, a sandbox behind the gate reaches a host that its task does not allow, or the machine it runs on."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.gate.links import rewritten, target_of, through
+from sandbox.gate.rules import AllowList, split_authority
+
+GATE = "http://127.0.0.1:3128"
+LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2.3:99", "[fd00::1]:99"))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "allowed"),
+    [
+        ("files.example", 443, True),
+        ("FILES.example.", 80, True),
+        ("files.example", 22, False),
+        ("x.files.example", 443, False),
+        ("files.example.evil.example", 443, False),
+        ("a.b.deep.example", 443, True),
+        ("deep.example", 443, False),
+        ("evildeep.example", 443, False),
+        ("odd.example", 8080, True),
+        ("odd.example", 443, False),
+        ("10.1.2.3", 99, True),
+        ("10.1.2.4", 99, False),
+        ("fd00::1", 99, True),
+        ("127.0.0.1", 80, False),
+    ],
+)
+def test_only_what_is_on_the_list_is_allowed(host: str, port: int, allowed: bool):
+    assert LIST.allows(host, port) is allowed
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::2", "::ffff:127.0.0.1"])
+def test_an_allowed_name_leads_to_no_private_address(address: str):
+    assert not LIST.allows_address("files.example", address)
+    assert not AllowList(everywhere=True).allows(address, 80)
+    assert not AllowList(everywhere=True).allows_address("files.example", address)
+
+
+def test_an_address_on_the_list_is_allowed_as_itself_only():
+    assert LIST.allows_address("10.1.2.3", "10.1.2.3")
+    assert not LIST.allows_address("10.1.2.3", "10.1.2.4")
+    assert LIST.allows_address("files.example", "8.8.8.8")
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_an_authority_by_accident(text: str):
+    parts = split_authority(text, 443)
+    assert parts is None or (parts[0] and 0 < parts[1] < 65536)
+
+
+def test_an_index_pages_links_lead_back_through_the_gate_and_relative_ones_stay():
+    page = b'<a href="https://files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> {"u":"http://h:1/c"}'
+    assert rewritten(page, GATE) == (
+        b'<a href="http://127.0.0.1:3128/~/https/files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> '
+        b'{"u":"http://127.0.0.1:3128/~/http/h:1/c"}'
+    )
+    ours = through(GATE, "https://files.example/simple?x=1")
+    assert str(target_of(ours.removeprefix(GATE))) == "https://files.example/simple?x=1"
+    assert target_of("/~/ftp/files.example/") is None
+    assert target_of("/simple/") is None
