@@ -85,7 +85,9 @@ class SandboxPool:
         self._lease = uuid.uuid4().hex
         self._tasks = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
-        self._disk, self._live_restore = DiskBound.FILE_SIZE, False
+        self._live_restore = False
+        self.disk_bound = DiskBound.FILE_SIZE
+        """What holds the disk limit on this host, once the pool is open."""
         self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = 0
         self._start_ms = 0.0
 
@@ -94,13 +96,13 @@ class SandboxPool:
         try:
             await self.sweep()
             self._live_restore = await self.engine.live_restore()
-            self._disk = await probe(self.engine, self._spec(Task("probe", ""), self.settings.start_timeout_s))
+            self.disk_bound = await probe(self.engine, self._spec(Task("probe", ""), self.settings.start_timeout_s))
             await self._tasks.__aenter__()
         except BaseException:
             await self.engine.__aexit__(None, None, None)
             raise
         self._background.append(self._tasks.create_task(self._beat()))
-        if self._disk is DiskBound.WATCH:
+        if self.disk_bound is DiskBound.WATCH:
             self._background.append(self._tasks.create_task(DiskWatch(lambda: self._sessions).run()))
         return self
 
@@ -180,7 +182,7 @@ class SandboxPool:
             },
             env=_SHELL_ENV,
             limits=ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
-            disk_quota=self._disk.by_daemon,
+            disk_quota=self.disk_bound.by_daemon,
             auto_remove=not self._live_restore,
         )
 
