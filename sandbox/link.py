@@ -38,7 +38,7 @@ class _Gone:
 
 
 class Link:
-    """PID 1 of ``container``.  ``on_message`` gets what answers no request."""
+    """PID 1 of ``container``; :meth:`handle` gets what answers no request."""
 
     def __init__(self, engine: DockerEngine, container: str) -> None:
         self.engine, self.container = engine, container

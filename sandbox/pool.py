@@ -67,7 +67,9 @@ class SandboxPool:
         self._tasks = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
         self._fills: set[asyncio.Task[None]] = set()
-        self._disk, self._live_restore = DiskBound.FILE_SIZE, False
+        self._live_restore = False
+        self.disk_bound = DiskBound.FILE_SIZE
+        """What holds the disk limit on this host, once the pool is open."""
         self._waiting = self._starting = self._started = self._closed = self._failed = self._swept = self._hits = 0
         self._start_ms = 0.0
 
@@ -78,13 +80,13 @@ class SandboxPool:
             self._live_restore = await self.engine.live_restore()
             self._images = await ImageStore.open(self.engine, ImageSettings(self.host.home, self._default_image))
             spec = self._spec(self._kind(Task("probe", ""), self._default_image), self.settings.start_timeout_s)
-            self._disk = await probe(self.engine, spec)
+            self.disk_bound = await probe(self.engine, spec)
             await self._tasks.__aenter__()
         except BaseException:
             await self.engine.__aexit__(None, None, None)
             raise
         self._background.append(self._tasks.create_task(self._beat()))
-        if self._disk is DiskBound.WATCH:
+        if self.disk_bound is DiskBound.WATCH:
             self._background.append(self._tasks.create_task(DiskWatch(lambda: self._sessions).run()))
         return self
 
@@ -308,7 +310,7 @@ class SandboxPool:
             },
             env=dict(kind.env),
             limits=kind.limits,
-            disk_quota=self._disk.by_daemon,
+            disk_quota=self.disk_bound.by_daemon,
             auto_remove=not self._live_restore,
         )
 

@@ -76,7 +76,7 @@ class Index:
         await response.write(PACKAGE[:1000])
         await self.let_go.wait()
         if request.path.startswith("/cut"):
-            request.transport.close()  # type: ignore[union-attr]
+            request.transport.close()
         else:
             await response.write(PACKAGE[1000:])
         return response
@@ -109,7 +109,7 @@ async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
 
 
 def gate(tmp_path: Path, **settings: object) -> Gate:
-    return Gate(GateSettings(tmp_path / "gate", **settings))  # type: ignore[arg-type]
+    return Gate(GateSettings(tmp_path / "gate", **settings))
 
 
 async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives(tmp_path: Path):
