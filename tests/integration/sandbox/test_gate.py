@@ -76,6 +76,7 @@ class Index:
         await response.write(PACKAGE[:1000])
         await self.let_go.wait()
         if request.path.startswith("/cut"):
+            assert request.transport is not None
             request.transport.close()
         else:
             await response.write(PACKAGE[1000:])
@@ -108,8 +109,8 @@ async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
     return await process.wait(), out
 
 
-def gate(tmp_path: Path, **settings: object) -> Gate:
-    return Gate(GateSettings(tmp_path / "gate", **settings))
+def gate(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> Gate:
+    return Gate(GateSettings(tmp_path / "gate", most_bytes, python_index=python_index))
 
 
 async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives(tmp_path: Path):

@@ -137,7 +137,8 @@ def asking_for_musl(machine: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
     glibc = {"x86_64": b"/lib64/ld-linux-x86-64.so.2", "aarch64": b"/lib/ld-linux-aarch64.so.1"}[machine]
     program = Path("/bin/true").read_bytes()
     assert glibc in program
-    program = program.replace(glibc, f"/lib/ld-musl-{machine}.so.1".encode().ljust(len(glibc), b"\0"))
+    name = f"ld-musl-{machine}.so.1".encode()
+    program = program.replace(glibc, b"/lib".ljust(len(glibc) - len(name), b"/") + name)
     entry = tarfile.TarInfo("bin/ls")
     entry.size, entry.mode = len(program), 0o755
     return entry, io.BytesIO(program)
