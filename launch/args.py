@@ -83,6 +83,9 @@ def parser() -> argparse.ArgumentParser:
 def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
     given = parser().parse_args(argv)
+    for option, value in (("--address", given.address), ("--model", given.model), ("--run-id", given.run_id)):
+        if value == "":  # an unset variable of a shell: to go on without would be another run than was asked for
+            raise UserError(f"{option} is empty: give it a value, or leave it out")
     if not given.recipe and given.resume is None:
         raise UserError(
             f"--recipe is missing: --recipe {recipe_names()[0]} for example; all: {', '.join(recipe_names())}"

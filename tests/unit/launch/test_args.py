@@ -45,6 +45,7 @@ def test_resume_takes_a_run_or_the_newest() -> None:
         ("--recipe demo --mode fast", "invalid choice: 'fast'"),
         ("--recipe demo --nodes many", "invalid int value: 'many'"),
         ("--resume a --run-id b", "exclude each other"),
+        ("--recipe demo --nodes 8 --address=", "--address is empty"),
         ("--recipe demo --proof --control lr0", "leave --control out"),
         ("--proof --resume", "leave one of them out"),
         ("--proof --resume --recipe demo", "leave one of them out"),
