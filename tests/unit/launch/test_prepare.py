@@ -111,6 +111,9 @@ def test_a_folder_without_a_usable_task_is_refused_with_the_reason(tmp_path: Pat
 def test_a_model_folder_without_model_or_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no config\.json.*--model"):
         prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text("[]")
     with pytest.raises(UserError, match=r"has no tokenizer_config\.json"):
+        prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"config\.json holds no JSON object"):
         prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
