@@ -21,6 +21,7 @@ from typing import Annotated, Any, TypeVar, cast
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.filesystem import whole_folder
 from sandbox.tasks.task import BASE_IMAGE, Task, TaskError
 
 _SERVICE = "client"
@@ -134,11 +135,18 @@ def load_task(folder: Path) -> Task:
 def write_task(task: Task, parent: Path) -> Path:
     """Write ``task`` as ``parent/<id>``, so that :func:`load_task` gives an equal task back.
 
+    The folder is whole or not there, however the process ends.
     Raises TaskError when the folder exists already, or when a path would lie outside it.
     """
     folder = parent / task.id
     if folder.exists():
         raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
+    with whole_folder(folder) as partial:
+        _fill(task, partial)
+    return folder
+
+
+def _fill(task: Task, folder: Path) -> None:
     for path, data in task.files.items():
         _write(folder, f"rootfs/{path.lstrip('/')}", data)
     for path, data in task.tests.items():
@@ -174,7 +182,6 @@ def write_task(task: Task, parent: Path) -> Path:
         cpus=task.cpus,
     )
     _write_yaml(folder, "longshore.yaml", own.model_dump(mode="json"))
-    return folder
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

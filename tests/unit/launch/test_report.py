@@ -160,7 +160,5 @@ def test_an_empty_or_damaged_run_directory_has_a_report(tmp_path: Path):
 def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]):
     assert main([str(run_dir)]) == 0
     assert capsys.readouterr().out.strip().endswith("report.html")
-    assert main([str(run_dir / "nothing")]) == 2
-    assert "is not a run directory" in capsys.readouterr().err
     with pytest.raises(NoSuchRunError):
         write_report(run_dir / "nothing")
