@@ -83,7 +83,8 @@ class RolloutSection(Section):
     episodes_per_worker: PositiveInt = 16
     """Episodes that one worker runs at the same time."""
     replacement_limit: CountInt = 3
-    """How often a sample that infrastructure lost is issued again."""
+    """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
+    evaluation ends the run."""
     reward: OutcomeReward = OutcomeReward.BINARY
     """What a grade is worth."""
     episode_deadline_s: Seconds = 600.0
