@@ -25,7 +25,13 @@ from protocol.weights import NO_VERSION, Version
 
 _CHUNK = 20
 _ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = ("launch/demo", "sandbox/tasks", "learner")
+_SOURCES = (
+    "launch/demo/**/*.py",
+    "sandbox/tasks/**/*.py",
+    "sandbox/tools.py",
+    "actors/agents/**/*.py",
+    "learner/**/*.py",
+)
 
 
 def cache_key(config: RunConfig) -> str:
@@ -37,7 +43,7 @@ def cache_key(config: RunConfig) -> str:
             option=orjson.OPT_SORT_KEYS,
         )
     )
-    for file in sorted(path for source in _SOURCES for path in (_ROOT / source).rglob("*.py")):
+    for file in sorted(path for source in _SOURCES for path in _ROOT.glob(source)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:20]
 

@@ -41,6 +41,8 @@ class DataSection(Section):
 class AgentSection(Section):
     system_prompt: str = "Use the shell."
     """First message of each episode."""
+    tools: bool = True
+    """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
     done_text: str = "done"
     """What the agent answers, without a tool call, when it has finished."""
     max_turns: PositiveInt = 4
