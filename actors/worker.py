@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.agents.chat import ChatFormat, load_tokenizer
+from actors.agents.chat import chat_format
 from actors.conductor import TRAIN, Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
@@ -48,6 +48,8 @@ class WorkerSettings:
     run_dir: Path
     model_path: str
     """Folder with the tokenizer."""
+    tools: bool
+    """The first prompt says which tools there are."""
     endpoint: str
     """Where the buffer receives trajectories."""
     episodes: int
@@ -100,7 +102,7 @@ class Worker:
     async def run(self, tasks: Mapping[str, Task]) -> None:
         """Work on ``tasks`` (by id) until :meth:`stop`."""
         settings, self._tasks = self._settings, tasks
-        self._chat = ChatFormat(await asyncio.to_thread(load_tokenizer, settings.model_path))
+        self._chat = await asyncio.to_thread(chat_format, settings.model_path, tools=settings.tools)
         async with (
             SandboxPool(settings.pool) as self._pool,
             TrajectorySender(

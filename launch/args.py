@@ -68,7 +68,9 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=int, metavar="N", help="seed of tasks, model, warm start and sampling")
     add("--steps", type=int, metavar="N", help="optimizer steps")
     add("--mode", choices=[mode.value for mode in AdmissionMode], help="when new episodes may start")
-    add("--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (no warm start then)")
+    add(
+        "--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (told of its tools, no warm start)"
+    )
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
     add("--resume", nargs="?", const=NEWEST, metavar="ID", help="go on with a run; without ID the newest of the recipe")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, for example run.steps=12")
@@ -122,7 +124,7 @@ def _overrides(given: argparse.Namespace) -> list[str]:
     }
     found = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
     if given.model is not None:
-        found.append("warm_start.enabled=false")
+        found += ["warm_start.enabled=false", "agent.tools=true"]
     if given.no_monitor:
         found.append("monitor.enabled=false")
     return found

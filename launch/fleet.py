@@ -293,6 +293,7 @@ class Fleet:
             run_id=self._directory.run_id,
             run_dir=self._directory.path,
             model_path=str(self._prepared.model_path),
+            tools=agent.tools,
             endpoint=endpoint,
             episodes=share,
             episode=EpisodeSettings(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from actors.agents.chat import chat_format
 from launch.config import DataKind, RunConfig
 from launch.ports import check_port
 from launch.prepare import check_model, usable_tasks
@@ -21,6 +22,7 @@ def preflight(config: RunConfig) -> None:
     check_port(config.buffer.port, "buffer.port")
     if config.model.path is not None:
         check_model(config.model.path)
+        chat_format(str(config.model.path), tools=config.agent.tools)
     if config.data.kind is DataKind.TERMINAL_BENCH:
         usable_tasks(config)
     else:

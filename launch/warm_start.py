@@ -26,8 +26,14 @@ from protocol.weights import NO_VERSION, Version
 
 _CHUNK = 20
 _ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = ("launch/demo", "sandbox/tasks", "learner", "actors/agents")
-_ONLY_REWARDS = frozenset({"lr", "lr_end", "eps_low", "eps_high", "dual_clip", "advantage", "publish_every"})
+_SOURCES = (
+    "launch/demo/**/*.py",
+    "sandbox/tasks/**/*.py",
+    "sandbox/tools.py",
+    "actors/agents/**/*.py",
+    "learner/**/*.py",
+)
+_ONLY_REWARDS = frozenset({"lr", "lr_end", "eps_low", "eps_high", "dual_clip", "tis_cap", "advantage", "publish_every"})
 """Keys of the learner that only training on rewards reads; the warm start uses all others."""
 
 
@@ -41,7 +47,7 @@ def cache_key(config: RunConfig) -> str:
             option=orjson.OPT_SORT_KEYS,
         )
     )
-    for file in sorted(path for source in _SOURCES for path in (_ROOT / source).rglob("*.py")):
+    for file in sorted(path for source in _SOURCES for path in _ROOT.glob(source)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:20]
 

@@ -83,11 +83,9 @@ SHELL_EXEC = Tool(
             "parameters": {
                 "type": "object",
                 "properties": {
-                    "id": {"type": "string", "description": "Name of the shell session."},
                     "command": {"type": "string", "description": "The bash command to run."},
-                    "block": {"type": "boolean", "description": "Wait for the command to end (default true)."},
                 },
-                "required": ["id", "command"],
+                "required": ["command"],
             },
         },
     },

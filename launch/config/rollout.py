@@ -41,6 +41,8 @@ class DataSection(Section):
 class AgentSection(Section):
     system_prompt: str = "Use the shell."
     """First message of each episode."""
+    tools: bool = True
+    """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
     done_text: str = "done"
     """What the agent answers, without a tool call, when it has finished."""
     max_turns: PositiveInt = 4
@@ -83,7 +85,8 @@ class RolloutSection(Section):
     episodes_per_worker: PositiveInt = 16
     """Episodes that one worker runs at the same time."""
     replacement_limit: CountInt = 3
-    """How often a sample that infrastructure lost is issued again."""
+    """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
+    evaluation ends the run."""
     reward: OutcomeReward = OutcomeReward.BINARY
     """What a grade is worth."""
     episode_deadline_s: Seconds = 600.0

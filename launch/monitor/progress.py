@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from launch.monitor.describe import LogLine
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
 
@@ -26,8 +27,6 @@ _log = logging.getLogger(__name__)
 POLL_S = 0.5
 _TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
-_COUNTED = {"episode.failed", "run.finished"}
-"""Said by a step's line and by the last one."""
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
@@ -109,9 +108,7 @@ class Said:
         if view.step != self._step and view.latest:
             self._step = view.step
             timed.append((view.latest.get("t", 0.0), step_line(view)))
-        notices = {
-            (line.t, line.text) for line in view.log if line.level in {"warn", "bad"} and line.kind not in _COUNTED
-        }
+        notices = {(line.t, line.text) for line in view.log if line.level in {"warn", "bad"} and not _counted(line)}
         timed += notices - self._notices
         self._notices = notices
         lines += [line for _, line in sorted(timed)]
@@ -121,6 +118,11 @@ class Said:
                 ("finished" if view.run.ok else "stopped") + (f": {view.run.reason}" if view.run.reason else "")
             )
         return lines
+
+
+def _counted(line: LogLine) -> bool:
+    """Said by a step's line or by the last one.  No step counts what fails in an evaluation."""
+    return line.kind == "run.finished" or (line.kind == "episode.failed" and line.trajectory.startswith("train"))
 
 
 def step_line(view: RunView) -> str:

@@ -95,6 +95,18 @@ def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
     assert said.new_lines(store.view()) == []
 
 
+def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
+    """No step's line counts it: without a line of its own, an evaluation that gets no sandbox looks idle."""
+    log = EventLog(tmp_path, "conductor", "node-0")
+    log.emit("run.phase", phase="eval_before", detail="")
+    log.emit("episode.failed", trajectory="before-g000001-s00", reason="sandbox_start", detail="no answer")
+    store, said = RunStore(tmp_path), Said()
+    store.catch_up()
+    lines = said.new_lines(store.view())
+    assert lines.count("before-g000001-s00 failed: sandbox_start, no answer") == 1
+    assert said.new_lines(store.view()) == []
+
+
 def test_a_step_line_says_what_each_number_counts(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
     store = RunStore(tmp_path)
