@@ -115,19 +115,11 @@ def evaluation(event: Event) -> Evaluation:
 
 
 def _node_up(state: RunState, event: Event, t: float) -> None:
-    state.nodes[text(event, "name") or text(event, "node")] = True
+    state.nodes.add(text(event, "name") or text(event, "node"))
 
 
 def _worker_started(state: RunState, event: Event, t: float) -> None:
-    state.workers[text(event, "worker")] = True
-
-
-def _worker_died(state: RunState, event: Event, t: float) -> None:
-    worker = text(event, "worker")
-    state.workers[worker] = False
-    state.totals.deaths += 1
-    for session in [session for session in state.running.values() if session.worker == worker]:
-        state.end_session({"trajectory": session.trajectory}, t, "worker_died")
+    state.workers.add(text(event, "worker"))
 
 
 def _group_opened(state: RunState, event: Event, t: float) -> None:
@@ -264,7 +256,6 @@ _RULES: dict[str, Rule] = {
     "eval.finished": _eval_finished,
     "node.up": _node_up,
     "worker.started": _worker_started,
-    "worker.died": _worker_died,
     "group.opened": _group_opened,
     "group.closed": _group_closed,
     "episode.started": _episode_started,

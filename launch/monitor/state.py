@@ -220,8 +220,8 @@ class RunState:
     evaluations: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
     evaluating: dict[str, EvaluationProgress] = field(default_factory=dict[str, EvaluationProgress])
     engines: dict[str, Engine] = field(default_factory=dict[str, Engine])
-    nodes: dict[str, bool] = field(default_factory=dict[str, bool])
-    workers: dict[str, bool] = field(default_factory=dict[str, bool])
+    nodes: set[str] = field(default_factory=set[str])
+    workers: set[str] = field(default_factory=set[str])
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
     """By the writer of ``sandbox.stats``."""
     version_steps: dict[int, int] = field(default_factory=dict[int, int])

@@ -212,14 +212,16 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
     events = [
         {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s00-a0", "worker": "w0"},
         {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s01-a0", "worker": "w1"},
-        {"t": 2, "kind": "worker.died", "worker": "w0"},
+        {"t": 2, "kind": "process.died", "what": "run/1/w0", "why": "its process 7 ended"},
+        {"t": 2, "kind": "episode.failed", "trajectory": "train-g000001-s00", "reason": "worker_died"},
         {"t": 3, "kind": "episode.failed", "trajectory": "train-g000001-s01", "reason": "engine"},
     ]
     (tmp_path / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
     store = RunStore(tmp_path)
     store.catch_up()
     assert store.view().running == []
-    assert [session.status for session in store.view().recent] == ["infra:engine", "worker_died"]
+    assert [session.status for session in store.view().recent] == ["infra:engine", "infra:worker_died"]
+    assert store.view().totals.deaths == 1
 
 
 def test_an_empty_run_directory_has_a_view(tmp_path: Path):

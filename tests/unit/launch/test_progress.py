@@ -82,13 +82,13 @@ def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
 def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
     write_fake_run(tmp_path, steps=2)
     log = EventLog(tmp_path, "conductor", "node-0")
-    log.emit("worker.died", worker="worker-1")
+    log.emit("process.died", what="demo/1/worker-1", why="its process 7 ended; process 8 is in its place")
     log.emit("advisory", about="zero_variance", text="no reward differs")
     log.emit("episode.failed", trajectory="train-g000001-s00", reason="sandbox_start", detail="no answer")
     store, said = RunStore(tmp_path), Said()
     store.catch_up()
     lines = said.new_lines(store.view())
-    assert lines.count("worker worker-1 died; its tickets are issued again") == 1
+    assert lines.count("demo/1/worker-1 died: its process 7 ended; process 8 is in its place") == 1
     assert lines.count("no reward differs") == 1
     assert not any("no answer" in line for line in lines)
     assert "infra failures 1" in next(line for line in lines if line.startswith("step 2/2"))
