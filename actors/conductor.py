@@ -70,7 +70,6 @@ class ConductorStatistics:
     out: int
     open_groups: int
     ready_groups: int
-    infra_failures: int
     blocked: str
     """Why no new group is opened although admission allows it; empty when nothing blocks."""
 
@@ -96,7 +95,7 @@ class Conductor:
         self._standing = Standing()
         self._restored = False
         self._open: dict[GroupId, OpenGroup] = {}
-        self._live = self._passed_over = self._ready = self._seen = self._infra_failures = 0
+        self._live = self._passed_over = self._ready = self._seen = 0
         self._blocked = ""
         self._disk_full: DiskFull | None = None
 
@@ -145,7 +144,6 @@ class Conductor:
             len(self._tickets.out),
             len(self._open),
             self._ready,
-            self._infra_failures,
             self._blocked,
         )
 
@@ -197,7 +195,6 @@ class Conductor:
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
-        self._infra_failures += 1
         self._events.emit("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
         if ticket.attempt < self._settings.replacement_limit:
             self._tickets.reissue(ticket, failure)

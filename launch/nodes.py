@@ -21,6 +21,7 @@ from protocol.errors import InfraError, UserError
 
 _OBJECT_STORE_BYTES = 80 << 20
 _POLL_S = 1.0
+_TRIES = 4
 _DEFAULT_FOLDER = "RAY_TMPDIR"
 
 
@@ -58,19 +59,19 @@ async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGener
 
 
 def _start(count: int, temporary: Path, cpus: int) -> Any:
-    """A cluster of Ray's, at the second try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
-    try:
-        return _start_once(count, temporary, cpus)
-    except _NotUp:
-        pass
-    try:
-        return _start_once(count, temporary, cpus)
-    except _NotUp as error:
-        why = " ".join(str(error.__cause__).split())
-        raise NodesNotStarted(
-            f"Ray did not start on this machine at two tries ({why}): the machine may be too busy or short of memory, "
-            "so end what else runs here (`top` shows it), or ask for fewer --nodes, and go on with --resume"
-        ) from error
+    """A cluster of Ray's, at a later try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return _start_once(count, temporary, cpus)
+        except _NotUp as error:
+            if not left:
+                why = " ".join(str(error.__cause__).split())
+                raise NodesNotStarted(
+                    f"Ray did not start on this machine at {_TRIES} tries ({why}): the machine may be too busy or short "
+                    "of memory, so end what else runs here (`top` shows it), or ask for fewer --nodes, and go on with "
+                    "--resume"
+                ) from error
+    raise AssertionError("unreachable")
 
 
 class _NotUp(Exception):

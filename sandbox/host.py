@@ -112,14 +112,20 @@ def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host
 
 
 def _base_image(settings: HostSettings, url: str, say: Say) -> str:
+    """The configured image if the engine has it or a registry gives it; else ours, built where it is absent."""
     wanted = settings.base_image or provision.recipe_tag()
     if provision.has_image(url, wanted):
         return wanted
     if settings.base_image:
         say(f"pulling {wanted} …")
-        provision.docker(url, "pull", "--quiet", wanted, what=f"pull LONGSHORE_BASE_IMAGE={wanted}")
-        return wanted
-    return provision.build_base_image(url, say)
+        try:
+            provision.docker(url, "pull", "--quiet", wanted, what=f"pull LONGSHORE_BASE_IMAGE={wanted}")
+        except UserError as error:
+            say(f"{' '.join(str(error).split())}; the one built from Debian packages is used instead")
+        else:
+            return wanted
+    built = provision.recipe_tag()
+    return built if provision.has_image(url, built) else provision.build_base_image(url, say)
 
 
 def _recorded(settings: HostSettings) -> Host | None:

@@ -180,6 +180,22 @@ def test_the_lr0_control_does_not_learn() -> None:
     assert load_recipe("demo", ["run.control=shuffled"]).learning_rate == load_recipe("demo").learner.lr
 
 
+@pytest.mark.parametrize("betas", ["[1,0.95]", "[0.9,1]", "[-0.1,0.95]"])
+def test_a_mean_that_never_moves_is_refused(betas: str) -> None:
+    with pytest.raises(ConfigError, match=r"learner\.betas"):
+        load_recipe("demo", [f"learner.betas={betas}"])
+
+
+def test_truncated_importance_sampling_can_be_asked_for() -> None:
+    def capped(*overrides: str) -> float | None:
+        return learner_settings(load_recipe("demo", list(overrides)), Path("model")).tis_cap
+
+    assert capped() is None
+    assert capped("learner.tis_cap=2.0") == 2.0
+    with pytest.raises(ConfigError, match=r"learner\.tis_cap"):
+        capped("learner.tis_cap=0")
+
+
 def test_the_shuffled_control_chooses_no_group_by_its_rewards() -> None:
     assert load_recipe("demo").dynamic_sampling
     assert not load_recipe("demo", ["rollout.dynamic_sampling=false"]).dynamic_sampling
