@@ -16,8 +16,9 @@ from protocol.trajectory import GroupId, InfraFailure, Status, Ticket
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """``attempts`` at temperature 1 and ``greedy`` greedy ones for each of ``tasks``; the same seeds for the same
-    ``seed``, whatever ``name``."""
+    """``attempts`` at temperature 1 and ``greedy`` greedy ones for each of ``tasks``; the same tasks, tickets and seeds
+    for the same ``seed``, whatever ``name``.  Only engines with ``deterministic`` set draw by those seeds; from others,
+    the sampled attempts of two evaluations are independent draws."""
 
     name: str
     tasks: tuple[str, ...]

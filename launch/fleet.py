@@ -277,6 +277,7 @@ class Fleet:
             max_running=config.engine.max_running,
             device=config.engine.device,
             dtype=config.engine.dtype,
+            deterministic=config.engine.deterministic,
             seed=config.run.seed,
             attempt=self._directory.attempt,
             node=node.name,

@@ -148,6 +148,9 @@ class EngineSection(Section):
     """Where the servers run."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the server; float32 on a CPU is as fast, and its log-probabilities equal the learner's."""
+    deterministic: bool = False
+    """Draw each token by its episode's seed, so that the same weights give the same samples; slower, and on CUDA only.
+    Without it evaluations share tasks and attempts, not the dice."""
     max_total_tokens: PositiveInt = 40_000
     """Tokens in one server's KV cache."""
     max_running: PositiveInt = 64
@@ -158,6 +161,15 @@ class EngineSection(Section):
     """Longest wait for one reply, retries included."""
     update_timeout_s: Seconds = 60.0
     """Longest pause for a load of new weights, after which the server is restarted."""
+
+    @model_validator(mode="after")
+    def _can_draw_by_seed(self) -> Self:
+        if self.deterministic and self.device != "cuda":
+            raise ValueError(
+                "engine.deterministic = true needs attention kernels that SGLang has on CUDA only: set engine.device = "
+                "'cuda', or engine.deterministic = false"
+            )
+        return self
 
 
 class SandboxSection(Section):

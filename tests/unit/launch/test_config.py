@@ -105,6 +105,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("sandbox.max_s=300", "raise it to 660"),
         ("sandbox.deadline_s=5000", "is not below sandbox.max_s"),
         ("sandbox.grade_timeout_s=150", "could end a container during sandbox.grade_timeout_s"),
+        ("engine.deterministic=true", "set engine.device = 'cuda'"),
         ("agent.time_limit_s=600", "could never be used up"),
     ],
 )
@@ -143,6 +144,11 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
             "staleness.policy": settings.stale_policy,
         }
         assert told.get(key, choice) is choice
+
+
+def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:
+    assert load_recipe("demo", ["engine.device=cuda", "engine.deterministic=true"]).engine.deterministic
+    assert not load_recipe("demo").engine.deterministic
 
 
 def test_all_problems_come_at_once() -> None:
