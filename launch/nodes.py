@@ -67,9 +67,9 @@ def _start(count: int, temporary: Path, cpus: int) -> Any:
             if not left:
                 why = " ".join(str(error.__cause__).split())
                 raise NodesNotStarted(
-                    f"Ray did not start on this machine at {_TRIES} tries ({why}): the machine may be too busy or short "
-                    "of memory, so end what else runs here (`top` shows it), or ask for fewer --nodes, and go on with "
-                    "--resume"
+                    f"Ray did not start on this machine at {_TRIES} tries ({why}): the machine may be too busy or "
+                    "short of memory, so end what else runs here (`top` shows it), or ask for fewer --nodes, and go on "
+                    "with --resume"
                 ) from error
     raise AssertionError("unreachable")
 

@@ -156,7 +156,7 @@ class EngineSection(Section):
     max_running: PositiveInt = 64
     """Requests that one server decodes together."""
     start_timeout_s: Seconds = 900.0
-    """Longest wait for a server that lives to come up: half a minute on a quiet machine, ten times that on a busy one."""
+    """Longest wait for a server that lives to come up: half a minute on a quiet machine, minutes on a busy one."""
     request_timeout_s: Seconds = 60.0
     """Longest wait for one reply, retries included."""
     update_timeout_s: Seconds = 60.0
