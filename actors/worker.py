@@ -38,6 +38,7 @@ from sandbox.tasks.task import Task
 TAKE_S = 10.0
 """Longest wait for a ticket; its deadline counts from before it."""
 _TELL_S = 1.0
+_BACK_OFF_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,8 @@ class Worker:
             detail = f"{type(error).__name__}: {error}"
         else:
             return
+        # What failed is often being restarted: a ticket given back at once would have spent its attempts by then.
+        await asyncio.sleep(min(_BACK_OFF_S, 2.0**ticket.attempt))
         with contextlib.suppress(RemoteError):  # the conductor finds a ticket that is out too long
             await self._conductor.call(Conductor.failed, ticket, failure, detail)
 
