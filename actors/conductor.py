@@ -6,7 +6,7 @@ Invariants:
 - Admission decides how many groups are open, never which: the cursor alone orders tasks.  It counts groups opened less
   those that fill no step (dropped, passed over), which no order of news can make too few.
 - A sample ends in exactly one of: acknowledged trajectory, or abandoned after its replacements failed.  A worker that
-  dies has its tickets issued again.
+  dies has its tickets issued again.  An attempt of an evaluation is not abandoned: the evaluation fails with it.
 
 Workers wait for the conductor (``take``), the conductor waits for the buffer (``run`` follows its progress); the
 learner waits for neither.  The conductor ends with its actor; a restarted one rebuilds everything from the journal and
@@ -70,7 +70,6 @@ class ConductorStatistics:
     out: int
     open_groups: int
     ready_groups: int
-    infra_failures: int
     blocked: str
     """Why no new group is opened although admission allows it; empty when nothing blocks."""
 
@@ -96,7 +95,7 @@ class Conductor:
         self._standing = Standing()
         self._restored = False
         self._open: dict[GroupId, OpenGroup] = {}
-        self._live = self._passed_over = self._ready = self._seen = self._infra_failures = 0
+        self._live = self._passed_over = self._ready = self._seen = 0
         self._blocked = ""
         self._disk_full: DiskFull | None = None
 
@@ -124,16 +123,19 @@ class Conductor:
         return min((group.step for group in self._open.values()), default=None)
 
     async def evaluate(self, plan: EvaluationPlan) -> Sequence[Attempt]:
-        """Run ``plan`` to its end; attempts in plan order."""
+        """Run ``plan`` to its end; attempts in plan order.  Raises :class:`InfraError` when infrastructure fails an
+        attempt and all its replacements: an evaluation without it would not be the one that was asked for."""
         evaluation = self._evaluation = Evaluation(plan)
         for ticket in plan.tickets(self._settings.run_id):
             self._tickets.add(ticket)
         await self._notify()
         try:
-            await evaluation.complete.wait()
+            await evaluation.over.wait()
         finally:
             self._tickets.forget(plan.name)
             self._evaluation = None
+        if evaluation.failure is not None:
+            raise evaluation.failure
         return evaluation.attempts()
 
     async def statistics(self) -> ConductorStatistics:
@@ -142,7 +144,6 @@ class Conductor:
             len(self._tickets.out),
             len(self._open),
             self._ready,
-            self._infra_failures,
             self._blocked,
         )
 
@@ -194,13 +195,18 @@ class Conductor:
     # -- inside --------------------------------------------------------------------------------------------------
 
     async def _lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
-        self._infra_failures += 1
         self._events.emit("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
-        if ticket.purpose != TRAIN or ticket.attempt < self._settings.replacement_limit:
+        if ticket.attempt < self._settings.replacement_limit:
             self._tickets.reissue(ticket, failure)
+        elif ticket.purpose != TRAIN:
+            self._give_up_evaluation(ticket, failure, detail)
         else:
             await self._buffer.call(Buffer.abandon, ticket.group, ticket.sample, failure)
         await self._notify()
+
+    def _give_up_evaluation(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
+        if self._evaluation is not None and self._evaluation.plan.name == ticket.purpose:
+            self._evaluation.give_up(ticket, failure, detail)
 
     async def _notify(self) -> None:
         async with self._changed:

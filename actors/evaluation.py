@@ -1,4 +1,7 @@
-"""One evaluation: every task some times sampled and some times greedy, each attempt finished exactly once."""
+"""One evaluation: every task some times sampled and some times greedy, each attempt finished exactly once.
+
+It is over when every attempt is there, or when infrastructure failed one of them too often.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from protocol.trajectory import GroupId, Status, Ticket
+from protocol.errors import InfraError
+from protocol.trajectory import GroupId, InfraFailure, Status, Ticket
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """``attempts`` at temperature 1 and ``greedy`` greedy ones for each of ``tasks``; the same seeds for the same
-    ``seed``, whatever ``name``."""
+    """``attempts`` at temperature 1 and ``greedy`` greedy ones for each of ``tasks``; the same tasks, tickets and seeds
+    for the same ``seed``, whatever ``name``.  Only engines with ``deterministic`` set draw by those seeds; from others,
+    the sampled attempts of two evaluations are independent draws."""
 
     name: str
     tasks: tuple[str, ...]
@@ -55,11 +60,13 @@ class Attempt:
 
 @dataclass(slots=True)
 class Evaluation:
-    """Collects the attempts of one plan and says when all are there."""
+    """Collects the attempts of one plan and says when it is over."""
 
     plan: EvaluationPlan
     done: dict[tuple[int, int], Attempt] = field(default_factory=dict[tuple[int, int], Attempt])
-    complete: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: InfraError | None = None
+    """Why it will never be complete."""
 
     @property
     def total(self) -> int:
@@ -72,8 +79,18 @@ class Evaluation:
             return False
         self.done[key] = attempt
         if len(self.done) == self.total:
-            self.complete.set()
+            self.over.set()
         return True
+
+    def give_up(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
+        """``ticket`` will not be issued again, so its attempt stays open."""
+        why = " ".join(detail.split())[:300]
+        self.failure = InfraError(
+            f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {ticket.task} "
+            f"{ticket.attempt + 1} times (rollout.replacement_limit), at last with {failure}: {why}; mend that and "
+            f"go on with --resume {ticket.run_id}"
+        )
+        self.over.set()
 
     def attempts(self) -> Sequence[Attempt]:
         return [self.done[key] for key in sorted(self.done)]

@@ -16,7 +16,6 @@ _WIDTH, _HEIGHT = 100, 30
 class EpisodeRecorder:
     def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
         self._events, self._id = events, f"{ticket.trajectory_id}-a{ticket.attempt}"
-        self._pending: tuple[int, str, int, tuple[int, int]] | None = None
         self._cast = CastWriter.open(run_dir / "terminals" / f"{self._id}.cast", _WIDTH, _HEIGHT, task.instruction)
         events.emit(
             "episode.started",

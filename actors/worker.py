@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.agents.chat import ChatFormat, load_tokenizer
+from actors.agents.chat import chat_format
 from actors.conductor import TRAIN, Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
@@ -38,6 +38,7 @@ from sandbox.tasks.task import Task
 TAKE_S = 10.0
 """Longest wait for a ticket; its deadline counts from before it."""
 _TELL_S = 1.0
+_BACK_OFF_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class WorkerSettings:
     run_dir: Path
     model_path: str
     """Folder with the tokenizer."""
+    tools: bool
+    """The first prompt says which tools there are."""
     endpoint: str
     """Where the buffer receives trajectories."""
     episodes: int
@@ -100,7 +103,7 @@ class Worker:
     async def run(self, tasks: Mapping[str, Task]) -> None:
         """Work on ``tasks`` (by id) until :meth:`stop`."""
         settings, self._tasks = self._settings, tasks
-        self._chat = ChatFormat(await asyncio.to_thread(load_tokenizer, settings.model_path))
+        self._chat = await asyncio.to_thread(chat_format, settings.model_path, tools=settings.tools)
         async with (
             SandboxPool(settings.pool) as self._pool,
             TrajectorySender(
@@ -194,6 +197,8 @@ class Worker:
             detail = f"{type(error).__name__}: {error}"
         else:
             return
+        # What failed is often being restarted: a ticket given back at once would have spent its attempts by then.
+        await asyncio.sleep(min(_BACK_OFF_S, 2.0**ticket.attempt))
         with contextlib.suppress(RemoteError):  # the conductor finds a ticket that is out too long
             await self._conductor.call(Conductor.failed, ticket, failure, detail)
 

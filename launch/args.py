@@ -68,7 +68,9 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=int, metavar="N", help="seed of tasks, model, warm start and sampling")
     add("--steps", type=int, metavar="N", help="optimizer steps")
     add("--mode", choices=[mode.value for mode in AdmissionMode], help="when new episodes may start")
-    add("--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (no warm start then)")
+    add(
+        "--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (told of its tools, no warm start)"
+    )
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
     add("--resume", nargs="?", const=NEWEST, metavar="ID", help="go on with a run; without ID the newest of the recipe")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, for example run.steps=12")
@@ -83,6 +85,9 @@ def parser() -> argparse.ArgumentParser:
 def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
     given = parser().parse_args(argv)
+    for option, value in (("--address", given.address), ("--model", given.model), ("--run-id", given.run_id)):
+        if value == "":  # an unset variable of a shell: to go on without would be another run than was asked for
+            raise UserError(f"{option} is empty: give it a value, or leave it out")
     if not given.recipe and given.resume is None:
         raise UserError(
             f"--recipe is missing: --recipe {recipe_names()[0]} for example; all: {', '.join(recipe_names())}"
@@ -119,7 +124,7 @@ def _overrides(given: argparse.Namespace) -> list[str]:
     }
     found = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
     if given.model is not None:
-        found.append("warm_start.enabled=false")
+        found += ["warm_start.enabled=false", "agent.tools=true"]
     if given.no_monitor:
         found.append("monitor.enabled=false")
     return found

@@ -41,7 +41,7 @@ from launch.ray_log import ray_log
 from launch.rundir import RunDirectory
 from launch.standing import Stand
 from launch.structured import beside
-from launch.summary import SummaryFacts, summarise
+from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings
 from launch.warm_start import warm_start
 from protocol.errors import UserError
@@ -285,5 +285,8 @@ class Driver:
         )
         summary = summarise(path, facts)
         oldest = max((step["age_max"] for step in read_metrics(path)), default=0.0)
-        summary["ok"] = facts.finished and facts.leaked == 0 and books.balanced and oldest <= facts.eta
+        failed = failed_checks(facts, oldest)
+        summary["ok"] = not failed
+        for line in failed:
+            self._console.print(f"check failed: {line}")
         return orjson.loads(orjson.dumps(summary))

@@ -10,7 +10,7 @@ training loop, from a checkpoint.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -213,20 +213,22 @@ class Fleet:
 
     async def _stop(self) -> None:
         """Workers first (their containers), then engines, then the buffer.  What does not answer is left to Ray."""
-        await self._each_stop([worker.call(Worker.stop) for worker in self.workers])
-        await self._each_stop([engine.call(Engine.stop) for engine in self.engines])
-        await self._each_stop([self.buffer.call(Buffer.stop)])
+        await self._each_stop({worker.name: worker.call(Worker.stop) for worker in self.workers})
+        await self._each_stop({engine.name: engine.call(Engine.stop) for engine in self.engines})
+        await self._each_stop({self.buffer.name: self.buffer.call(Buffer.stop)})
 
-    async def _each_stop(self, stops: Sequence[Coroutine[object, object, None]]) -> None:
+    async def _each_stop(self, stops: Mapping[str, Coroutine[object, object, None]]) -> None:
         async with asyncio.TaskGroup() as group:
-            for stop in stops:
-                group.create_task(self._stop_one(stop))
+            for name, stop in stops.items():
+                group.create_task(self._stop_one(name, stop))
 
-    async def _stop_one(self, stop: Coroutine[object, object, None]) -> None:
+    async def _stop_one(self, name: str, stop: Coroutine[object, object, None]) -> None:
         try:
             async with asyncio.timeout(_STOP_S):
                 await stop
-        except (RemoteError, TimeoutError) as error:
+        except TimeoutError:
+            self._events.emit("stop.failed", why=f"{name} did not answer within {_STOP_S:g} s")
+        except RemoteError as error:
             self._events.emit("stop.failed", why=str(error))
 
     # -- settings ------------------------------------------------------------------------------------------------
@@ -275,6 +277,7 @@ class Fleet:
             max_running=config.engine.max_running,
             device=config.engine.device,
             dtype=config.engine.dtype,
+            deterministic=config.engine.deterministic,
             seed=config.run.seed,
             attempt=self._directory.attempt,
             node=node.name,
@@ -291,6 +294,7 @@ class Fleet:
             run_id=self._directory.run_id,
             run_dir=self._directory.path,
             model_path=str(self._prepared.model_path),
+            tools=agent.tools,
             endpoint=endpoint,
             episodes=share,
             episode=EpisodeSettings(

@@ -22,6 +22,12 @@ class StepFacts:
     """Of every trajectory whose group closed since the last step, trained or dropped: the policy's reward."""
     zero_variance_groups: int
     groups: int
+    trained: int
+    """Trajectories of the batch that were trained."""
+    dropped: Mapping[str, int]
+    """Those that were not, by reason."""
+    ages: Sequence[int]
+    """Tokens with loss, by age in steps."""
     sampled_tokens: int
     """By all engines since the last step, for whatever they were."""
     wait_s: float
@@ -53,6 +59,9 @@ class MetricsLog:
             "groups": facts.groups,
             "zero_variance_groups": facts.zero_variance_groups,
             "episodes": len(rewards),
+            "trained_trajectories": facts.trained,
+            "dropped": dict(facts.dropped),
+            "age_histogram": list(facts.ages),
             "wait_s": round(facts.wait_s, 3),
             "step_s": round(facts.step_s, 3),
             "pause_ms": round(facts.pause_ms, 2),

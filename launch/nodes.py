@@ -7,8 +7,10 @@ Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.ray_settings`)
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -19,11 +21,16 @@ from protocol.errors import InfraError, UserError
 
 _OBJECT_STORE_BYTES = 80 << 20
 _POLL_S = 1.0
+_TRIES = 4
 _DEFAULT_FOLDER = "RAY_TMPDIR"
 
 
 class NodesMissing(InfraError):
     """The cluster did not reach the wanted size in time."""
+
+
+class NodesNotStarted(InfraError):
+    """Ray did not start here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +44,66 @@ class Node:
 
 @asynccontextmanager
 async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGenerator[list[Node]]:
-    """Start ``count`` Ray nodes here.  Their processors are nominal: they only say how many actors fit."""
-    from ray import cluster_utils
+    """Start ``count`` Ray nodes here.  Their processors are nominal: they only say how many actors fit.
 
-    untyped: Any = cluster_utils
-
-    def start() -> Any:
-        head = {"temp_dir": str(temporary), **_node_options(cpus)}
-        cluster = untyped.Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
-        for _ in range(count - 1):
-            cluster.add_node(wait=False, **_node_options(cpus))
-        return cluster
-
+    Raises :class:`NodesNotStarted`.
+    """
     with _own_default_address(temporary):
-        cluster = await asyncio.to_thread(start)
+        cluster = await asyncio.to_thread(_start, count, temporary, cpus)
         try:
             await asyncio.to_thread(_connect, str(cluster.address))
             yield await _wait_alive(count, 120.0, lambda _: None)
         finally:
             await asyncio.to_thread(_disconnect)
             await asyncio.to_thread(cluster.shutdown)
+
+
+def _start(count: int, temporary: Path, cpus: int) -> Any:
+    """A cluster of Ray's, at a later try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return _start_once(count, temporary, cpus)
+        except _NotUp as error:
+            if not left:
+                why = " ".join(str(error.__cause__).split())
+                raise NodesNotStarted(
+                    f"Ray did not start on this machine at {_TRIES} tries ({why}): the machine may be too busy or "
+                    "short of memory, so end what else runs here (`top` shows it), or ask for fewer --nodes, and go on "
+                    "with --resume"
+                ) from error
+    raise AssertionError("unreachable")
+
+
+class _NotUp(Exception):
+    """One try failed, and nothing of it is left."""
+
+
+def _start_once(count: int, temporary: Path, cpus: int) -> Any:
+    from ray import cluster_utils
+
+    untyped: Any = cluster_utils
+    cluster = untyped.Cluster(initialize_head=False, shutdown_at_exit=False)
+    try:
+        cluster.add_node(temp_dir=str(temporary), **_node_options(cpus))
+        for _ in range(count - 1):
+            cluster.add_node(wait=False, **_node_options(cpus))
+    except Exception as error:  # Ray raises the bare class for a node that is late
+        for pid in _processes(temporary):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise _NotUp from error
+    return cluster
+
+
+def _processes(temporary: Path) -> list[int]:
+    """Ray's processes of the sessions in ``temporary``, also of a node that Ray gave up and forgot.  Each is told its
+    session's folder."""
+    mark, found = f"{temporary}/session_".encode(), list[int]()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and mark in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
 
 
 @contextmanager

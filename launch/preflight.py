@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from actors.agents.chat import chat_format
 from launch.config import DataKind, RunConfig
 from launch.ports import check_port
 from launch.prepare import check_model, usable_tasks
@@ -21,13 +22,32 @@ def preflight(config: RunConfig) -> None:
     check_port(config.buffer.port, "buffer.port")
     if config.model.path is not None:
         check_model(config.model.path)
+        chat_format(str(config.model.path), tools=config.agent.tools)
     if config.data.kind is DataKind.TERMINAL_BENCH:
         usable_tasks(config)
     else:
         trained_families(config.data.held_out_family)
+    if not config.cluster.address:
+        check_devices(config)
     check_disk(config.run.dir, config.run.disk_reserve_mb)
     check_docker(HostSettings.from_environment())
     check_image(config.sandbox.image)
+
+
+_DEVICES = Path("/dev")
+_GPUS = ("nvidia[0-9]*", "kfd", "dxg")
+"""Device files of a GPU that torch calls ``cuda``: NVIDIA's, AMD's, WSL's."""
+
+
+def check_devices(config: RunConfig) -> None:
+    """This machine has a GPU, if ``config`` puts anything on one.  Device files tell, without loading torch."""
+    named = {"learner.device": config.learner.device, "engine.device": config.engine.device}
+    wanted = [key for key, device in named.items() if device == "cuda"]
+    if wanted and not any(found for kind in _GPUS for found in _DEVICES.glob(kind)):
+        raise UserError(
+            f"{' and '.join(f'{key} = cuda' for key in wanted)}, and this machine has no GPU (no {_DEVICES}/nvidia*): "
+            f"{' '.join(f'--set {key}=cpu' for key in wanted)}, or join a cluster that has one (--address HOST:PORT)"
+        )
 
 
 def check_disk(folder: Path, reserve_mb: int) -> None:

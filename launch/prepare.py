@@ -10,6 +10,7 @@ from launch.config import DataKind, RunConfig
 from launch.demo.model import build_demo_model
 from learner.qwen import read_config
 from protocol.errors import UserError
+from protocol.filesystem import whole_folder
 from sandbox.tasks.generated import held_out_tasks, training_tasks
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import Dataset, load_dataset, load_task, write_task
@@ -70,8 +71,9 @@ def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
     if config.warm_start.enabled and (found := cached(config)) is not None:
         return found, True
     folder = run_dir / "model"
-    if not (folder / "config.json").exists():
-        build_demo_model(folder, config.model, config.run.seed)
+    if not folder.exists():
+        with whole_folder(folder) as partial:
+            build_demo_model(partial, config.model, config.run.seed)
     return folder, False
 
 

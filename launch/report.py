@@ -7,23 +7,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.errors import EXIT_OK, main_guard
 from launch.monitor.report import write_report
-from protocol.errors import UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 when the report is written; 2 when there is no such run."""
+    """Write the report and say where.  Raises NoSuchRunError."""
     parser = argparse.ArgumentParser(prog="longshore report", description="Write report.html for a run.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     asked = parser.parse_args(argv)
-    try:
-        path = write_report(asked.run_dir)
-    except UserError as error:
-        sys.stderr.write(f"longshore report: {error}\n")
-        return 2
-    sys.stdout.write(f"{path}\n")
-    return 0
+    sys.stdout.write(f"{write_report(asked.run_dir)}\n")
+    return EXIT_OK
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

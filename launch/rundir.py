@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,11 +19,11 @@ import orjson
 from launch.config import RunConfig, resolve
 from launch.config.base import did_you_mean
 from launch.config.load import Toml
+from launch.config.run import RUN_ID
 from protocol.errors import UserError
 from protocol.events import Json
 
 CONFIG_FILE = "config.json"
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class RunDirectoryError(UserError):
@@ -54,7 +53,7 @@ class RunDirectory:
     @classmethod
     def create(cls, parent: Path, name: str, run_id: str | None = None, *, now: float | None = None) -> RunDirectory:
         """Make a new run's directory, by default ``<name>-<start time>``.  Raises RunDirectoryError."""
-        if run_id is not None and not _RUN_ID.fullmatch(run_id):
+        if run_id is not None and not RUN_ID.fullmatch(run_id):
             raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
         started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
         base = run_id or f"{name}-{started}"
@@ -78,15 +77,16 @@ class RunDirectory:
 
     @classmethod
     def resume(cls, parent: Path, run_id: str = "", name: str = "") -> RunDirectory:
-        """Open an existing run: by its id, or the newest one (of recipe ``name``, if given) for an empty id."""
+        """Open an existing run: by its id, or the newest one (of recipe ``name``, if given) for an empty id, where
+        those whose record cannot be read are passed over."""
         runs = sorted(
             (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
             key=lambda path: (path / CONFIG_FILE).stat().st_mtime_ns,
         )
         if run_id:
             runs = [path for path in runs if path.name == run_id]
-        elif name:
-            runs = [path for path in runs if stored_config(path).run.name == name]
+        else:
+            runs = [path for path in runs if _can_be_resumed(path, name)]
         if not runs:
             known = [path.parent.name for path in parent.glob(f"*/{CONFIG_FILE}")]
             which = f"called '{run_id}'" if run_id else f"of recipe '{name}'" if name else "at all"
@@ -153,7 +153,7 @@ class RunDirectory:
 _FIXED = (
     *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data."),
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward"),
-    *("agent.system_prompt", "agent.done_text", "agent.context_tokens"),
+    *("agent.system_prompt", "agent.tools", "agent.done_text", "agent.context_tokens"),
 )
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 
@@ -182,10 +182,18 @@ def stored_config(path: Path) -> RunConfig:
     file = path / CONFIG_FILE
     try:
         record: dict[str, dict[str, Toml]] = orjson.loads(file.read_bytes())
-        values = record["config"]
-    except (OSError, ValueError, KeyError) as error:
+        values = {**record["config"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunDirectoryError(f"{file} is no run's record ({error}): start a new run without --resume") from error
     return resolve(values, source=str(file))
+
+
+def _can_be_resumed(path: Path, name: str) -> bool:
+    """Whether the run's record can be read, and is of recipe ``name``, if given."""
+    try:
+        return stored_config(path).run.name == name or not name
+    except UserError:
+        return False
 
 
 def config_values(config: RunConfig) -> dict[str, dict[str, Toml]]:

@@ -26,6 +26,7 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         eps_low=learner.eps_low,
         eps_high=learner.eps_high,
         dual_clip=learner.dual_clip,
+        tis_cap=learner.tis_cap,
         advantage=learner.advantage,
         shuffle_rewards=config.run.control is Control.SHUFFLED,
         temperature=config.agent.temperature,

@@ -122,6 +122,18 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
     }
 
 
+def failed_checks(facts: SummaryFacts, oldest: float) -> list[str]:
+    """What a run must hold and did not, one line each.  ``oldest`` is the greatest age of a token with loss."""
+    books = facts.accounting
+    checks = (
+        (facts.finished, "the run did not come to its end"),
+        (facts.leaked == 0, f"{facts.leaked} containers, networks or volumes were left behind"),
+        (books.balanced, f"the books do not balance: {books.as_dict()}"),
+        (oldest <= facts.eta, f"a token of age {oldest:g} was trained; staleness.eta = {facts.eta} is the bound"),
+    )
+    return [line for held, line in checks if not held]
+
+
 def _evaluation(facts: SummaryFacts) -> dict[str, Json]:
     result: dict[str, Json] = {}
     for name, attempts in facts.evaluations.items():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from launch.learners import Learners
 from launch.lineage import LineageLog
 from launch.metrics import MetricsLog, StepFacts
 from launch.pusher import Pusher
+from learner.messages import StepReport
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
@@ -156,7 +158,7 @@ class Training:
             await self.pusher.offer(await self.publish())
         else:
             self._advance()
-        await self._record(report.metrics, lease, wait_s, time.monotonic() - stepping)
+        await self._record(report, lease, wait_s, time.monotonic() - stepping)
         last = self.step == self.settings.steps
         if last or self.step % self.settings.checkpoint_every == 0 or await self._buffer_asks():
             await self.checkpoint()
@@ -251,7 +253,7 @@ class Training:
         await self.pusher.offer(await self.resume(checkpoint))
         self.events.emit("learner.resumed", step=self.step)
 
-    async def _record(self, learner: dict[str, float], lease: Lease, wait_s: float, step_s: float) -> None:
+    async def _record(self, report: StepReport, lease: Lease, wait_s: float, step_s: float) -> None:
         sampled, before = await self.engine_tokens(), self._sampled
         self._sampled = sampled
         facts = StepFacts(
@@ -259,10 +261,13 @@ class Training:
             rewards=self._rewards,
             zero_variance_groups=self._zero_variance,
             groups=len(lease.groups),
+            trained=len(report.trained),
+            dropped=Counter(reason.value for reason in report.dropped.values()),
+            ages=report.ages,
             sampled_tokens=max(0, sampled - before),
             wait_s=wait_s,
             step_s=step_s,
             pause_ms=self.pusher.pauses_ms[-1] if self.pusher.pauses_ms else 0.0,
         )
         self._rewards, self._zero_variance = [], 0
-        self.events.emit("learner.step", **self.metrics.add(facts, learner))
+        self.events.emit("learner.step", **self.metrics.add(facts, report.metrics))

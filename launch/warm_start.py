@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -25,19 +26,28 @@ from protocol.weights import NO_VERSION, Version
 
 _CHUNK = 20
 _ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = ("launch/demo", "sandbox/tasks", "learner")
+_SOURCES = (
+    "launch/demo/**/*.py",
+    "sandbox/tasks/**/*.py",
+    "sandbox/tools/**/*.py",
+    "actors/agents/**/*.py",
+    "learner/**/*.py",
+)
+_ONLY_REWARDS = frozenset({"lr", "lr_end", "eps_low", "eps_high", "dual_clip", "tis_cap", "advantage", "publish_every"})
+"""Keys of the learner that only training on rewards reads; the warm start uses all others."""
 
 
 def cache_key(config: RunConfig) -> str:
     """Digest of configuration and code that a warm start depends on."""
     values = config_values(config)
+    learner = {key: value for key, value in values["learner"].items() if key not in _ONLY_REWARDS}
     digest = hashlib.sha256(
         orjson.dumps(
-            [values["model"], values["warm_start"], values["data"], values["agent"], config.run.seed],
+            [values["model"], values["warm_start"], values["data"], values["agent"], learner, config.run.seed],
             option=orjson.OPT_SORT_KEYS,
         )
     )
-    for file in sorted(path for source in _SOURCES for path in (_ROOT / source).rglob("*.py")):
+    for file in sorted(path for source in _SOURCES for path in _ROOT.glob(source)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:20]
 
@@ -60,10 +70,20 @@ async def warm_start(config: RunConfig, learners: Learners, prepared: Prepared, 
         reports = await learners.call(LearnerRank.sft_run, chunk)
         done += len(chunk)
         events.emit("warm_start.progress", step=done, steps=steps, loss=round(reports[-1].loss, 5))
-    folder = _folder(config)
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    await learners.call(LearnerRank.publish, Version(0), 0, NO_VERSION, str(partial))
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
+    await _keep(config, learners)
     await learners.call(LearnerRank.reset_optimizer)
+
+
+async def _keep(config: RunConfig, learners: Learners) -> None:
+    """Write the model for the next run.  Other runs may do the same at the same time: the first one's is kept, since
+    somebody may be reading it, and all are equal."""
+    folder = _folder(config)
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        await learners.call(LearnerRank.publish, Version(0), 0, NO_VERSION, str(partial))
+        if cached(config) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -34,6 +34,8 @@ class TrainBatch:
     dropped: dict[str, DropReason]
     denominator: int
     """Tokens over which the loss is averaged: sampled ones, those masked as stale too."""
+    ages: tuple[int, ...]
+    """Tokens with loss by age; see :class:`learner.messages.StepReport`."""
     metrics: dict[str, float]
 
 
@@ -66,7 +68,9 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
             token_ages(segment.versions, mask, lineage, using)[mask == 1]
             for segment, mask in zip(trajectory.segments, verdict.loss_masks, strict=True)
         )
-    return TrainBatch(samples, tuple(trained), dropped, denominator, _account(trajectories, verdicts, ages))
+    age = np.concatenate(ages) if ages else np.zeros(0, np.int32)
+    by_age = tuple(int(tokens) for tokens in np.bincount(age))
+    return TrainBatch(samples, tuple(trained), dropped, denominator, by_age, _account(trajectories, verdicts, age))
 
 
 def _samples(trajectory: Trajectory, verdict: StaleVerdict, advantage: float) -> list[Sample]:
@@ -92,11 +96,8 @@ def _prefix(segments: tuple[Segment, ...], segment: Segment) -> Int32Array:
     return np.concatenate([_prefix(segments, parent), parent.token_ids])[: segment.offset]
 
 
-def _account(
-    trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], ages: Sequence[Int32Array]
-) -> dict[str, float]:
+def _account(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
-    age = np.concatenate(ages) if ages else np.zeros(0, np.int32)
     rewards = np.array([t.reward.total for t in trajectories]) if trajectories else np.zeros(1)
     return {
         "sampled_tokens": float(sampled),

@@ -31,6 +31,8 @@ class StepReport:
     trained: tuple[str, ...]
     """Trajectory ids, in payload order."""
     dropped: dict[str, DropReason]
+    ages: tuple[int, ...]
+    """Tokens with loss by age in optimizer steps: the first entry counts age 0."""
     metrics: dict[str, float]
     """Of the whole batch: those of :func:`learner.losses.summarise` and :func:`learner.batch.read_batch`, and
     ``grad_norm`` (before clipping), ``lr``, ``seconds``.  ``updated`` is 0 where no token had loss, so that the weights

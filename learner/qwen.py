@@ -40,9 +40,12 @@ def read_config(folder: Path) -> QwenConfig:
     embeddings."""
     path = folder / "config.json"
     try:
-        raw: dict[str, object] = json.loads(path.read_text())
+        read: object = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {error}; model_path must be a Hugging Face model folder") from error
+    if not isinstance(read, dict):
+        raise UserError(f"{path} holds no JSON object; model_path must be a Hugging Face model folder")
+    raw = cast("dict[str, object]", read)
 
     def get(name: str, kind: type[_T], default: _T | None = None) -> _T:
         value = raw.get(name, default)

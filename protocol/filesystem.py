@@ -1,9 +1,12 @@
-"""Which file system a folder is on, and how much room it has."""
+"""Which file system a folder is on, how much room it has, and writing that is whole or not there."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path, PurePath
 
 from protocol.errors import UserError
@@ -71,6 +74,23 @@ def write_whole(fd: int, data: bytes) -> None:
     if written != len(data):
         os.ftruncate(fd, os.fstat(fd).st_size - written)
         raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes could be written")
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Generator[Path]:
+    """An empty folder to fill, which becomes ``folder`` at the end: so that is whole or not there, however the process
+    ends.  What a killed process left half filled is replaced: no two processes fill the same folder at a time.
+
+    Raises OSError when ``folder`` is there already and not empty.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:

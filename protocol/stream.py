@@ -105,10 +105,7 @@ class SenderStatistics:
     epochs: int
     sent: int
     """Messages, repetitions included."""
-    acknowledged: int
     unacknowledged: int
-    credit_bytes: int
-    """Left in this epoch."""
 
 
 @dataclass(slots=True, eq=False)
@@ -140,7 +137,7 @@ class TrajectorySender:
         self._heartbeat_s, self._curve = heartbeat_s, curve
         self._pending: dict[int, _Pending] = {}
         self._work = asyncio.Event()
-        self._seq = self._sent_messages = self._acknowledged = 0
+        self._seq = self._sent_messages = 0
         self._epoch = 1
         self._welcomed = False
         self._sent = self._credit = self._max_bytes = 0
@@ -210,9 +207,7 @@ class TrajectorySender:
             self._pending.pop(item.seq, None)
 
     def statistics(self) -> SenderStatistics:
-        return SenderStatistics(
-            self._epoch, self._sent_messages, self._acknowledged, len(self._pending), self._credit - self._sent
-        )
+        return SenderStatistics(self._epoch, self._sent_messages, len(self._pending))
 
     def _check(self, size: int) -> None:
         if self._refused is not None:
@@ -281,7 +276,6 @@ class TrajectorySender:
             case Ack():
                 item = self._pending.pop(message.seq, None)
                 if item is not None and not item.answer.done():
-                    self._acknowledged += 1
                     item.answer.set_result(AppendOutcome(message.outcome))
                 if message.epoch == self._epoch:
                     self._extend(message.credit)

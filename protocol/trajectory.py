@@ -49,10 +49,8 @@ class InfraFailure(StrEnum):
     SANDBOX_VANISHED = "sandbox_vanished"
     """For no known cause.  When it befalls the same sample again, it counts as the policy's doing."""
     ENGINE = "engine"
-    GRADER = "grader"
     DEADLINE = "deadline"
     WORKER_DIED = "worker_died"
-    SHUTDOWN = "shutdown"
     UNEXPECTED = "unexpected"
 
 

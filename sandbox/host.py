@@ -120,14 +120,20 @@ def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host
 
 
 def _base_image(settings: HostSettings, url: str, say: Say) -> str:
-    wanted = settings.base_image or base.recipe_tag()
+    """The configured image if the engine has it or a registry gives it; else ours, built where it is absent."""
+    built = base.recipe_tag()
+    wanted = settings.base_image or built
     if provision.has_image(url, wanted):
         return wanted
     if settings.base_image:
         say(f"pulling {wanted} …")
-        provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=base.tagged(wanted))
-        return wanted
-    return base.build_base_image(url, say)
+        try:
+            provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=base.tagged(wanted))
+        except UserError as error:
+            say(f"{' '.join(str(error).split())}; the one built from Debian packages is used instead")
+        else:
+            return wanted
+    return built if provision.has_image(url, built) else base.build_base_image(url, say)
 
 
 def _recorded(settings: HostSettings) -> Host | None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypedDict, cast
 
 from protocol.errors import UserError
+from sandbox.tools import TOOLS
 
 _PROBE = "\u2063probe\u2063"
 
@@ -38,6 +39,9 @@ class Tokenizer(Protocol):
     ) -> str: ...
 
 
+_PROBES: Sequence[Message] = ({"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE})
+
+
 def load_tokenizer(model_path: str) -> Tokenizer:
     """The tokenizer of a Hugging Face folder.  Raises UserError when there is none or it has no chat template."""
     from transformers import AutoTokenizer
@@ -52,18 +56,40 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     return cast("Tokenizer", tokenizer)
 
 
+def chat_format(model_path: str, *, tools: bool) -> ChatFormat:
+    """The format in which episodes and demonstrations speak with the model in ``model_path``; with ``tools`` the first
+    prompt says which there are and how to call them.  Raises UserError where the model or its template cannot."""
+    schemas = [tool.schema for tool in TOOLS.values()]
+    return ChatFormat(load_tokenizer(model_path), tools=schemas if tools else None)
+
+
 class ChatFormat:
-    """Token ids of first prompts and deltas for one tokenizer and tool list."""
+    """Token ids of first prompts and deltas for one tokenizer and tool list.  Raises UserError for a template that
+    leaves the tools out, or in which nobody can see where a turn ends."""
 
     def __init__(self, tokenizer: Tokenizer, *, tools: Sequence[object] | None = None) -> None:
         self.tokenizer = tokenizer
         self._tools = tools
-        self.turn_end = tokenizer.eos_token_id
-        self._turn_end_text = tokenizer.decode([self.turn_end], skip_special_tokens=False)
+        turn = self._render(_PROBES, generate=False)
+        if tools and turn == self._render(_PROBES, generate=False, offer=False):
+            raise UserError(
+                "the chat template of this model leaves tools out, so the agent would not know of any: set agent.tools "
+                "= false and describe them in agent.system_prompt, or give the tokenizer a template that renders tools"
+            )
+        end = self._encode(turn[turn.rindex(_PROBE) + len(_PROBE) :])[:1]
+        if not end or tokenizer.decode(end, skip_special_tokens=True):
+            raise UserError(
+                "the chat template of this model ends an assistant's turn with no special token, so no reply would "
+                "have an end: give the tokenizer a template that writes one, <|im_end|> in Qwen's models"
+            )
+        self.turn_end = end[0]
+        """Follows each assistant's turn.  Not always the tokenizer's end of text: Qwen3's base models have another."""
+        self._turn_end_text = tokenizer.decode(end, skip_special_tokens=False)
+        self._ends = {self.turn_end, tokenizer.eos_token_id}
 
-    def _render(self, messages: Sequence[Message], *, generate: bool) -> str:
+    def _render(self, messages: Sequence[Message], *, generate: bool, offer: bool = True) -> str:
         return self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=generate, tools=self._tools
+            messages, tokenize=False, add_generation_prompt=generate, tools=self._tools if offer else None
         )
 
     def _encode(self, text: str) -> list[int]:
@@ -76,14 +102,13 @@ class ChatFormat:
     def delta(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
         """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template
         puts around ``messages``, and the generation prompt."""
-        before: list[Message] = [{"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE}]
-        whole = self._render([*before, *messages], generate=True)
+        whole = self._render([*_PROBES, *messages], generate=True)
         reply = whole.index(_PROBE, whole.index(_PROBE) + 1)  # whatever ``messages`` hold comes after it
         end = whole.index(self._turn_end_text, reply) + len(self._turn_end_text)
         added = self._encode(whole[end:])
         return added if closed else [self.turn_end, *added]
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """What was sampled, without the turn's end."""
-        ids = token_ids[:-1] if token_ids and token_ids[-1] == self.turn_end else token_ids
+        """What was sampled, without the turn's end, or that of the text."""
+        ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
         return self.tokenizer.decode(ids, skip_special_tokens=False)

@@ -57,7 +57,8 @@ class GenerateRequest:
     stop_token_ids: tuple[int, ...]
     """Sampling ends with the first of these, which is part of the reply; the model's own end tokens end it too."""
     seed: int | None
-    """Used by an engine with ``deterministic`` set; SGLang cannot draw by request otherwise."""
+    """Used by an engine with ``deterministic`` set; SGLang ignores a request's seed otherwise, and offers that
+    mode on CUDA only."""
     greedy: bool
     """Take the likeliest token each time: for evaluation, and never for training."""
     session: str

@@ -39,7 +39,6 @@ class RouterStatistics:
     sessions: int
     moved: int
     """Sessions sent elsewhere because their engine was overloaded or failed."""
-    failed_attempts: int
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +69,7 @@ class Router:
         self._clock, self._pause = clock, pause
         self._sessions: OrderedDict[str, _Target] = OrderedDict()
         self._max_sessions = max_sessions
-        self._moved = self._failed_attempts = 0
+        self._moved = 0
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` after the request's deadline, and
@@ -86,7 +85,6 @@ class Router:
                     return await target.engine.generate(replace(request, deadline_s=left, patience_s=patience))
             except (InfraError, TimeoutError) as error:
                 last = str(error) or f"engine {target.engine.name} hangs"
-                self._failed_attempts += 1
                 target.avoid_until = self._clock() + self._avoid_s
             finally:
                 target.in_flight -= 1
@@ -99,7 +97,6 @@ class Router:
             {target.engine.name: target.in_flight for target in self._targets},
             len(self._sessions),
             self._moved,
-            self._failed_attempts,
         )
 
     def _at_hand(self) -> list[_Target]:

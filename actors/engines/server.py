@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import signal
 import socket
@@ -26,7 +27,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
-_TAIL_LINES = 25
+_TAIL_LINES = 5
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +138,8 @@ class Server:
                 await server.stop()
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             raise EngineStartError(
-                f"the SGLang server did not start within {settings.start_timeout_s:g} s: {why}.  "
-                f"Its log, {settings.log}, ends:\n{_tail(settings.log, offset)}"
+                f"the SGLang server did not start within {settings.start_timeout_s:g} s: {why}; "
+                f"read its log, {settings.log}, which ends:\n{_tail(settings.log, offset)}"
             ) from error
         except BaseException:
             if server is not None:
@@ -241,9 +243,11 @@ def _free_port() -> int:
 
 
 def _tail(log: Path, offset: int) -> str:
+    """The last lines after ``offset`` that say something, without colours."""
     with log.open("rb") as stream:
         stream.seek(offset)
-        lines = stream.read().decode(errors="replace").splitlines()
+        lines = _ESCAPE.sub("", stream.read().decode(errors="replace")).splitlines()
+    lines = [line.rstrip() for line in lines if any(map(str.isalnum, line)) and not line.startswith("--- ")]
     return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
 
 

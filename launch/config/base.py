@@ -18,6 +18,8 @@ PositiveInt = Annotated[int, Field(ge=1)]
 CountInt = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+"""Of a running mean; 1 would never take anything in."""
 
 
 class ConfigError(UserError):

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from launch.config.base import CountInt, PositiveInt, Section, Share
+from launch.config.base import CountInt, Decay, PositiveInt, Section, Share
 from learner.settings import Advantage, Dtype
 from protocol.staleness import StalePolicy
 
@@ -79,7 +79,7 @@ class LearnerSection(Section):
     """AdamW's learning rate at the first step."""
     lr_end: Annotated[float, Field(ge=0)] | None = None
     """Learning rate at the run's last step, reached in a straight line; without it ``lr`` is constant."""
-    betas: tuple[Share, Share] = (0.9, 0.95)
+    betas: tuple[Decay, Decay] = (0.9, 0.95)
     """Adam's β₁ and β₂."""
     adam_eps: Annotated[float, Field(gt=0)] = 1e-8
     """Adam's ε."""
@@ -93,6 +93,9 @@ class LearnerSection(Section):
     """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
     dual_clip: Annotated[float, Field(gt=1)] = 3.0
     """Largest ratio that counts where the advantage is negative."""
+    tis_cap: Annotated[float, Field(gt=0)] | None = None
+    """With a value: truncated importance sampling in place of the clipped ratio, min(ratio, tis_cap) · A · log π, and
+    ``eps_low``, ``eps_high`` and ``dual_clip`` only count tokens; without it the clipped ratio is the loss."""
     advantage: Advantage = Advantage.GROUP
     """How rewards become advantages."""
     micro_batch_tokens: PositiveInt = 8192

@@ -41,6 +41,8 @@ class DataSection(Section):
 class AgentSection(Section):
     system_prompt: str = "Use the shell."
     """First message of each episode."""
+    tools: bool = True
+    """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
     done_text: str = "done"
     """What the agent answers, without a tool call, when it has finished."""
     max_turns: PositiveInt = 4
@@ -83,7 +85,8 @@ class RolloutSection(Section):
     episodes_per_worker: PositiveInt = 16
     """Episodes that one worker runs at the same time."""
     replacement_limit: CountInt = 3
-    """How often a sample that infrastructure lost is issued again."""
+    """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
+    evaluation ends the run."""
     reward: OutcomeReward = OutcomeReward.BINARY
     """What a grade is worth."""
     episode_deadline_s: Seconds = 600.0
@@ -145,16 +148,28 @@ class EngineSection(Section):
     """Where the servers run."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the server; float32 on a CPU is as fast, and its log-probabilities equal the learner's."""
+    deterministic: bool = False
+    """Draw each token by its episode's seed, so that the same weights give the same samples; slower, and on CUDA only.
+    Without it evaluations share tasks and attempts, not the dice."""
     max_total_tokens: PositiveInt = 40_000
     """Tokens in one server's KV cache."""
     max_running: PositiveInt = 64
     """Requests that one server decodes together."""
-    start_timeout_s: Seconds = 300.0
-    """Longest wait for a server to come up."""
+    start_timeout_s: Seconds = 900.0
+    """Longest wait for a server that lives to come up: half a minute on a quiet machine, minutes on a busy one."""
     request_timeout_s: Seconds = 60.0
     """Longest wait for one reply, retries included."""
     update_timeout_s: Seconds = 60.0
     """Longest pause for a load of new weights, after which the server is restarted."""
+
+    @model_validator(mode="after")
+    def _can_draw_by_seed(self) -> Self:
+        if self.deterministic and self.device != "cuda":
+            raise ValueError(
+                "engine.deterministic = true needs attention kernels that SGLang has on CUDA only: set engine.device = "
+                "'cuda', or engine.deterministic = false"
+            )
+        return self
 
 
 class SandboxSection(Section):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.policy import CheckpointSection, LearnerSection, ModelSection, StalenessSection, WarmStartSection
@@ -26,6 +27,12 @@ BYTES_PER_TOKEN = 17
 """int32 id, uint8 mask, float32 log-probability, int64 version: see :class:`protocol.trajectory.Segment`."""
 TRAJECTORY_HEADER_BYTES = 16_384
 """Room for a trajectory's turns, tests, timings and task."""
+
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""The name of a run's folder."""
+_NAME_CHARS = 100
+"""Most of them in ``run.name``: the start time and a number follow."""
 
 
 class Control(StrEnum):
@@ -54,6 +61,16 @@ class RunSection(Section):
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which no new group starts."""
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, name: str) -> str:
+        if not RUN_ID.fullmatch(name) or len(name) > _NAME_CHARS:
+            raise ValueError(
+                f"run.name = {name!r} cannot begin the name of a run's folder: use at most {_NAME_CHARS} letters, "
+                "digits, '.', '_' and '-', and begin with a letter or digit (--set run.name=NAME)"
+            )
+        return name
 
 
 class BufferSection(Section):

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import orjson
 import uvicorn
 
+from launch.errors import EXIT_OK, main_guard
 from launch.monitor.app import create_app
 from launch.monitor.store import RunStore
+from launch.output import JsonOutput
 from protocol.errors import UserError
 
+_LAST_PORT = 65_535
 
-def main(argv: list[str] | None = None) -> int:
-    """0 when done, 2 when the person who started it can mend what is wrong.  The first line says where the page is."""
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve the page, whose address is the first line, until it is ended; or print the state once."""
     parser = argparse.ArgumentParser(prog="longshore monitor", description="Watch a run in the browser; only reads.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0, the default, for a free one")
     parser.add_argument("--json", action="store_true", help="print the run's state as JSON and end")
     asked = parser.parse_args(argv)
-    try:
+    with JsonOutput(asked.json) as out:
         store = RunStore(asked.run_dir)
         if asked.json:
             store.catch_up()
-            sys.stdout.write(store.view_json().decode() + "\n")
-            return 0
-        return _serve(store, asked.port)
-    except UserError as error:
-        print(f"longshore monitor: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 0
+            out.set(orjson.loads(store.view_json()))
+            return EXIT_OK
+    with contextlib.suppress(KeyboardInterrupt):  # how watching ends
+        _serve(store, asked.port)
+    return EXIT_OK
 
 
-def _serve(store: RunStore, port: int) -> int:
+def _serve(store: RunStore, port: int) -> None:
+    if not 0 <= port <= _LAST_PORT:
+        raise UserError(f"there is no port {port}, only 0 to {_LAST_PORT}: leave --port out for a free one")
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -47,8 +53,7 @@ def _serve(store: RunStore, port: int) -> int:
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
     config = uvicorn.Config(create_app(store), log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
     uvicorn.Server(config).run(sockets=[listener])
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

@@ -169,7 +169,7 @@ class _Handlers:
         if path is None or not (live or path.exists()):
             return _error(404, f"no terminal was recorded for {trajectory!r}")
         given = request.headers.get("last-event-id") or request.query_params.get("offset") or "0"
-        if not (given.isascii() and given.isdigit()):
+        if not _is_offset(given):
             return _error(400, f"offset {given!r} is not a number")
         return _stream(self._terminal_stream(path, trajectory, int(given)))
 
@@ -192,7 +192,7 @@ class _Handlers:
     async def trajectories(self, request: Request) -> Response:
         """The newest lines of the buffer's index, newest first; ``next`` is the ``before`` of the page behind."""
         limit, before = request.query_params.get("limit", "100"), request.query_params.get("before", "")
-        if not limit.isdigit() or (before and not before.isdigit()):
+        if not all(_is_offset(given) for given in (limit, before or "0")):
             return _error(400, "limit and before are numbers")
         page = await asyncio.to_thread(
             _index_page, self._run_dir / "trajectories" / "index.jsonl", min(int(limit), 1_000), before
@@ -249,6 +249,11 @@ def _sse(name: str, data: bytes, id_: str = "") -> bytes:
 
 def _stream(body: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(body, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def _is_offset(given: str) -> bool:
+    """Whether this is a number as a client of ours writes one: plain digits, and few enough for a file."""
+    return given.isascii() and given.isdigit() and len(given) < 20
 
 
 def _error(status: int, message: str) -> Response:

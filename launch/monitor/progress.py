@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from launch.monitor.describe import LogLine
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
 
@@ -26,8 +27,8 @@ _log = logging.getLogger(__name__)
 POLL_S = 0.5
 _TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
-_COUNTED = {"episode.failed", "run.finished"}
-"""Said by a step's line and by the last one."""
+_PARTS = 5
+"""Lines that a phase without steps is worth where there is no terminal."""
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
@@ -83,6 +84,8 @@ class Said:
 
     def __init__(self) -> None:
         self._phases = 0.0
+        self._part = (0.0, 0)
+        """Begin of the phase that was told last, and the fifths of it that were done."""
         self._step = 0
         self._evaluations: set[str] = set()
         self._over = False
@@ -106,12 +109,12 @@ class Said:
                 self._phases = span.since
                 detail = f": {span.detail}" if span.detail else ""
                 timed.append((span.since, f"{_NAMES.get(span.name, span.name)}{detail}"))
+        if (part := self._new_part(view)) is not None:
+            timed.append((view.last_event_at or 0.0, part))
         if view.step != self._step and view.latest:
             self._step = view.step
             timed.append((view.latest.get("t", 0.0), step_line(view)))
-        notices = {
-            (line.t, line.text) for line in view.log if line.level in {"warn", "bad"} and line.kind not in _COUNTED
-        }
+        notices = {(line.t, line.text) for line in view.log if line.level in {"warn", "bad"} and not _counted(line)}
         timed += notices - self._notices
         self._notices = notices
         lines += [line for _, line in sorted(timed)]
@@ -121,6 +124,23 @@ class Said:
                 ("finished" if view.run.ok else "stopped") + (f": {view.run.reason}" if view.run.reason else "")
             )
         return lines
+
+    def _new_part(self, view: RunView) -> str | None:
+        """Another fifth of a phase that has no steps of the learner to tell of."""
+        span = view.phases[-1] if view.phases else None
+        if span is None or not span.total or span.name == "training":
+            return None
+        fifths = int(_PARTS * span.done / span.total)
+        told = self._part[1] if self._part[0] == span.since else 0
+        if not told < fifths:
+            return None
+        self._part = (span.since, fifths)
+        return f"{_NAMES.get(span.name, span.name)}: {span.done:.0f} of {span.total:.0f}"
+
+
+def _counted(line: LogLine) -> bool:
+    """Said by a step's line or by the last one.  No step counts what fails in an evaluation."""
+    return line.kind == "run.finished" or (line.kind == "episode.failed" and line.trajectory.startswith("train"))
 
 
 def step_line(view: RunView) -> str:

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import orjson
 
+from launch.evaluation_files import read_attempts
+from launch.evaluations import family_table
 from launch.monitor.html import Section, facts_list, page_section, table
 from launch.monitor.recording import cast_path, read_cast
-from launch.monitor.report_facts import ReportFacts, collect
+from launch.monitor.report_facts import ReportFacts, collect, held_out_family
 from launch.monitor.state import Session
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
@@ -36,7 +38,7 @@ def write_report(run_dir: Path) -> Path:
     store.catch_up()
     view = store.view()
     config = store.read_object("config.json")
-    facts = collect(view, store.read_object("summary.json"), config)
+    facts = collect(view, store.read_object("summary.json"), config, _families(run_dir, view.step, config))
     recordings = _recordings(run_dir, list(store.state.recent))
     html = _page(facts, view, recordings, config)
     path = run_dir / "report.html"
@@ -44,6 +46,12 @@ def write_report(run_dir: Path) -> Path:
     partial.write_text(html, encoding="utf-8")
     partial.replace(path)
     return path
+
+
+def _families(run_dir: Path, step: int, config: dict[str, Json] | None) -> dict[str, Json]:
+    """The table by family of the evaluations that were finished, which a run without a summary has too."""
+    found = {name: read_attempts(run_dir, name, at) for name, at in (("before", 0), ("after", step))}
+    return family_table({name: attempts for name, attempts in found.items() if attempts}, {held_out_family(config)})
 
 
 def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:

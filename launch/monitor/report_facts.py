@@ -56,8 +56,11 @@ class ReportFacts:
     machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-def collect(view: RunView, summary: Event | None, config: Event | None = None) -> ReportFacts:
-    """``summary`` is summary.json, ``config`` config.json; None when the run has none."""
+def collect(
+    view: RunView, summary: Event | None, config: Event | None = None, families: Event | None = None
+) -> ReportFacts:
+    """``summary`` is summary.json, ``config`` config.json; None when the run has none.  ``families`` is the table of
+    its evaluations by family, for a run without a summary."""
     known: Event = summary or {}
     age = mapping(known, "token_age")
     bound = number(age, "bound")
@@ -80,7 +83,8 @@ def collect(view: RunView, summary: Event | None, config: Event | None = None) -
         _pauses(view, mapping(known, "weights"), _pause_bound_ms(config or {})),
     ]
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
-    _fill_evaluation(facts, mapping(known, "eval"), before, after)
+    told: Event = mapping(known, "eval") if summary is not None else {"families": families or {}}
+    _fill_evaluation(facts, told, before, after, held_out=held_out_family(config) != "")
     failures = [(f"{words(reason)}: issued again", count(n)) for reason, n in sorted(view.totals.failed.items())]
     facts.drops = [(words(reason), count(n)) for reason, n in sorted(books.dropped.items())] + failures
     facts.machines = _machines(view, known)
@@ -210,7 +214,14 @@ def _mark(found: Evaluation, at: str) -> dict[str, str | float | None]:
     return {"at": at, "value": found.pass_at_1, "stderr": found.stderr, "label": label}
 
 
-def _fill_evaluation(facts: ReportFacts, told: Event, before: Evaluation | None, after: Evaluation | None) -> None:
+def held_out_family(config: Event | None) -> str:
+    """The family that pass@1 leaves out; empty when there is none."""
+    return text(mapping(mapping(config or {}, "config"), "data"), "held_out_family")
+
+
+def _fill_evaluation(
+    facts: ReportFacts, told: Event, before: Evaluation | None, after: Evaluation | None, *, held_out: bool
+) -> None:
     families = {name: row for name, row in mapping(told, "families").items() if isinstance(row, dict)}
     for name, row in families.items():
         rows = facts.held_out_rows if row.get("held_out") is True else facts.evaluation_rows
@@ -222,7 +233,7 @@ def _fill_evaluation(facts: ReportFacts, told: Event, before: Evaluation | None,
                 sides[found.name] = {"pass_at_1": found.pass_at_1, "stderr": found.stderr, "n": found.n}
         change: Event = {key: told[key] for key in ("difference", "difference_stderr") if key in told}
         facts.evaluation_total = (
-            "all but the held-out family" if facts.held_out_rows else "all",
+            "all but the held-out family" if held_out or facts.held_out_rows else "all",
             *_scores(sides | change),
         )
         facts.evaluation_rows = facts.evaluation_rows or [facts.evaluation_total]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launch.monitor.describe import describe
-from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts
+from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts, StepSums
 from launch.monitor.tail import Event, integer, mapping, number, numbers, text
 
 Rule = Callable[[RunState, Event, float], None]
@@ -27,30 +27,21 @@ def apply(state: RunState, event: Event) -> None:
 
 
 def apply_metrics(state: RunState, line: Event) -> None:
-    """Take in one line of metrics.jsonl.
-
-    ``dropped`` is either the step's drops by reason, or a count of those that the learner found all stale.
-    """
+    """Take in one line of metrics.jsonl, as :class:`launch.metrics.MetricsLog` writes it."""
     if "rewound_to" in line:
         state.totals.rewinds += 1
         state.curve.rewind(integer(line, "rewound_to"))
         return
     values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
-    state.curve.add(integer(line, "step"), values)
+    dropped = {reason: count for reason, count in mapping(line, "dropped").items() if isinstance(count, int)}
+    sums = StepSums(integer(line, "trained_trajectories"), dropped, tuple(numbers(line, "age_histogram")))
+    state.curve.add(integer(line, "step"), values, sums)
     state.last_event_at = max(state.last_event_at or 0.0, values.get("t", 0.0))
-    state.totals.trained += integer(line, "trained_trajectories")
-    by_reason = mapping(line, "dropped") or {"all_stale": integer(line, "dropped")}
-    for reason, count in by_reason.items():
-        if reason not in _GROUP_DROPS and isinstance(count, int) and count:
-            state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + count
-    for age, tokens in enumerate(numbers(line, "age_histogram")):
-        state.curve.age_histogram.extend([0.0] * (age + 1 - len(state.curve.age_histogram)))
-        state.curve.age_histogram[age] += tokens
     state.progress("training", integer(line, "step"), state.header.steps)
 
 
 _GROUP_DROPS = frozenset({"zero_variance", "infra_short"})
-"""Counted as groups close, so not again from the metrics."""
+"""Outcomes of a group that is never trained."""
 
 
 def _run_started(state: RunState, event: Event, t: float) -> None:
@@ -124,19 +115,11 @@ def evaluation(event: Event) -> Evaluation:
 
 
 def _node_up(state: RunState, event: Event, t: float) -> None:
-    state.nodes[text(event, "name") or text(event, "node")] = True
+    state.nodes.add(text(event, "name") or text(event, "node"))
 
 
 def _worker_started(state: RunState, event: Event, t: float) -> None:
-    state.workers[text(event, "worker")] = True
-
-
-def _worker_died(state: RunState, event: Event, t: float) -> None:
-    worker = text(event, "worker")
-    state.workers[worker] = False
-    state.totals.deaths += 1
-    for session in [session for session in state.running.values() if session.worker == worker]:
-        state.end_session({"trajectory": session.trajectory}, t, "worker_died")
+    state.workers.add(text(event, "worker"))
 
 
 def _group_opened(state: RunState, event: Event, t: float) -> None:
@@ -273,7 +256,6 @@ _RULES: dict[str, Rule] = {
     "eval.finished": _eval_finished,
     "node.up": _node_up,
     "worker.started": _worker_started,
-    "worker.died": _worker_died,
     "group.opened": _group_opened,
     "group.closed": _group_closed,
     "episode.started": _episode_started,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from launch.monitor.describe import LogLine
 from launch.monitor.tail import Event, integer, text
@@ -130,12 +131,33 @@ class Totals:
     failed: dict[str, int] = field(default_factory=dict[str, int])
     """Infrastructure failures by reason; their tickets were issued again."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
-    """Acknowledged trajectories that were dropped, by reason."""
+    """Acknowledged trajectories that were dropped, by reason.  Those of the learner's steps are in the curve."""
     trained: int = 0
-    """Trajectories; see ``trained_trajectories`` in a metrics line."""
+    """Trajectories.  From the curve, as a step may be taken back."""
     refused_messages: int = 0
     deaths: int = 0
     rewinds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepSums:
+    """What a step adds to the books of its lineage, or all steps up to one."""
+
+    trained: int = 0
+    """Trajectories."""
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    """Trajectories in trained batches that were not trained, by reason."""
+    ages: tuple[float, ...] = ()
+    """Tokens with loss, by age in steps."""
+
+    def __add__(self, other: StepSums) -> StepSums:
+        ages = tuple(map(sum, zip_longest(self.ages, other.ages, fillvalue=0.0)))
+        return StepSums(self.trained + other.trained, added(self.dropped, other.dropped), ages)
+
+
+def added(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    """Counts by reason, added up; reasons that never came are left out."""
+    return dict(Counter(some) + Counter(more))
 
 
 @dataclass(slots=True)
@@ -147,6 +169,7 @@ class Point:
     trained_tokens: int
     masked_tokens: int
     sampled_tokens: int
+    sums: StepSums
 
 
 @dataclass(slots=True)
@@ -154,8 +177,6 @@ class Curve:
     """The metrics of the current lineage; thinned evenly when long, the last point always kept."""
 
     points: list[Point] = field(default_factory=list[Point])
-    age_histogram: list[float] = field(default_factory=list[float])
-    """Sampled tokens by age in steps, over the whole run, where the learner reports it."""
     _every: int = 1
 
     def rewind(self, step: int) -> None:
@@ -163,7 +184,7 @@ class Curve:
         while self.points and self.points[-1].step > step:
             self.points.pop()
 
-    def add(self, step: int, values: dict[str, float]) -> None:
+    def add(self, step: int, values: dict[str, float], sums: StepSums) -> None:
         """Append a step; one that was taken before replaces it and all after it."""
         self.rewind(step - 1)
         last = self.points[-1] if self.points else None
@@ -179,6 +200,7 @@ class Curve:
                 (last.trained_tokens if last else 0) + int(values.get("trained_tokens", 0)),
                 (last.masked_tokens if last else 0) + int(values.get("masked_tokens", 0)),
                 (last.sampled_tokens if last else 0) + int(values.get("sampled_tokens", 0)),
+                last.sums + sums if last else sums,
             )
         )
 
@@ -198,8 +220,8 @@ class RunState:
     evaluations: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
     evaluating: dict[str, EvaluationProgress] = field(default_factory=dict[str, EvaluationProgress])
     engines: dict[str, Engine] = field(default_factory=dict[str, Engine])
-    nodes: dict[str, bool] = field(default_factory=dict[str, bool])
-    workers: dict[str, bool] = field(default_factory=dict[str, bool])
+    nodes: set[str] = field(default_factory=set[str])
+    workers: set[str] = field(default_factory=set[str])
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
     """By the writer of ``sandbox.stats``."""
     version_steps: dict[int, int] = field(default_factory=dict[int, int])

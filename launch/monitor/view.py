@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launch.monitor.describe import LogLine
 from launch.monitor.state import (
@@ -19,7 +19,9 @@ from launch.monitor.state import (
     RunState,
     SandboxCounts,
     Session,
+    StepSums,
     Totals,
+    added,
 )
 from launch.monitor.tail import Statistics
 from protocol.weights import version_label
@@ -89,6 +91,7 @@ class RunView:
     curves: dict[str, list[float | None]]
     """Columns of equal length, ``step`` first; thinned evenly."""
     age_histogram: list[float]
+    """Tokens with loss, by age in steps, over the steps that stand."""
     evaluations: list[Evaluation]
     evaluating: dict[str, EvaluationProgress]
     running: list[Session]
@@ -117,6 +120,7 @@ class RunView:
 
 def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
     last = state.curve.last
+    sums = last.sums if last else StepSums()
     return RunView(
         run=state.header,
         phase=_phase(state),
@@ -125,7 +129,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         step=last.step if last else 0,
         latest=last.values if last else {},
         curves=_curves(state.curve.points),
-        age_histogram=state.curve.age_histogram,
+        age_histogram=list(sums.ages),
         evaluations=list(state.evaluations.values()),
         evaluating=dict(state.evaluating),
         running=list(state.running.values())[-SHOWN_RUNNING:],
@@ -135,11 +139,11 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         tokens=TokenTotals(
             last.sampled_tokens if last else 0, last.trained_tokens if last else 0, last.masked_tokens if last else 0
         ),
-        totals=state.totals,
+        totals=replace(state.totals, trained=sums.trained, dropped=added(state.totals.dropped, sums.dropped)),
         engines=[_engine(engine) for _, engine in sorted(state.engines.items())],
         published=len(state.version_steps),
-        nodes=sum(state.nodes.values()),
-        workers=sum(state.workers.values()),
+        nodes=len(state.nodes),
+        workers=len(state.workers),
         sandboxes=_sandboxes(state),
         log=list(state.log),
         last_event_at=state.last_event_at,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from protocol.filesystem import whole_folder
 from sandbox.tasks.task import TaskError
 
 MAX_BYTES = 1 << 30
@@ -98,7 +99,7 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
-    """Make ``folder`` hold exactly ``tree``.  Raises TaskError when it exists, or when a path would lie outside it."""
+    """Make ``folder`` hold exactly ``tree``: whole or not there, however the process ends.  Raises TaskError when it exists, or when a path would lie outside it."""
     if folder.exists():
         raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
     for path in tree:
@@ -106,12 +107,12 @@ def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
             raise TaskError(folder, f"{path!r} {wrong}", "it cannot be written into the folder")
         if any(str(parent) in tree for parent in PurePosixPath(path).parents):
             raise TaskError(folder, f"{path!r} lies below a file", "a path is a file or a folder, not both")
-    folder.mkdir(parents=True)
-    for path, file in tree.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.data)
-        target.chmod(0o755 if file.executable else 0o644)
+    with whole_folder(folder) as partial:
+        for path, file in tree.items():
+            target = partial / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(file.data)
+            target.chmod(0o755 if file.executable else 0o644)
     return folder
 
 

@@ -20,10 +20,6 @@ async def _shell_exec(context: ToolContext, arguments: Arguments) -> ToolResult:
 SHELL_EXEC = Tool(
     "shell_exec",
     "Run a shell command in the persistent bash session of the sandbox and return its output.",
-    (
-        Parameter("id", "string", "Name of the shell session."),
-        Parameter("command", "string", "The bash command to run."),
-        Parameter("block", "boolean", "Wait for the command to end (default true).", required=False),
-    ),
+    (Parameter("command", "string", "The bash command to run."),),
     _shell_exec,
 )

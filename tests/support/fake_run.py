@@ -11,8 +11,10 @@ import random
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
+from launch.metrics import MetricsLog, StepFacts
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from protocol.weights import make_version
@@ -61,6 +63,8 @@ class FakeRun:
         self.trained_tokens = self.masked_tokens = self.sampled_tokens = 0
         self.pauses: list[float] = []
         self.age_max = 0
+        self.ages: list[int] = []
+        self.metrics = MetricsLog(self.run_dir, self._now)
         self.evaluations: dict[str, dict[str, object]] = {}
         self.families: dict[str, dict[str, dict[str, object]]] = {}
 
@@ -261,18 +265,29 @@ class FakeRun:
         age_max = min(ETA, step - 1, 1 + int(self.rng.random() < 0.5))
         self.age_max = max(self.age_max, age_max)
         self.trained_tokens, self.masked_tokens = self.trained_tokens + sampled - masked, self.masked_tokens + masked
-        trained = groups * GROUP_SIZE
-        self.counts["trained"] += trained
-        fresh = int(sampled * self.rng.uniform(0.3, 0.5))
+        stale = int(masked > 0 and self.rng.random() < 0.5)
+        self.counts["trained"] += groups * GROUP_SIZE - stale
+        if stale:
+            self.dropped["all_stale"] = self.dropped.get("all_stale", 0) + stale
+        ages = self.ages_of(sampled - masked, age_max)
 
         def wobble(size: float) -> float:
             return self.rng.uniform(-size, size)
 
-        line = {
-            "step": step,
-            "t": self.now,
-            "reward_mean": round(sum(rewards) / max(1, len(rewards)), 4),
-            "pass_rate": round(sum(r == 1 for r in rewards) / max(1, len(rewards)), 4),
+        facts = StepFacts(
+            step=step,
+            rewards=rewards,
+            zero_variance_groups=zero,
+            groups=groups,
+            trained=groups * GROUP_SIZE - stale,
+            dropped={"all_stale": stale} if stale else {},
+            ages=ages,
+            sampled_tokens=sampled,
+            wait_s=0.4 + wobble(0.3),
+            step_s=2.4 + wobble(0.4),
+            pause_ms=110 + wobble(40),
+        )
+        learner = {
             "loss": -0.02 + wobble(0.01),
             "grad_norm": 0.8 + wobble(0.3),
             "entropy": 1.4 * math.exp(-step / 30) + wobble(0.03),
@@ -281,27 +296,23 @@ class FakeRun:
             "clip_dual": 0.0005,
             "kl_k1": 0.0004,
             "kl_k3": 0.0006 + wobble(0.0003),
-            "age_mean": max(0.0, age_max / 2 + wobble(0.15)),
-            "age_max": age_max,
-            "masked_tokens": masked,
-            "trained_tokens": sampled - masked,
-            "sampled_tokens": sampled,
+            "age_mean": sum(age * tokens for age, tokens in enumerate(ages)) / sum(ages),
+            "age_max": float(age_max),
+            "masked_tokens": float(masked),
+            "trained_tokens": float(sampled - masked),
+            "sampled_tokens": float(sampled),
             "trained_share": (sampled - masked) / sampled,
-            "tokens_per_s_sampled": 1450 + wobble(160),
-            "tokens_per_s_trained": 2900 + wobble(300),
-            "groups": groups,
-            "zero_variance_groups": zero,
-            "trained_trajectories": trained,
-            "dropped": {"zero_variance": zero * GROUP_SIZE},
-            "age_histogram": [fresh, int((sampled - fresh) * 0.8), int((sampled - fresh) * 0.2)][: age_max + 1],
-            "step_s": 2.4 + wobble(0.4),
-            "wait_s": 0.4 + wobble(0.3),
-            "pause_ms": 110 + wobble(40),
         }
-        with (self.run_dir / "metrics.jsonl").open("a") as metrics:
-            metrics.write(json.dumps(line) + "\n")
-        event = {key: value for key, value in line.items() if key != "t"}
-        self.log("learner-0").emit("learner.step", **event)
+        self.log("learner-0").emit("learner.step", **self.metrics.add(facts, learner))
+
+    def ages_of(self, tokens: int, oldest: int) -> list[int]:
+        """Every token in one age."""
+        ages = [0] * oldest + [tokens]
+        for age in range(oldest):
+            ages[age] = int(ages[-1] * self.rng.uniform(0.3, 0.5))
+            ages[-1] -= ages[age]
+        self.ages = [a + b for a, b in zip_longest(self.ages, ages, fillvalue=0)]
+        return ages
 
     def finish(self, reason: str = "the last step was taken") -> dict[str, object]:
         self.phase("done")

@@ -20,7 +20,7 @@ function drawReport() {
 function drawAges(box, common) {
   const ages = report.age_histogram;
   const bound = report.age_bound === null ? undefined : { value: report.age_bound, label: "bound" };
-  if (ages.length) drawBars(box, { title: "Age of sampled tokens, in steps", labels: ages.map((_, age) => String(age)), values: ages, over: bound ? bound.value + 1 : Infinity, height: 220 });
+  if (ages.length) drawBars(box, { title: "Age of trained tokens, in steps", labels: ages.map((_, age) => String(age)), values: ages, over: bound ? bound.value + 1 : Infinity, height: 220 });
   else drawCurve(box, { ...common, title: "Token age, in steps", series: [{ label: "mean", values: report.curves.age_mean }, { label: "oldest", values: report.curves.age_max }], bound, low: 0, whole: true, format: (value, tick) => fixed(value, tick ? 0 : 2) });
 }
 

@@ -109,7 +109,7 @@ def test_a_second_interrupt_stops_at_once(mini_runs: MiniRuns) -> None:
 
 
 @pytest.mark.parametrize("phase", ["model", "warm_start", "training"])
-def test_an_interrupt_in_any_phase_leaves_nothing(mini_runs: MiniRuns, phase: str) -> None:
+def test_an_interrupt_before_or_during_training_leaves_nothing(mini_runs: MiniRuns, phase: str) -> None:
     run = mini_runs.start(f"interrupted-{phase}", *NO_EVALUATION, "--seed", "7")
     run.wait_event(phase, "run.phase", lambda event: event["phase"] == phase)
     token = run.token()

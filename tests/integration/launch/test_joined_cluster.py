@@ -34,16 +34,18 @@ class RayCluster:
     """Ray's own processes, started in a folder that is not the project's; each line on its input adds a node."""
 
     def __init__(self, folder: str) -> None:
+        (Path(folder) / "ray").mkdir()  # where a test cluster leaves its address
         self._process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, folder],
             cwd=folder,
-            env=os.environ | LOCAL_RAY,
+            env=os.environ | LOCAL_RAY | {"RAY_TMPDIR": folder},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().strip()
+        assert self.address, "Ray did not start"
 
     def add_node(self) -> None:
         assert self._process.stdin is not None
@@ -72,7 +74,9 @@ def test_a_run_joins_waits_for_its_nodes_and_leaves_the_cluster_as_it_was(
     cluster: RayCluster, mini_runs: MiniRuns
 ) -> None:
     run = mini_runs.start("joined", "--address", cluster.address, "--nodes", "2", "--steps", "2")
-    eventually("word of the first node", lambda: "1 of 2 Ray nodes alive" in run.stderr or run.process.poll())
+    eventually(
+        "word of the first node", lambda: "1 of 2 Ray nodes alive" in run.stderr or run.process.poll() is not None
+    )
     assert run.process.poll() is None, run.stderr
     assert not run.events("node.up"), "it did not wait for the second node"
     cluster.add_node()

@@ -203,6 +203,14 @@ async def test_the_index_is_paged_backwards(served, session):
     assert seen == whole[::-1]
 
 
+@pytest.mark.parametrize("number", ["²", "x", "-1", "9" * 5_000])
+async def test_what_is_no_number_is_a_clear_400(served, session, number: str):
+    for query in ("limit", "before"):
+        answer = await _get(session, f"{served[0]}/api/trajectories", params={query: number})
+        assert answer.status == 400
+        assert "are numbers" in await answer.text()
+
+
 def test_an_unknown_run_ends_with_exit_code_2(tmp_path: Path):
     command = [sys.executable, "-m", "launch.monitor", str(tmp_path / "nothing")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
+import copy
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from actors.agents.chat import ChatFormat, Message, Tokenizer
-from launch.demo.tokenizer import train_tokenizer
+from actors.agents.chat import ChatFormat, Message, Tokenizer, chat_format
+from launch.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
+from protocol.errors import UserError
+from sandbox.tools import SHELL_EXEC
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 SYSTEM: Message = {"role": "system", "content": "You are a shell agent."}
 TOOLS = [{"type": "function", "function": {"name": "shell_exec", "parameters": {}}}]
@@ -20,6 +28,20 @@ TURNS = st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=1, max_size=2), st.bool
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return cast("Tokenizer", train_tokenizer(1024))
+
+
+@pytest.fixture(scope="module")
+def base_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """As of Qwen3's base models: the end of text is not the end of a turn."""
+    made = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
+    made.eos_token = PAD
+    return cast("Tokenizer", made)
+
+
+def templated(tokenizer: Tokenizer, template: str) -> Tokenizer:
+    made = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
+    made.chat_template = template
+    return cast("Tokenizer", made)
 
 
 def whole(tokenizer: Tokenizer, messages: list[Message], tools: list[dict[str, object]] | None) -> list[int]:
@@ -64,3 +86,47 @@ def test_the_turns_end_is_no_part_of_what_was_said(tokenizer: Tokenizer) -> None
     said = tokenizer.encode("done", add_special_tokens=False)
     assert chat.text([*said, chat.turn_end]) == chat.text(said) == "done"
     assert chat.text([]) == ""
+
+
+@pytest.mark.parametrize("tools", [True, False])
+def test_the_first_prompt_names_the_tools_exactly_where_it_is_asked_to(
+    tokenizer: Tokenizer, tmp_path: Path, tools: bool
+) -> None:
+    """An agent that was not taught the calls' form beforehand cannot know it otherwise."""
+    cast("PreTrainedTokenizerFast", tokenizer).save_pretrained(tmp_path)
+    chat = chat_format(str(tmp_path), tools=tools)
+    prompt = chat.text(chat.first_prompt([SYSTEM, {"role": "user", "content": "Go."}]))
+    assert (f"<tools>\n{json.dumps(SHELL_EXEC.schema)}\n</tools>" in prompt) is tools
+    assert prompt.startswith(f"<|im_start|>system\n{SYSTEM['content']}")
+    assert prompt.endswith("<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_turn_ends_as_the_template_says_whatever_ends_a_text(tokenizer: Tokenizer, base_tokenizer: Tokenizer) -> None:
+    chat, base = ChatFormat(tokenizer), ChatFormat(base_tokenizer)
+    answer: list[Message] = [{"role": "tool", "content": "out"}]
+    assert base.tokenizer.decode([base.turn_end], skip_special_tokens=False) == END_OF_TURN
+    assert base.tokenizer.eos_token_id != base.turn_end
+    for closed in (True, False):
+        assert base.delta(answer, closed=closed) == chat.delta(answer, closed=closed)
+    said = tokenizer.encode("done", add_special_tokens=False)
+    assert base.text([*said, base.turn_end]) == base.text([*said, base.tokenizer.eos_token_id]) == "done"
+
+
+@pytest.mark.parametrize(
+    ("template", "tools", "says"),
+    [
+        (
+            "{% for m in messages %}{{ m.content }}\n{% endfor %}",
+            None,
+            "ends an assistant's turn with no special token",
+        ),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", None, "ends an assistant's turn with no special token"),
+        ("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", TOOLS, "set agent.tools = false"),
+    ],
+)
+def test_a_template_that_no_agent_can_work_with_is_refused_with_the_remedy(
+    tokenizer: Tokenizer, template: str, tools: list[dict[str, object]] | None, says: str
+) -> None:
+    with pytest.raises(UserError, match=says) as caught:
+        ChatFormat(templated(tokenizer, template), tools=tools)
+    assert "\n" not in str(caught.value)

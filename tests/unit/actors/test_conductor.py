@@ -16,6 +16,7 @@ from support.remotes import LocalRemote
 from actors import conductor as conductor_module
 from actors.conductor import Conductor, ConductorSettings, Standing
 from actors.evaluation import Attempt, EvaluationPlan
+from protocol.errors import InfraError
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull
 from protocol.staleness import Admission, AdmissionMode
@@ -309,15 +310,13 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
     async with asyncio.TaskGroup() as group:
         result = group.create_task(conductor.evaluate(plan))
         first, *rest = await until_taken(conductor)
-        for _ in range(5):
-            (again,) = await _failed_and_taken(conductor, first)
-            assert again.attempt == first.attempt + 1
-            first = again
+        (again,) = await _failed_and_taken(conductor, first)
+        assert again.attempt == first.attempt + 1
         for ticket in reversed(rest):
             await conductor.evaluated(ticket, attempt_of(ticket, passed=ticket.sample == 0))
             await conductor.evaluated(ticket, attempt_of(ticket, passed=True))
         assert not result.done()
-        await conductor.evaluated(first, attempt_of(first))
+        await conductor.evaluated(again, attempt_of(again))
     attempts = result.result()
     assert [(each.task, each.greedy, each.passed) for each in attempts] == [
         (task, sample == 2, sample == 0) for task in ("a", "b") for sample in range(3)
@@ -325,6 +324,38 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
     assert [event["done"] for event in events(tmp_path, "eval.progress")] == [1, 2, 3, 4, 5, 6]
     assert buffer.plans == {}
     assert buffer.abandoned == []
+
+
+async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_last_reason(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    """Otherwise a run without a working sandbox issues the same tickets for ever, and says nothing."""
+    conductor = make(tmp_path, buffer)
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the evaluation ends inside
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+            group.create_task(conductor.evaluate(EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3)))
+            first, *_ = await until_taken(conductor)
+            (again,) = await _failed_and_taken(conductor, first)
+            await conductor.failed(again, InfraFailure.SANDBOX_START, "the daemon\nis gone")
+            await asyncio.sleep(SOON_S)
+    (error,) = caught.value.exceptions
+    assert type(error) is InfraError
+    assert "evaluation before" in str(error)
+    assert "task a 2 times" in str(error)
+    assert "sandbox_start: the daemon is gone; mend that and go on with --resume run" in str(error)
+    assert await take(conductor) == []
+    assert buffer.abandoned == []
+
+
+async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    async with asyncio.TaskGroup() as group:
+        result = group.create_task(conductor.evaluate(EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3)))
+        (ticket,) = await until_taken(conductor)
+        await conductor.evaluated(ticket, attempt_of(ticket))
+    await conductor.failed(ticket, InfraFailure.ENGINE, "late")
+    assert len(result.result()) == 1
+    assert await take(conductor) == []
 
 
 async def _failed_and_taken(conductor: Conductor, ticket: Ticket) -> list[Ticket]:

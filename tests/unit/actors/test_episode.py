@@ -28,7 +28,7 @@ class FakeTokenizer:
         return [END if char == "\x01" else ord(char) for char in text]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return "".join(map(chr, token_ids))
+        return "".join(chr(token) for token in token_ids if token != END or not skip_special_tokens)
 
     def apply_chat_template(
         self, conversation: Sequence[Message], *, tokenize: bool, add_generation_prompt: bool, tools: object

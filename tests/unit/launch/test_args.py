@@ -25,10 +25,12 @@ def test_options_are_overrides_and_set_comes_last() -> None:
     assert (config.run.mode, config.run.control, config.monitor.enabled) == (AdmissionMode.SYNC, Control.LR0, False)
 
 
-def test_a_model_of_ones_own_needs_no_warm_start() -> None:
+def test_a_model_of_ones_own_is_told_of_its_tools_and_needs_no_warm_start() -> None:
     config = parse(["--recipe", "demo", "--model", '/models/my "qwen"']).config()
     assert config.model.path == Path('/models/my "qwen"')
     assert not config.warm_start.enabled
+    assert config.agent.tools
+    assert not parse(["--recipe", "demo", "--model", "/m", "--set", "agent.tools=false"]).config().agent.tools
 
 
 def test_resume_takes_a_run_or_the_newest() -> None:
@@ -45,6 +47,7 @@ def test_resume_takes_a_run_or_the_newest() -> None:
         ("--recipe demo --mode fast", "invalid choice: 'fast'"),
         ("--recipe demo --nodes many", "invalid int value: 'many'"),
         ("--resume a --run-id b", "exclude each other"),
+        ("--recipe demo --nodes 8 --address=", "--address is empty"),
         ("--recipe demo --proof --control lr0", "leave --control out"),
         ("--proof --resume", "leave one of them out"),
         ("--proof --resume --recipe demo", "leave one of them out"),

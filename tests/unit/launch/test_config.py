@@ -105,6 +105,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("sandbox.max_s=300", "raise it to 660"),
         ("sandbox.deadline_s=5000", "is not below sandbox.max_s"),
         ("sandbox.grade_timeout_s=150", "could end a container during sandbox.grade_timeout_s"),
+        ("engine.deterministic=true", "set engine.device = 'cuda'"),
         ("agent.time_limit_s=600", "could never be used up"),
     ],
 )
@@ -145,6 +146,11 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
         assert told.get(key, choice) is choice
 
 
+def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:
+    assert load_recipe("demo", ["engine.device=cuda", "engine.deterministic=true"]).engine.deterministic
+    assert not load_recipe("demo").engine.deterministic
+
+
 def test_all_problems_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", ["staleness.eta=0", "sandbox.max_s=300"])
@@ -178,6 +184,22 @@ def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
 def test_the_lr0_control_does_not_learn() -> None:
     assert load_recipe("demo", ["run.control=lr0"]).learning_rate == 0
     assert load_recipe("demo", ["run.control=shuffled"]).learning_rate == load_recipe("demo").learner.lr
+
+
+@pytest.mark.parametrize("betas", ["[1,0.95]", "[0.9,1]", "[-0.1,0.95]"])
+def test_a_mean_that_never_moves_is_refused(betas: str) -> None:
+    with pytest.raises(ConfigError, match=r"learner\.betas"):
+        load_recipe("demo", [f"learner.betas={betas}"])
+
+
+def test_truncated_importance_sampling_can_be_asked_for() -> None:
+    def capped(*overrides: str) -> float | None:
+        return learner_settings(load_recipe("demo", list(overrides)), Path("model")).tis_cap
+
+    assert capped() is None
+    assert capped("learner.tis_cap=2.0") == 2.0
+    with pytest.raises(ConfigError, match=r"learner\.tis_cap"):
+        capped("learner.tis_cap=0")
 
 
 def test_the_shuffled_control_chooses_no_group_by_its_rewards() -> None:

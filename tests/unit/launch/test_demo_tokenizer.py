@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.agents.chat import ChatFormat, Message, Tokenizer, load_tokenizer
+from actors.agents.chat import ChatFormat, Message, Tokenizer, chat_format, load_tokenizer
 from actors.agents.hermes import Final, Malformed, ToolCall, parse
+from launch.config import load_recipe
 from launch.config.policy import ModelSection, WarmStartSection
 from launch.demo.demonstrations import (
     NO_OUTPUT,
@@ -21,6 +22,7 @@ from launch.demo.demonstrations import (
     demonstrate,
     learning_rate,
     tool_call,
+    warm_start_batches,
 )
 from launch.demo.model import build_demo_model
 from protocol.errors import UserError
@@ -157,6 +159,18 @@ def test_a_demonstration_has_the_ids_of_the_episode_that_it_shows(tokenizer: Tok
             assert first.tolist() == [*prompt, *sampled]
             assert parse(chat.text(sampled)) == [ToolCall("shell_exec", {"command": solution_command(task)})]
             assert parse(chat.text(done)) == Final("done")
+
+
+@pytest.mark.parametrize("tools", [True, False])
+def test_the_warm_start_shows_the_prompts_that_episodes_begin_with(folder: Path, tools: bool):
+    config = load_recipe("demo", ["warm_start.copy_steps=0", f"agent.tools={str(tools).lower()}"])
+    batch = next(warm_start_batches(config, folder))
+    chat = chat_format(str(folder), tools=tools)
+    opening = chat.first_prompt([{"role": "system", "content": config.agent.system_prompt}])
+    opening = opening[: opening.index(chat.turn_end) + 1]
+    assert all(token_ids[: len(opening)].tolist() == opening for token_ids, _ in batch.sequences)
+    assert ("<tools>" in chat.text(opening)) is tools
+    assert not load_recipe("demo").agent.tools
 
 
 def test_every_text_survives_its_encoding(tokenizer: Tokenizer):

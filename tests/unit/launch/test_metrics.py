@@ -13,6 +13,9 @@ def facts(step: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0)) -> StepF
         rewards=rewards,
         zero_variance_groups=1,
         groups=2,
+        trained=3,
+        dropped={"all_stale": 1},
+        ages=(150, 50),
         sampled_tokens=400,
         wait_s=0.5,
         step_s=1.5,
@@ -35,6 +38,7 @@ def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> 
     assert line == read_metrics(tmp_path)[0]
     assert (line["step"], line["episodes"], line["groups"], line["zero_variance_groups"]) == (1, 4, 2, 1)
     assert (line["reward_mean"], line["pass_rate"]) == (0.625, 0.5)
+    assert (line["trained_trajectories"], line["dropped"], line["age_histogram"]) == (3, {"all_stale": 1}, [150, 50])
     assert (line["tokens_per_s_trained"], line["tokens_per_s_sampled"]) == (50.0, 100.0)
     assert (line["age_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from launch.metrics import MetricsLog, StepFacts
 from launch.monitor.describe import describe
 from launch.monitor.store import EVENT_FILES, RunStore
 from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
@@ -17,6 +18,23 @@ from tests.support.fake_run import ETA, write_fake_run
 
 def _keys(lines: list) -> list[tuple[str, int]]:
     return [(line.value["writer"], line.value["seq"]) for line in lines]
+
+
+def _facts(step: int, rewards: tuple[float, ...]) -> StepFacts:
+    """Of a step with three trained trajectories, one that was too old, and tokens of two ages."""
+    return StepFacts(
+        step=step,
+        rewards=rewards,
+        zero_variance_groups=0,
+        groups=1,
+        trained=3,
+        dropped={"all_stale": 1},
+        ages=(4, 6),
+        sampled_tokens=10,
+        wait_s=0.0,
+        step_s=1.0,
+        pause_ms=0.0,
+    )
 
 
 def _all(reader: RunReader, limit: int = 5_000) -> list:
@@ -132,6 +150,7 @@ def test_the_state_of_a_finished_run(tmp_path: Path):
     assert view.totals.acked == run.counts["acked"]
     assert view.totals.dropped == run.dropped
     assert view.totals.trained == run.counts["trained"]
+    assert view.age_histogram == run.ages
     assert view.running_count == 0
     assert [found.name for found in view.evaluations] == ["before", "after"]
     assert view.engines[0].version == "1.5"
@@ -160,16 +179,18 @@ def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
 
 
 def test_steps_that_are_taken_again_replace_the_first_ones(tmp_path: Path):
-    line = {"t": 1.0, "reward_mean": 0.1, "trained_tokens": 10, "masked_tokens": 1, "sampled_tokens": 11}
-    rows = [line | {"step": step} for step in (1, 2, 3)] + [{"rewound_to": 1, "t": 2.0}]
-    rows += [line | {"step": 2, "reward_mean": 0.9}]
-    (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    log = MetricsLog(tmp_path)
+    for step in (1, 2, 3):
+        log.add(_facts(step, rewards=(0.1,)), {"trained_tokens": 10.0})
+    log.rewind(1)
+    log.add(_facts(2, rewards=(0.9,)), {"trained_tokens": 10.0})
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
     assert view.curves["step"] == [1, 2]
     assert view.curves["reward_mean"] == [0.1, 0.9]
     assert view.tokens.trained == 20
+    assert (view.totals.trained, view.totals.dropped, view.age_histogram) == (6, {"all_stale": 2}, [8, 12])
     assert view.totals.rewinds == 1
 
 
@@ -191,14 +212,16 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
     events = [
         {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s00-a0", "worker": "w0"},
         {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s01-a0", "worker": "w1"},
-        {"t": 2, "kind": "worker.died", "worker": "w0"},
+        {"t": 2, "kind": "process.died", "what": "run/1/w0", "why": "its process 7 ended"},
+        {"t": 2, "kind": "episode.failed", "trajectory": "train-g000001-s00", "reason": "worker_died"},
         {"t": 3, "kind": "episode.failed", "trajectory": "train-g000001-s01", "reason": "engine"},
     ]
     (tmp_path / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
     store = RunStore(tmp_path)
     store.catch_up()
     assert store.view().running == []
-    assert [session.status for session in store.view().recent] == ["infra:engine", "worker_died"]
+    assert [session.status for session in store.view().recent] == ["infra:engine", "infra:worker_died"]
+    assert store.view().totals.deaths == 1
 
 
 def test_an_empty_run_directory_has_a_view(tmp_path: Path):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import ray
 
 from launch import nodes
-from launch.nodes import NodesMissing, joined_nodes
+from launch.nodes import NodesMissing, NodesNotStarted, joined_nodes
 from protocol.errors import UserError
 
 
@@ -69,3 +74,49 @@ async def test_nodes_on_several_machines_are_refused_by_name(cluster: FakeRay, m
         async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None):
             pass
     assert not cluster.connected
+
+
+class SlowRay:
+    """Ray on a busy machine: the first ``late`` nodes are given up, and their processes forgotten."""
+
+    def __init__(self, late: int) -> None:
+        self.late, self.processes = late, list[subprocess.Popen[bytes]]()
+
+    def __call__(self, *, initialize_head: bool, shutdown_at_exit: bool) -> SlowRay:
+        return self
+
+    def add_node(self, *, temp_dir: str, **options: object) -> None:
+        sleep = "import time; time.sleep(60)"
+        session = f"--session-dir={temp_dir}/session_{len(self.processes)}"
+        self.processes.append(subprocess.Popen([sys.executable, "-S", "-c", sleep, session]))
+        if len(self.processes) <= self.late:
+            raise Exception("The current node timed out during startup.")  # noqa: TRY002  what Ray raises
+
+
+@pytest.fixture
+def slow_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowRay]:
+    fake = SlowRay(late=1)
+    monkeypatch.setattr("ray.cluster_utils.Cluster", fake)
+    yield fake
+    for process in fake.processes:
+        process.kill()
+        process.wait()
+
+
+def test_a_ray_that_starts_slowly_is_tried_again_without_the_first_try_s_processes(
+    slow_ray: SlowRay, tmp_path: Path
+) -> None:
+    assert nodes._start(1, tmp_path, 4) is slow_ray
+    first, second = slow_ray.processes
+    assert first.wait(30) == -signal.SIGKILL
+    assert second.poll() is None
+
+
+def test_a_ray_that_does_not_start_is_one_line_that_says_what_to_do(slow_ray: SlowRay, tmp_path: Path) -> None:
+    slow_ray.late = 4
+    with pytest.raises(
+        NodesNotStarted, match=r"4 tries \(The current node timed out during startup.*--nodes"
+    ) as caught:
+        nodes._start(1, tmp_path, 4)
+    assert "\n" not in str(caught.value)
+    assert [process.wait(30) for process in slow_ray.processes] == [-signal.SIGKILL] * 4

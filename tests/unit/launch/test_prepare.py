@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,40 @@ def test_generated_tasks_for_training_and_for_evaluation_have_nothing_in_common(
     assert (again.training, again.held_out, again.tasks) == (found.training, found.held_out, found.tasks)
 
 
+SMALL = ("data.training_tasks=4", "rollout.groups_per_step=4", "evaluation.tasks_per_family=1", "model.layers=1")
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from launch.config import load_recipe
+from launch.prepare import prepare
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[1] == "tasks":
+    from sandbox.tasks import terminal_bench
+    terminal_bench._write_yaml = killed
+else:
+    from launch.demo import hf
+    hf.save_model = killed
+prepare(load_recipe("demo", sys.argv[3:]), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("during", ["tasks", "model"])
+def test_a_kill_while_preparing_leaves_nothing_that_a_resume_would_take_for_whole(during: str, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-c", KILLED, during, str(run_dir), *SMALL, f'run.dir="{tmp_path}"']
+    assert subprocess.run(command, check=False, timeout=120).returncode == -9
+    assert list(run_dir.rglob(".*.partial/*"))
+    resumed, fresh = prepared(run_dir, *SMALL), prepared(tmp_path / "fresh", *SMALL)
+    assert resumed.tasks == fresh.tasks
+    assert {path.name: path.read_bytes() for path in resumed.model_path.iterdir()} == {
+        path.name: path.read_bytes() for path in fresh.model_path.iterdir()
+    }
+    assert not list(run_dir.rglob("*.partial"))
+
+
 def test_a_task_folder_that_cannot_be_used_is_named_and_the_rest_is_trained(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "tasks", 10)
     found = from_folder(tmp_path / "run", folder)
@@ -75,6 +111,9 @@ def test_a_folder_without_a_usable_task_is_refused_with_the_reason(tmp_path: Pat
 def test_a_model_folder_without_model_or_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no config\.json.*--model"):
         prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text("[]")
     with pytest.raises(UserError, match=r"has no tokenizer_config\.json"):
+        prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"config\.json holds no JSON object"):
         prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")

@@ -26,6 +26,25 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
     assert any(line.startswith("evaluation after: pass@1") for line in lines)
 
 
+def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
+    """A log that is silent for the minutes of a warm start looks like a run that hangs."""
+    log, store, said = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), Said()
+    lines: list[str] = []
+    for phase, kind, done in (("warm_start", "warm_start.progress", "step"), ("eval_before", "eval.progress", "done")):
+        log.emit("run.phase", phase=phase, detail="")
+        for count in range(0, 101, 5):
+            log.emit(kind, name="before", **{done: count, "steps": 100, "total": 100})
+            store.catch_up()
+            lines += said.new_lines(store.view())
+    fifths = [f"{count} of 100" for count in (20, 40, 60, 80, 100)]
+    assert lines == [
+        "warm start",
+        *(f"warm start: {each}" for each in fifths),
+        "evaluation before",
+        *(f"evaluation before: {each}" for each in fifths),
+    ]
+
+
 async def test_what_happened_is_shown_before_a_cancelled_run_ends(tmp_path: Path):
     out, store = io.StringIO(), RunStore(tmp_path)
     write_fake_run(tmp_path, steps=3, finished=False)
@@ -82,16 +101,28 @@ def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
 def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
     write_fake_run(tmp_path, steps=2)
     log = EventLog(tmp_path, "conductor", "node-0")
-    log.emit("worker.died", worker="worker-1")
+    log.emit("process.died", what="demo/1/worker-1", why="its process 7 ended; process 8 is in its place")
     log.emit("advisory", about="zero_variance", text="no reward differs")
     log.emit("episode.failed", trajectory="train-g000001-s00", reason="sandbox_start", detail="no answer")
     store, said = RunStore(tmp_path), Said()
     store.catch_up()
     lines = said.new_lines(store.view())
-    assert lines.count("worker worker-1 died; its tickets are issued again") == 1
+    assert lines.count("demo/1/worker-1 died: its process 7 ended; process 8 is in its place") == 1
     assert lines.count("no reward differs") == 1
     assert not any("no answer" in line for line in lines)
     assert "infra failures 1" in next(line for line in lines if line.startswith("step 2/2"))
+    assert said.new_lines(store.view()) == []
+
+
+def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
+    """No step's line counts it: without a line of its own, an evaluation that gets no sandbox looks idle."""
+    log = EventLog(tmp_path, "conductor", "node-0")
+    log.emit("run.phase", phase="eval_before", detail="")
+    log.emit("episode.failed", trajectory="before-g000001-s00", reason="sandbox_start", detail="no answer")
+    store, said = RunStore(tmp_path), Said()
+    store.catch_up()
+    lines = said.new_lines(store.view())
+    assert lines.count("before-g000001-s00 failed: sandbox_start, no answer") == 1
     assert said.new_lines(store.view()) == []
 
 

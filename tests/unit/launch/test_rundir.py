@@ -86,3 +86,28 @@ def test_a_full_disk_is_refused_with_the_way_out(tmp_path: Path) -> None:
     check_disk(tmp_path / "runs", 1)
     with pytest.raises(UserError, match=r"--set run\.dir=FOLDER"):
         check_disk(tmp_path / "runs", 1 << 40)
+
+
+@pytest.mark.parametrize("record", [b"{", b"[]", b'{"config": []}', b'{"config": {"run": {"nmae": "demo"}}}'])
+@pytest.mark.parametrize("name", ["demo", ""])
+def test_a_run_that_cannot_be_read_does_not_keep_the_others_from_being_resumed(
+    tmp_path: Path, record: bytes, name: str
+) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        write_record(run, load_recipe("demo"))
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "config.json").write_bytes(record)
+    with RunDirectory.resume(tmp_path, name=name) as run:
+        assert run.run_id == "mine"
+
+
+@pytest.mark.parametrize("name", ["../../escape", "a/b", "", ".hidden", "x" * 101])
+def test_a_runs_name_stays_inside_the_folder_of_runs(name: str) -> None:
+    with pytest.raises(UserError, match=r"cannot begin the name of a run's folder.*--set run\.name=NAME"):
+        load_recipe("demo", [f'run.name="{name}"'])
+
+
+def test_the_longest_name_makes_a_run_id(tmp_path: Path) -> None:
+    name = load_recipe("demo", [f'run.name="{"x" * 100}"']).run.name
+    with RunDirectory.create(tmp_path, name) as first:
+        RunDirectory.create(tmp_path / "elsewhere", "demo", first.run_id).close()

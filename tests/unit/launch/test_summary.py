@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
 from actors.evaluation import Attempt
-from launch.summary import SummaryFacts, summarise
+from launch.summary import SummaryFacts, failed_checks, summarise
 from protocol.events import EventLog
 from protocol.journal import Accounting
 from protocol.trajectory import DropReason, Status
@@ -141,3 +142,11 @@ def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: P
     (tmp_path / "metrics.jsonl").write_bytes(orjson.dumps(line) + b"\n")
     summary = summarise(tmp_path, facts())
     assert (summary["token_age"]["max"], summary["clip"]["high_max"]) == (3.0, 0.0)
+
+
+def test_each_check_that_a_run_did_not_hold_is_named() -> None:
+    """Exit code 1 without a word leaves a person to search."""
+    assert failed_checks(facts(), 2.0) == []
+    lines = failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, acked=21)), 3.0)
+    words = ("did not come to its end", "2 containers", "do not balance", "a token of age 3")
+    assert [word for line, word in zip(lines, words, strict=True) if word in line] == list(words)

@@ -60,10 +60,10 @@ class FakeLearner:
         names = tuple(blob.decode() for blob in payload)
         if self.stale:
             self.stale -= 1
-            return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), {})
+            return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), (), {})
         self.weights = step
         self.stepped.append((step, version))
-        return StepReport(step, names, {}, {"trained_tokens": 10.0})
+        return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest:
         assert self.weights == step
@@ -200,7 +200,9 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
     assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 1", "lease", "mark 2", "lease", "mark 3"]
     assert (run.training.step, run.buffer.passed_over) == (3, PER_STEP)
     assert [manifest.step for manifest in run.pusher.offered] == [1, 2, 3]
-    assert [line["step"] for line in read_metrics(tmp_path)] == [1, 2, 3]
+    lines = read_metrics(tmp_path)
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 3
     stale = dict.fromkeys(("0/0", "0/1", "1/0", "1/1"), "all_stale")
     assert [line.passed_over for line in run.training.ledger] == [stale, {}, {}]
 

@@ -66,6 +66,15 @@ def test_stale_policies(lineage, policy, denominator, trained):
     assert batch.metrics["age_max"] == 0
 
 
+def test_the_tokens_of_a_batch_are_counted_by_age(lineage):
+    """A histogram that counts masked tokens, or prompts, would say that the bound was broken."""
+    mixed = segment([0, 1, 1, 1, 1], 0)
+    mixed = Segment(mixed.token_ids, mixed.loss_mask, mixed.logprobs, np.array([-1, 0, 3, 5, 5]))
+    batch = read_batch([encoded(0, 1.0, mixed), encoded(1, 0.0, segment([1, 1], 4))], lineage, Version(5), settings())
+    assert batch.ages == (2, 2, 1)
+    assert sum(batch.ages) == batch.metrics["trained_tokens"]
+
+
 def test_baseline_counts_members_without_a_token_left(lineage):
     """A trajectory that is too old to train still says how hard the task is."""
     payload = [encoded(0, 1.0, segment([0, 1], 5)), encoded(1, 0.0, segment([0, 1], 0))]

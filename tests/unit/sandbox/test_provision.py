@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from protocol.errors import UserError
 from sandbox.address import UnixConnection
-from sandbox.provision import EngineForbidden, engine_answers, find_engine
+from sandbox.host import HostSettings, _base_image
+from sandbox.images.base import recipe_tag
+from sandbox.provision import EngineForbidden, Say, engine_answers, find_engine
 
 
 def refuse(connection: UnixConnection) -> None:
@@ -38,3 +41,39 @@ def test_another_engine_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch) -
 
 def test_nothing_there_is_no_engine(tmp_path: Path) -> None:
     assert not engine_answers(f"unix://{tmp_path / 'absent'}")
+
+
+@pytest.mark.parametrize(
+    ("configured", "present", "pullable", "used", "does"),
+    [
+        ("mine:1", {"mine:1"}, False, "mine:1", []),
+        ("mine:1", set(), True, "mine:1", ["pull"]),
+        ("mine:1", set(), False, recipe_tag(), ["pull", "build"]),
+        ("mine:1", {recipe_tag()}, False, recipe_tag(), ["pull"]),
+        ("", {recipe_tag()}, False, recipe_tag(), []),
+        ("", set(), False, recipe_tag(), ["build"]),
+    ],
+)
+def test_a_base_image_is_used_else_pulled_else_built(
+    monkeypatch: pytest.MonkeyPatch, configured: str, present: set[str], pullable: bool, used: str, does: list[str]
+) -> None:
+    """A registry that is out of reach costs a line, not the set-up."""
+    done: list[str] = []
+    said: list[str] = []
+
+    def pull(url: str, what: str, **query: str) -> None:
+        done.append("pull")
+        if not pullable:
+            raise UserError(f"could not {what}: no route\nto host")
+
+    def build(url: str, say: Say) -> str:
+        done.append("build")
+        return recipe_tag()
+
+    monkeypatch.setattr("sandbox.provision.has_image", lambda url, name: name in present)
+    monkeypatch.setattr("sandbox.provision.create_image", pull)
+    monkeypatch.setattr("sandbox.images.base.build_base_image", build)
+    assert _base_image(HostSettings(Path("home"), base_image=configured), "unix:///engine", said.append) == used
+    assert done == does
+    told = [line for line in said if "no route to host; the one built from Debian packages is used" in line]
+    assert len(told) == (does[:1] == ["pull"] and not pullable)

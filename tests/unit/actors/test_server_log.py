@@ -1,0 +1,19 @@
+"""If this fails, an engine that did not start is explained by colour codes and blank lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from actors.engines.server import _tail
+
+
+def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> None:
+    log = tmp_path / "engine-0.log"
+    log.write_text("of an earlier start\n")
+    offset = log.stat().st_size
+    with log.open("a") as stream:
+        stream.write("--- 2026-11-21 13:00:00 UTC\n")
+        stream.writelines(f"\x1b[2m\x1b[33mline {n}\x1b[0m\n\n=====\n" for n in range(9))
+    assert _tail(log, offset).splitlines() == [f"    line {n}" for n in range(4, 9)]
+    log.write_text("of an earlier start\n--- 2026-11-21 13:00:00 UTC\nonly line\n")
+    assert _tail(log, offset) == "    only line"

@@ -1,0 +1,52 @@
+"""If these fail, an agent is promised what its tools do not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import pytest
+
+from sandbox.session import SandboxSession
+from sandbox.shell import CommandResult
+from sandbox.tools import TOOLS, Tool, ToolContext
+
+
+class FakeSession:
+    """Succeeds, silently, at whatever it is told to run."""
+
+    async def run(
+        self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
+    ) -> CommandResult:
+        return CommandResult("", 0, 0, False, 1.0, False)
+
+
+class NotedArguments(Mapping[str, Any]):
+    """Remembers which of them were read."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values_, self.read = values, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self.values_[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_)
+
+    def __len__(self) -> int:
+        return len(self.values_)
+
+
+@pytest.mark.parametrize("tool", TOOLS.values(), ids=list(TOOLS))
+async def test_a_tool_reads_each_argument_that_its_schema_promises_and_demands_those_that_it_says(tool: Tool) -> None:
+    function = tool.schema["function"]
+    properties, required = function["parameters"]["properties"], function["parameters"]["required"]
+    context = ToolContext(cast("SandboxSession", FakeSession()))
+    arguments = NotedArguments(dict.fromkeys(properties, "true"))
+    assert (await tool.call(context, arguments)).exit_code == 0
+    assert arguments.read == set(properties)
+    assert function["name"] == tool.name
+    for missing in properties:
+        answer = await tool.call(context, {name: "true" for name in properties if name != missing})
+        assert answer.text.startswith("Error:") == (missing in required)
