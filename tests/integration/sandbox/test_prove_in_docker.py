@@ -37,9 +37,8 @@ TASKS = [
     (dataclasses.replace(GOOD, id="solved", setup=GOOD.solution), Verdict.NOOP_PASSES),
     (dataclasses.replace(GOOD, id="no-oracle", solution=""), Verdict.SKIPPED),
     (dataclasses.replace(GOOD, id="no-tests", run_tests=""), Verdict.SKIPPED),
-    (dataclasses.replace(GOOD, id="built", build=ImageBuild({"Dockerfile": b"FROM a"})), Verdict.SKIPPED),
     (dataclasses.replace(GOOD, id="beside", services=(Service("db", "x"),)), Verdict.SKIPPED),
-    (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), Verdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), Verdict.PROVED),
 ]
 
 
@@ -53,8 +52,16 @@ async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: Sandbox
     assert "tests pass without any work" in why[GOOD.id]
     assert "the solution exited 1" in why["wrong"]
     assert "ran out of its 0.5 s" in why["endless"]
-    assert why["built"] == "needs an image build"
     assert why["beside"] == "needs services: db"
+
+
+async def test_a_task_is_tried_in_the_image_that_it_builds(pool: SandboxPool):
+    dockerfile = f"FROM {pool.host.base_image}\nENV BUILT=1\n".encode()
+    task = dataclasses.replace(GOOD, id="built", build=ImageBuild({"Dockerfile": dockerfile}))
+    (proof,) = await prove([task], pool_ground(pool), 1)
+    assert proof.verdict is Verdict.PROVED, proof
+    assert pool.images.statistics().failed == 0
+    assert [name for name in pool.images.last_used() if name.startswith("longshore/build:")]
 
 
 async def test_a_lost_sandbox_is_no_verdict_and_ends_no_other_proof(pool: SandboxPool):

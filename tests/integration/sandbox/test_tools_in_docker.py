@@ -186,7 +186,8 @@ async def test_keystrokes_show_the_screen_that_a_person_would_see(pool: SandboxP
         await agent("terminal_keystrokes", keystrokes=["Escape", ":wq", "Enter"], duration=0)
         await agent.until("written", "terminal_keystrokes", keystrokes="", duration=0.2)
         assert await session.read_file("/app/note") == b"hello\n"
-        await agent("terminal_keystrokes", keystrokes="sleep 1000\n", duration=0)
+        await agent("terminal_keystrokes", keystrokes="sh -c 'echo $((6*7))go; exec sleep 1000'\n", duration=0)
+        await agent.until("42go", "terminal_keystrokes", keystrokes="", duration=0.2)  # it has the terminal
         await agent("terminal_keystrokes", keystrokes="C-c", duration=0)
         await agent.until("rc=130", "terminal_keystrokes", keystrokes="echo rc=$?\n", duration=0.2)
         await agent("terminal_keystrokes", keystrokes="C-d", duration=5)
