@@ -99,7 +99,10 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
-    """Make ``folder`` hold exactly ``tree``: whole or not there, however the process ends.  Raises TaskError when it exists, or when a path would lie outside it."""
+    """Make ``folder`` hold exactly ``tree``: whole or not there, however the process ends.
+
+    Raises TaskError when it exists, or when a path would lie outside it.
+    """
     if folder.exists():
         raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
     for path in tree:
