@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypedDict, cast
 
 from protocol.errors import UserError
-from sandbox.tools import TOOLS
+from sandbox.tools import SHELL_ONLY
 
 _PROBE = "\u2063probe\u2063"
 
@@ -59,7 +59,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
 def chat_format(model_path: str, *, tools: bool) -> ChatFormat:
     """The format in which episodes and demonstrations speak with the model in ``model_path``; with ``tools`` the first
     prompt says which there are and how to call them.  Raises UserError where the model or its template cannot."""
-    schemas = [tool.schema for tool in TOOLS.values()]
+    schemas = [tool.schema for tool in SHELL_ONLY.values()]
     return ChatFormat(load_tokenizer(model_path), tools=schemas if tools else None)
 
 
