@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from actors.agents.chat import ChatFormat, Message, Tokenizer, chat_format
 from launch.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
 from protocol.errors import UserError
-from sandbox.tools import SHELL_EXEC
+from sandbox.tools.shell_only import SHELL_EXEC
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
