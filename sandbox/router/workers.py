@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from collections import Counter
 from dataclasses import replace
 from types import TracebackType
@@ -121,7 +122,7 @@ class Workers:
     async def _exchange(self, method: str, node: Node, path: str, body: dict[str, Any] | None) -> Answer:
         if self._http is None:
             raise RuntimeError("use `async with Workers(...)`")
-        data = None if body is None else io.BytesIO(orjson.dumps(body))
+        data = None if body is None else io.BytesIO(json.dumps(body).encode())  # orjson refuses integers above 64 bits
         try:
             async with self._http.request(method, node.url + path, data=data) as response:
                 raw = await response.read()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sandbox import provision
 from sandbox.host import Host
+from sandbox.images.base import SUITE
 
 _PACKAGES = ("bash", "coreutils", "findutils", "grep", "procps", "python3", "python3-pytest", "sed", "util-linux")
 _WITHOUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
@@ -16,7 +17,7 @@ _WITHOUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr
 
 def python_image(host: Host) -> str:
     """Its name.  Blocking, half a minute the first time; processes that ask at once build it once."""
-    recipe = repr((provision.SUITE, _PACKAGES, _WITHOUT))
+    recipe = repr((SUITE, _PACKAGES, _WITHOUT))
     name = f"longshore-test/python:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     with Path(tempfile.gettempdir(), "longshore-python-image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -35,7 +36,7 @@ def _build(url: str, name: str) -> None:
                 "--variant=minbase",
                 f"--include={','.join(_PACKAGES)}",
                 *excluded,
-                provision.SUITE,
+                SUITE,
                 archive,
             ),
             "build an image with Python and pytest",

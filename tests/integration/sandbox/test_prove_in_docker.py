@@ -58,9 +58,10 @@ async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: Sandbox
 async def test_a_task_is_tried_in_the_image_that_it_builds(pool: SandboxPool):
     dockerfile = f"FROM {pool.host.base_image}\nENV BUILT=1\n".encode()
     task = dataclasses.replace(GOOD, id="built", build=ImageBuild({"Dockerfile": dockerfile}))
+    failed = pool.images.statistics().failed
     (proof,) = await prove([task], pool_ground(pool), 1)
     assert proof.verdict is Verdict.PROVED, proof
-    assert pool.images.statistics().failed == 0
+    assert pool.images.statistics().failed == failed
     assert [name for name in pool.images.last_used() if name.startswith("longshore/build:")]
 
 

@@ -66,8 +66,7 @@ def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if sys.argv[1] == "tasks":
-    from sandbox.tasks import terminal_bench
-    terminal_bench._write_yaml = killed
+    Path.chmod = killed  # of the first file of the first task
 else:
     from launch.demo import hf
     hf.save_model = killed
