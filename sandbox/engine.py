@@ -36,6 +36,9 @@ PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attemp
 """For a private network, where Docker's own resolver knows the neighbours and must not ask the world: nobody answers at
 that address, and a name that is no neighbour's is given up within seconds."""
 
+_PROCESSES = 4096
+"""Of one user; the cgroup's limit on pids is lower and counts.  Written out for the same reason as the open files."""
+
 _CALL_S = 60.0
 _ATTEMPTS = 5
 _RETRIED_STATUS = frozenset({409, 500, 502, 503})
@@ -63,6 +66,8 @@ class ContainerLimits:
     """Largest size of one file."""
     disk_bytes: int = 2 << 30
     """Of all that is written, where the host can hold it to that (:mod:`sandbox.disk`)."""
+    open_files: int = 16384
+    """Of one process.  Written out: Podman asks for a million by itself, which a nested machine may not give."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ class ContainerSpec:
                 "Ulimits": [
                     {"Name": "fsize", "Soft": limits.file_bytes, "Hard": limits.file_bytes},
                     {"Name": "core", "Soft": 0, "Hard": 0},
+                    {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
+                    {"Name": "nproc", "Soft": _PROCESSES, "Hard": _PROCESSES},
                 ],
                 "Mounts": [{"Type": "bind", "Source": str(self.kit), "Target": "/.sbx", "ReadOnly": True}],
             },

@@ -36,11 +36,8 @@ def build_base_image(url: str, say: Say) -> str:
             ("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", *excluded, SUITE, str(archive)),
             "build the base image",
         )
-        repo, _, tag = name.rpartition(":")
         with archive.open("rb") as body:
-            create_image(
-                url, "import the base image", body=body, fromSrc="-", repo=repo, tag=tag, changes='CMD ["bash"]'
-            )
+            create_image(url, "import the base image", body=body, fromSrc="-", repo=name, changes='CMD ["bash"]')
     return name
 
 

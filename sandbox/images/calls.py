@@ -65,9 +65,8 @@ async def pull(engine: DockerEngine, name: str, timeout_s: float) -> None:
 
 async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout_s: float) -> None:
     """An image of one layer from a tar of a root file system.  Raises ImageError."""
-    repo, _, tag = name.rpartition(":")
     what = f"import {archive} as {name}"
-    query = {"fromSrc": "-", "repo": repo, "tag": tag}
+    query = {"fromSrc": "-", "repo": name}
     body = _chunks(archive)
     async with _call(engine, "POST", "/images/create", what, query=query, body=body, timeout_s=timeout_s) as response:
         await _progress(response, what)
@@ -82,10 +81,17 @@ async def stored(engine: DockerEngine) -> tuple[StoredImage, ...]:
             each["Id"],
             each.get("ParentId") or "",
             int(each["Size"]),
-            tuple(name for name in each.get("RepoTags") or () if name != "<none>:<none>"),
+            tuple(_short(name) for name in each.get("RepoTags") or () if name != "<none>:<none>"),
         )
         for each in listed
     )
+
+
+def _short(name: str) -> str:
+    """The name as Docker writes it; Podman writes out where it takes it to be from."""
+    for prefix in ("docker.io/library/", "docker.io/", "localhost/"):
+        name = name.removeprefix(prefix)
+    return name
 
 
 async def in_use(engine: DockerEngine) -> frozenset[str]:

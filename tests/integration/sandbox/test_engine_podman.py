@@ -1,0 +1,82 @@
+"""If these fail, a user who has Podman and no Docker cannot run sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from sandbox.engine import ContainerSpec, DockerEngine
+from sandbox.host import Host
+from sandbox.images import calls
+from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.provision import engine_answers
+from sandbox.session import SandboxSession, SessionLimits
+from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+NAME = "longshore/test-podman:1"
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """Podman's Docker-compatible socket, with a store of its own."""
+    if os.geteuid() != 0 or shutil.which("podman") is None:
+        pytest.skip("needs root and Debian's podman")
+    place = tmp_path_factory.mktemp("podman")
+    runtime = Path(f"/run/longshore-podman-{os.getpid()}")  # a socket's path must be short
+    runtime.mkdir()
+    stores = ["podman", f"--root={place}/root", f"--runroot={runtime}/run", "--storage-driver=vfs"]
+    url = f"unix://{runtime}/s"
+    serve = [*stores, "--cgroup-manager=cgroupfs", "system", "service", "--time=0", url]
+    with (place / "log").open("wb") as log, subprocess.Popen(serve, stdout=log, stderr=log) as service:
+        try:
+            give_up = time.monotonic() + 60
+            while not engine_answers(url):
+                if service.poll() is not None or time.monotonic() > give_up:
+                    pytest.skip(f"podman's service does not start here: {(place / 'log').read_text()[-500:]}")
+                time.sleep(0.1)
+            yield url
+        finally:
+            service.terminate()
+            service.wait(60)
+            subprocess.run([*stores, "rm", "--all", "--force"], capture_output=True, check=False, timeout=120)
+            shutil.rmtree(runtime, ignore_errors=True)
+
+
+async def test_an_image_and_a_session_live_on_podmans_socket(podman: str, docker_engine: Host, tmp_path: Path):
+    if not (docker_engine.kit / "bash").exists():
+        pytest.skip("the kit has no static bash here: python -m sandbox.kit build says why")
+    archive = tmp_path / "root.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(docker_engine.kit / "bash", "bin/bash")
+    async with DockerEngine(podman) as engine:
+        await calls.import_archive(engine, archive, NAME, 60)
+        spec = ContainerSpec(NAME, docker_engine.kit, {"longshore.pool": "podman"})
+        opened = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
+        try:
+            assert (await opened.run("cd /bin; x=21; echo here", 30)).output == "here\n"
+            assert (await opened.run('echo "$PWD $x"', 30)).output == "/bin 21\n"
+        finally:
+            await opened.close()
+        async with asyncio.timeout(60):
+            while await engine.containers({"longshore.pool": "podman"}):  # noqa: ASYNC110  the engine tells nobody
+                await asyncio.sleep(0.1)
+
+
+async def test_images_are_built_and_evicted_there_too(podman: str, tmp_path: Path):
+    async with DockerEngine(podman) as engine:
+        store = await ImageStore.open(engine, ImageSettings(tmp_path, "none"))
+        build = ImageBuild({"Dockerfile": f"FROM {NAME}\nLABEL a=b\n".encode()})
+        wanted = Task(id="t", instruction="", build=build, network=Network(build=NetworkMode.NONE))
+        async with store.reserved(wanted) as image:
+            assert await calls.image_id(engine, image)
+        assert await store.prune(0)
+        assert not await calls.image_id(engine, image)
