@@ -176,6 +176,12 @@ def kill(remote: Remote[Any]) -> None:
     ray.kill(remote.handle, no_restart=True)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
 
 
+def restart(remote: Remote[Any]) -> None:
+    """End an actor's process at once, also one that is stopped or never answers; Ray starts it again as often as
+    ``max_restarts`` allows.  Harmless on a dead one."""
+    ray.kill(remote.handle, no_restart=False)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
+
+
 def _own_pid(actor: object) -> int:
     del actor
     return os.getpid()

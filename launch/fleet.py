@@ -1,10 +1,10 @@
 """The actors of a run and where they live: learner, buffer and conductor on the head, a worker with its sandbox pool on
 each node, as many engines as the recipe says, spread.
 
-Buffer, conductor, workers and engines are restarted by Ray when their process dies.  Buffer and conductor find their
-state in the journal; workers are told to run again, and an engine to start on the newest weights, by
-:meth:`Fleet.look_after`.  A server that dies alone is restarted by its engine.  The learner is started again by the
-training loop, from a checkpoint.
+Buffer, conductor, workers and engines are restarted by Ray when their process dies; one that has not answered for
+``run.silence_s`` is killed for it. Buffer and conductor find their state in the journal; workers are told to run again,
+and an engine to start on the newest weights, by :meth:`Fleet.look_after`. A server that dies alone is restarted by its
+engine. The learner is started again by the training loop, from a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from actors.conductor import Conductor, ConductorSettings
 from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import EngineState
 from actors.episode import EpisodeSettings
-from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
+from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
 from actors.worker import TAKE_S, Worker, WorkerSettings
 from launch.config import RunConfig
 from launch.errors import leaves
@@ -129,7 +129,7 @@ class Fleet:
             )
             for rank in range(ranks)
         )
-        learners = Learners(self._learners)
+        learners = Learners(self._learners, self._config.learner.call_timeout_s)
         await learners.call(LearnerRank.setup)
         return learners
 
@@ -149,23 +149,29 @@ class Fleet:
     # -- what dies -----------------------------------------------------------------------------------------------
 
     async def look_after(self, newest: Callable[[], WeightManifest | None]) -> None:
-        """Until cancelled: name every process that died, keep every worker working, and start the engines that Ray
-        had to restart on the ``newest`` weights."""
+        """Until cancelled: name every process that died, end those that hang, keep every worker working, and start the
+        engines that Ray had to restart on the ``newest`` weights."""
         async with asyncio.TaskGroup() as group:
             for actor in (self.buffer, self.conductor, *self.engines, *self.workers):
-                group.create_task(self._name_deaths(actor))
+                group.create_task(self._keep_answering(actor))
             for engine in self.engines:
                 group.create_task(self._keep_serving(engine, newest))
             for worker in self.workers:
                 group.create_task(self._keep_working(worker))
 
-    async def _name_deaths(self, actor: Remote[Any]) -> None:
-        known = 0
+    async def _keep_answering(self, actor: Remote[Any]) -> None:
+        known, silence_s = 0, self._config.run.silence_s
         while True:
             try:
-                pid = await actor.pid()
+                async with asyncio.timeout(silence_s if known else None):  # a start takes as long as it takes
+                    pid = await actor.pid()
             except RemoteError:
                 pid = known  # it is being restarted
+            except TimeoutError:
+                why = f"its process {known} has not answered for {silence_s:g} s; it is killed and started again"
+                self._events.emit("process.hung", what=actor.name, why=why, pid=known)
+                restart(actor)
+                pid = known = 0
             if known and pid != known:
                 why = f"its process {known} ended; process {pid} is in its place"
                 self._events.emit("process.died", what=actor.name, why=why, pid=known)

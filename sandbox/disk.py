@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -133,7 +134,7 @@ class DiskWatch:
         free = _free(seen.upper)
         if not is_due(seen, limit, free, time.monotonic()):
             return
-        seen.used, seen.free, seen.at_s = await _used(seen.upper), free, time.monotonic()
+        seen.used, seen.free, seen.at_s = await asyncio.to_thread(_used, seen.upper), free, time.monotonic()
         if seen.used > limit:
             what = f"the agent wrote {seen.used >> 20} MiB, more than its disk limit of {limit >> 20} MiB"
             await session.destroy(SandboxDestroyed(what, Ruin.DISK))
@@ -144,16 +145,17 @@ def _free(path: Path) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-async def _used(upper: Path) -> int:
-    """Bytes on disk, by du: it follows no link, and no depth of folders is too much for it."""
-    process = await asyncio.create_subprocess_exec(
-        "du", "-s", "-x", "-B1", str(upper), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+def _used(upper: Path) -> int:
+    """Bytes on disk, by du: it follows no link, and no depth of folders is too much for it.
+
+    Blocks, for use in a thread: the standard library starts processes by vfork.  uvloop, which runs Ray's actors, runs
+    the fork handlers of gRPC and jemalloc, and was seen to hang there for ever.
+
+    Raises TimeoutError, OSError.
+    """
+    command, none = ("du", "-s", "-x", "-B1", str(upper)), subprocess.DEVNULL
     try:
-        async with asyncio.timeout(_DU_S):
-            said, _ = await process.communicate()
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        raise
-    return int(said.split(maxsplit=1)[0] or 0) if said else 0
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=none, timeout=_DU_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(*error.args) from error
+    return int(done.stdout.split(maxsplit=1)[0]) if done.stdout else 0

@@ -61,6 +61,8 @@ class RunSection(Section):
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which no new group starts."""
+    silence_s: Annotated[float, Field(gt=0)] = 120.0
+    """Buffer, conductor, worker or engine actor that has not answered for so long is killed and started again."""
 
     @field_validator("name")
     @classmethod

@@ -133,6 +133,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "advisory": lambda e: text(e, "text"),
     "message.refused": lambda e: f"message refused: {text(e, 'reason') or text(e, 'detail')}",
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
+    "process.hung": lambda e: f"{text(e, 'what')} hangs: {text(e, 'why')}",
 }
 _SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "eval.progress"})
 _LEVELS = {
@@ -146,6 +147,7 @@ _LEVELS = {
     "eval.finished": "good",
     "engine.died": "bad",
     "process.died": "bad",
+    "process.hung": "bad",
     "episode.failed": "warn",
     "advisory": "warn",
     "batch.passed_over": "warn",

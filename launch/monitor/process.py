@@ -17,7 +17,7 @@ async def monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGe
     log.parent.mkdir(parents=True, exist_ok=True)
     command = (sys.executable, "-m", "launch.monitor", str(run_dir), "--port", str(port))
     with log.open("ab") as errors:
-        process = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(  # noqa: TID251  # the driver runs asyncio's own loop
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=errors
         )
     try:

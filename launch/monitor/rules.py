@@ -273,5 +273,6 @@ _RULES: dict[str, Rule] = {
     "sandbox.stats": _sandbox_stats,
     "message.refused": _message_refused,
     "process.died": _process_died,
+    "process.hung": _process_died,
     "batch.passed_over": _batch_passed_over,
 }

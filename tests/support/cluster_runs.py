@@ -135,8 +135,8 @@ class MiniRun:
         """Processes of this run whose command line has ``words``."""
         return [pid for pid in carriers(self.token()) if words in _command_line(pid)]
 
-    def kill_one(self, words: str) -> int:
-        """SIGKILL for the only process of this run whose command line has ``words``."""
+    def kill_one(self, words: str, how: signal.Signals = signal.SIGKILL) -> int:
+        """A signal for the only process of this run whose command line has ``words``."""
 
         def look() -> list[int]:
             assert self.process.poll() is None, f"the run ended before {words} was killed"
@@ -144,7 +144,7 @@ class MiniRun:
             return found if len(found) == 1 else []
 
         (pid,) = eventually(f"one process {words}", look)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, how)
         return pid
 
     def kill_server(self) -> int:

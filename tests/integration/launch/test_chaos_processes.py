@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -91,4 +92,19 @@ def test_one_process_killed_again_and_again_never_ends_a_run(mini_runs: MiniRuns
         first = eventually(f"a new {what}", lambda what=what: run.pids(what))
         run.kill_one(what)
         eventually(f"another {what}", lambda what=what, first=first: set(run.pids(what)) - set(first))
+    assert_survived(run, run.succeed(), 14)
+
+
+@pytest.mark.chaos
+def test_a_process_that_never_answers_is_started_again(mini_runs: MiniRuns) -> None:
+    """Stopped: for who waits the same as a process that hangs in a lock."""
+    deadlines = ("--set", "run.silence_s=30", "--set", "learner.call_timeout_s=120")
+    run = mini_runs.start("hung", "--steps", "14", "--set", "evaluation.tasks_per_family=0", *deadlines)
+    run.wait_step(1)
+    for what in (WORKER, CONDUCTOR, LEARNER):
+        pid = run.kill_one(what, signal.SIGSTOP)
+        kind = "process.died" if what == LEARNER else "process.hung"
+        run.wait_event(f"word that {what} hangs", kind, names_death(what, pid))
+        past = max(event["step"] for event in run.events("learner.step"))
+        run.wait_event(f"a step with a new {what}", "learner.step", lambda event, past=past: event["step"] > past)
     assert_survived(run, run.succeed(), 14)

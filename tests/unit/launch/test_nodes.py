@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,7 +89,10 @@ class SlowRay:
     def add_node(self, *, temp_dir: str, **options: object) -> None:
         sleep = "import time; time.sleep(60)"
         session = f"--session-dir={temp_dir}/session_{len(self.processes)}"
-        self.processes.append(subprocess.Popen([sys.executable, "-S", "-c", sleep, session]))
+        process = subprocess.Popen([sys.executable, "-S", "-c", sleep, session])
+        self.processes.append(process)
+        while session.encode() not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            time.sleep(0.01)  # on a busy machine its command line follows
         if len(self.processes) <= self.late:
             raise Exception("The current node timed out during startup.")  # noqa: TRY002  what Ray raises
 

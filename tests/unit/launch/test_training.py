@@ -114,7 +114,7 @@ class Run:
 
     def _new_learners(self) -> Learners:
         self.generations.append(FakeLearner(self.actor, self.dies_at))
-        return Learners((LocalRemote(self.generations[-1], self.actor),))
+        return Learners((LocalRemote(self.generations[-1], self.actor),), 60.0)
 
     async def restart(self) -> Learners:
         return self._new_learners()
