@@ -52,7 +52,7 @@ class Terminal(Protocol):
     """What an episode needs of a sandbox.  Methods raise :class:`SandboxGone` when the agent destroyed it, and
     :class:`InfraError` when anything else took it away."""
 
-    async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome: ...
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome: ...
     async def grade(self) -> Graded: ...
 
 
@@ -60,7 +60,11 @@ class Observer(Protocol):
     """Sees the episode as it happens: recordings and telemetry.  Must not raise."""
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None: ...
-    def on_tool(self, name: str, command: str, output: str) -> None: ...
+    def on_call(self, name: str, command: str) -> None: ...
+    def on_output(self, text: str) -> None:
+        """A part of the call's output, as it comes; a tool need not give any before its end."""
+
+    def on_result(self, output: str) -> None: ...
     def on_grade(self, graded: Graded, reward: Reward) -> None: ...
 
 
@@ -227,10 +231,11 @@ class Episode:
             self._malformed += 1
             return "", ToolOutcome(f"Error: {action.reason}", "", None, 0.0)
         self._malformed = 0
-        outcome = await self.terminal.call(action.name, action.arguments)
+        self.observer.on_call(action.name, _command(action))
+        outcome = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
+        self.observer.on_result(outcome.raw or outcome.text)
         self._tool_ms += outcome.ms
         self._used_s += outcome.ms / 1000
-        self.observer.on_tool(action.name, _command(action), outcome.raw or outcome.text)
         return action.name, outcome
 
     def _observe(self, answers: list[tuple[str, ToolOutcome]], *, closed: bool) -> None:

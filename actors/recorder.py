@@ -11,11 +11,14 @@ from protocol.trajectory import Reward, Ticket, Trajectory
 from sandbox.tasks.task import Task
 
 _WIDTH, _HEIGHT = 100, 30
+_STREAMED_CHARS, _END_CHARS = 16_000, 4_000
+"""Of one call's output, so that a noisy one leaves room for those after it."""
 
 
 class EpisodeRecorder:
     def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
         self._events, self._id = events, f"{ticket.trajectory_id}-a{ticket.attempt}"
+        self._streamed = 0
         self._cast = CastWriter.open(run_dir / "terminals" / f"{self._id}.cast", _WIDTH, _HEIGHT, task.instruction)
         events.emit(
             "episode.started",
@@ -32,10 +35,23 @@ class EpisodeRecorder:
         self._cast.note(text)
         self._events.emit("episode.turn", trajectory=self._id, turn=turn, sampled=sampled, versions=list(versions))
 
-    def on_tool(self, name: str, command: str, output: str) -> None:
+    def on_call(self, name: str, command: str) -> None:
+        self._streamed = 0
         self._cast.prompt_command(command)
-        self._cast.output(output)
         self._events.emit("episode.tool", trajectory=self._id, tool=name, command=command[:500])
+
+    def on_output(self, text: str) -> None:
+        if (room := _STREAMED_CHARS - self._streamed) > 0:
+            self._cast.output(text[:room])
+        self._streamed += len(text)
+
+    def on_result(self, output: str) -> None:
+        """What a call printed in all: shown as far as it has not been streamed, of much only the end."""
+        if not self._streamed:
+            self._cast.output(output)
+        elif (hidden := self._streamed - _STREAMED_CHARS) > 0:
+            self._cast.note(f"{hidden:,} characters more, and at the end:")
+            self._cast.output(output[-min(hidden, _END_CHARS) :])
 
     def on_grade(self, graded: Graded, reward: Reward) -> None:
         passed = sum(test.passed for test in graded.tests)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from actors.episode import Graded, SandboxGone, ToolOutcome
@@ -28,10 +28,10 @@ class SandboxTerminal:
     _commands: list[str] = field(default_factory=list[str])
     """What the agent asked for, call by call."""
 
-    async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
         self._commands.append(command_of(arguments))
         with self._charged():
-            context = ToolContext(self.session, self.command_timeout_s, self.observation_chars)
+            context = ToolContext(self.session, self.command_timeout_s, self.observation_chars, on_output)
             result = await call_tool(context, name, arguments, SHELL_ONLY)
         return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
 

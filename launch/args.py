@@ -10,10 +10,9 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from launch.config import Control, RunConfig, load_recipe, recipe_names
-from launch.config.base import did_you_mean
+from launch.parser import Parser
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
@@ -43,19 +42,8 @@ class ClusterArguments:
         return load_recipe(self.recipe, self.overrides)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises UserError where argparse would print and exit."""
-
-    def error(self, message: str) -> NoReturn:
-        wrong = [word for word in message.split() if word.startswith("--")]
-        hint = ""
-        if message.startswith("unrecognized arguments") and wrong:
-            hint = did_you_mean(wrong[0].partition("=")[0], self._option_string_actions)
-        raise UserError(f"{message}{hint}; see {self.prog} --help")
-
-
-def parser() -> argparse.ArgumentParser:
-    made = _Parser(
+def parser() -> Parser:
+    made = Parser(
         prog="python -m launch.cluster",
         description="Train an agent asynchronously: rollout in sandboxes, GRPO, weights pushed in place.",
         epilog="Example: python -m launch.cluster --recipe demo --nodes 1 --set rollout.group_size=4",

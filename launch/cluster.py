@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import cast
 
 from launch.args import ClusterArguments, parse
@@ -27,6 +28,8 @@ from launch.ray_settings import ray_settings
 from launch.record import base_image, write_record
 from launch.rundir import RunDirectory, config_values
 from protocol.events import Json
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,13 +103,14 @@ async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id
 
     def stop() -> None:
         nonlocal asked
-        if asked:
-            JsonOutput.end_process(EXIT_INTERRUPTED, "interrupted")
         asked = True
+        for number in _STOP_SIGNALS:  # to the end of the process: also while it waits for a thread
+            loop.remove_signal_handler(number)
+            signal.signal(number, _stop_at_once)
         sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: --resume {run_id}\n")
         task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop)
     try:
         return await work
@@ -115,8 +119,14 @@ async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id
             raise KeyboardInterrupt from None
         raise
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        if not asked:
+            for number in _STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+
+def _stop_at_once(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    JsonOutput.end_process(EXIT_INTERRUPTED, "interrupted")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ _STOP_S = 15.0
 _RETRY_S = 1.0
 _LOOK_S = 2.0
 _WORD_S = 30.0
+_START_S = 600.0
+"""A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
 
 
 def ticket_deadline_s(config: RunConfig) -> float:
@@ -163,12 +165,12 @@ class Fleet:
         known, silence_s = 0, self._config.run.silence_s
         while True:
             try:
-                async with asyncio.timeout(silence_s if known else None):  # a start takes as long as it takes
+                async with asyncio.timeout(silence_s if known else max(silence_s, _START_S)):
                     pid = await actor.pid()
             except RemoteError:
                 pid = known  # it is being restarted
             except TimeoutError:
-                why = f"its process {known} has not answered for {silence_s:g} s; it is killed and started again"
+                why = f"its process {known or 'that starts'} does not answer; it is killed and started again"
                 self._events.emit("process.hung", what=actor.name, why=why, pid=known)
                 restart(actor)
                 pid = known = 0
@@ -264,7 +266,6 @@ class Fleet:
                 config.run.mode,
                 config.rollout.groups_per_step,
                 config.staleness.eta,
-                config.learner.publish_every,
             ),
             total_steps=config.run.steps,
             replacement_limit=config.rollout.replacement_limit,

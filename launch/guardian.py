@@ -28,6 +28,9 @@ _SWEEP_S = 20
 """The daemon may still be creating what a killed worker had asked for."""
 _ROUND_S = 0.2
 _ROUNDS = 150
+_PATIENT_ROUNDS = 100
+"""So long an engine's guardian, whose server is dead by then, may take to remove the server's shared memory."""
+_ENGINE_GUARDIAN = b"/actors/engines/guardian.py"
 
 
 class Guardian:
@@ -78,13 +81,14 @@ def _is_zombie(entry: Path) -> bool:
 
 
 def _end(token: str, temporary: Path) -> None:
-    for _ in range(_ROUNDS):
+    for done in range(_ROUNDS):
         left = carriers(token)
         if not left:
             break
         for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                if done >= _PATIENT_ROUNDS or _ENGINE_GUARDIAN not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(_ROUND_S)
     shutil.rmtree(temporary, ignore_errors=True)
 

@@ -74,8 +74,9 @@ class JsonOutput:
 
     @classmethod
     def end_process(cls, code: int, line: str) -> NoReturn:
-        """End the process at once, without any clean-up but the object that is due."""
+        """End the process at once, without any clean-up but the object that is due and the terminal's cursor."""
         try:
+            error_console().show_cursor()
             if cls._open is not None:
                 cls._open.fail(code, line)
         finally:

@@ -1,30 +1,33 @@
 """``python -m launch.replay RUN``: train again on what a run recorded, and compare the weights.
 
 The replay starts from the oldest checkpoint that is kept, takes the same optimizer steps on the same trajectories in
-the same order, and compares the weights with those of the newest checkpoint, bit by bit.  With the run's own settings
-they are equal (on the same kind of machine and number of threads); with another clip range they are not, wherever the
-clip was at work.
+the same order, and compares the weights with those of the newest checkpoint, bit by bit. With the run's own settings,
+in each step those of the attempt that took it, they are equal (on the same kind of machine and number of threads); with
+another clip range they are not, wherever the clip was at work.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine
 from launch.config import resolve
 from launch.errors import main_guard
 from launch.output import JsonOutput, error_console
+from launch.parser import Parser
 from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
 from launch.settings import learner_settings
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.export import ExportEntry, read_blob, read_index
-from protocol.weights import Version
+from protocol.weights import Version, attempt_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +55,29 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
             "smaller checkpoint.every_steps"
         )
     first, last = found[0], found[-1]
-    config = stored_config(run_dir)
-    changed = resolve(config_values(config), overrides, source=f"run {run_dir.name}")
-    settings = learner_settings(changed, _model_of(first, run_dir))
-    rank = LearnerRank(settings)
-    rank.setup()
-    try:
-        rank.load(str(last.learner))
+    model = _model_of(first, run_dir)
+
+    def rank_of(attempt: int, state: Path) -> LearnerRank:
+        stored = stored_config(run_dir / "attempts" / str(attempt))
+        config = resolve(config_values(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
+        rank = LearnerRank(learner_settings(config, model))
+        rank.setup()
+        rank.load(str(state))
+        return rank
+
+    with closing(rank_of(last.manifest.attempt, last.learner)) as rank:
         recorded = rank.weights_digest()
-        rank.load(str(first.learner))
-        lines = [line for line in last.ledger() if line.step > first.manifest.step]
-        exported = {entry.trajectory: entry for entry in read_index(run_dir)}
-        for line in lines:
-            rank.step(line.step, _payload(run_dir, exported, line), last.lineage, Version(line.version))
-        return Replay(tuple(line.step for line in lines), rank.weights_digest(), recorded)
-    finally:
-        rank.close()
+    lines = [line for line in last.ledger() if line.step > first.manifest.step]
+    exported = {entry.trajectory: entry for entry in read_index(run_dir)}
+    digest, state = "", first.learner
+    with TemporaryDirectory() as temporary:
+        for attempt, steps in groupby(lines, lambda line: attempt_of(line.version)):
+            with closing(rank_of(attempt, state)) as rank:
+                for line in steps:
+                    rank.step(line.step, _payload(run_dir, exported, line), last.lineage, Version(line.version))
+                digest, state = rank.weights_digest(), Path(temporary) / str(attempt)
+                rank.save(str(state))
+    return Replay(tuple(line.step for line in lines), digest, recorded)
 
 
 def _payload(run_dir: Path, exported: Mapping[str, ExportEntry], line: LedgerLine) -> list[bytes]:
@@ -84,12 +94,13 @@ def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m launch.replay", description=(__doc__ or "").splitlines()[0])
+    words = sys.argv[1:] if argv is None else argv
+    parser = Parser(prog="python -m launch.replay", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="learner.eps_high=0.2, say")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    given = parser.parse_args(argv)
-    with JsonOutput(given.json) as out:
+    with JsonOutput("--json" in words) as out:
+        given = parser.parse_args(words)
         done = replay(given.run, given.set)
         value: dict[str, Json] = {
             "run": given.run.name,

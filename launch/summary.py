@@ -46,11 +46,15 @@ class _Counts:
     sandboxes: int = 0
     pushed: set[str] = field(default_factory=set[str])
     """Versions that were loaded into an engine while it served."""
+    spanning: int = 0
+    """Acknowledged trajectories that were sampled by more than one version."""
 
     def take(self, event: dict[str, Json], pauses: list[float]) -> None:
         match event["kind"]:
             case "episode.finished" if str(event["trajectory"]).startswith("train"):
                 self.finished += 1
+            case "trajectory.acked":
+                self.spanning += event["versions_min"] != event["versions_max"]
             case "episode.failed" if str(event["trajectory"]).startswith("train"):
                 self.infra_failures += 1
             case "sandbox.started":
@@ -95,6 +99,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "in_buffer": books.in_buffer,
             "masked_tokens": round(_total(steps, "masked_tokens")),
             "superseded": books.superseded,
+            "spanning_versions": counts.spanning,
             "infra_failures": counts.infra_failures,
         },
         "token_age": {

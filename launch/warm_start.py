@@ -33,14 +33,14 @@ _SOURCES = (
     "actors/agents/**/*.py",
     "learner/**/*.py",
 )
-_ONLY_REWARDS = frozenset({"lr", "lr_end", "eps_low", "eps_high", "dual_clip", "tis_cap", "advantage", "publish_every"})
-"""Keys of the learner that only training on rewards reads; the warm start uses all others."""
+_NOT_READ = frozenset({"lr", "lr_end", "eps_low", "eps_high", "dual_clip", "tis_cap", "advantage", "call_timeout_s"})
+"""Keys of the learner that the warm start's weights do not depend on."""
 
 
 def cache_key(config: RunConfig) -> str:
     """Digest of configuration and code that a warm start depends on."""
     values = config_values(config)
-    learner = {key: value for key, value in values["learner"].items() if key not in _ONLY_REWARDS}
+    learner = {key: value for key, value in values["learner"].items() if key not in _NOT_READ}
     digest = hashlib.sha256(
         orjson.dumps(
             [values["model"], values["warm_start"], values["data"], values["agent"], learner, config.run.seed],

@@ -2,9 +2,8 @@
 
 Admission bounds how far rollout may run ahead of training: group i (counted from 0, dropped groups left out) is trained
 by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + lead keeps the age of
-what is *begun* at or below the lead.  One formula, three leads: sync 0, one-step-off 1, async η; where weights are
-published every k steps, at least k − 1.  What is begun in time may still end late: the age of each token is taken at
-the step that uses it, and the policy decides on it.
+what is *begun* at or below the lead.  One formula, three leads: sync 0, one-step-off 1, async η.  What is begun in time
+may still end late: the age of each token is taken at the step that uses it, and the policy decides on it.
 """
 
 from __future__ import annotations
@@ -47,28 +46,23 @@ class Admission:
     groups_per_step: int
     eta: int
     """Age bound in optimizer steps."""
-    publish_every: int = 1
-    """Optimizer steps that one set of weights has to fill."""
 
     def __post_init__(self) -> None:
         if self.groups_per_step < 1 or self.eta < 0:
             raise ValueError(f"groups_per_step {self.groups_per_step} must be ≥ 1 and eta {self.eta} ≥ 0")
         if self.mode is AdmissionMode.ONE_STEP_OFF and self.eta < 1:
             raise ValueError("one_step_off makes tokens of age 1: set eta to 1 or more, or mode to sync")
-        if not 0 <= self.publish_every - 1 <= self.eta:
-            raise ValueError(f"publish_every {self.publish_every} must be ≥ 1 and at most eta {self.eta} + 1")
 
     @property
     def lead(self) -> int:
-        """Steps that rollout may run ahead of the weights in use; never fewer than those have to fill."""
+        """Steps that rollout may run ahead of the weights in use."""
         match self.mode:
             case AdmissionMode.SYNC:
-                ahead = 0
+                return 0
             case AdmissionMode.ONE_STEP_OFF:
-                ahead = 1
+                return 1
             case AdmissionMode.ASYNC:
-                ahead = self.eta
-        return max(ahead, self.publish_every - 1)
+                return self.eta
 
     def allowed(self, opened_live: int, published_step: int) -> int:
         """Groups that may be opened now.

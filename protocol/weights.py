@@ -23,9 +23,14 @@ def make_version(attempt: int, count: int) -> Version:
     return Version(attempt << _COUNT_BITS | count)
 
 
+def attempt_of(version: int) -> int:
+    """The start of the run that published ``version``."""
+    return version >> _COUNT_BITS
+
+
 def version_label(version: int) -> str:
     """``attempt.count``, for people."""
-    return "-" if version < 0 else f"{version >> _COUNT_BITS}.{version & (1 << _COUNT_BITS) - 1}"
+    return "-" if version < 0 else f"{attempt_of(version)}.{version & (1 << _COUNT_BITS) - 1}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class LearnerSection(Section):
     """Pipeline-parallel size."""
     cp: PositiveInt = 1
     """Context-parallel size; refused unless 1."""
-    call_timeout_s: Annotated[float, Field(gt=0)] = 3600.0
+    call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     """A step, publication or checkpoint that takes longer hangs: the ranks are killed and go on from the checkpoint."""
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
     """``cpu`` (gloo) or ``cuda`` (NCCL)."""
@@ -102,9 +102,6 @@ class LearnerSection(Section):
     """How rewards become advantages."""
     micro_batch_tokens: PositiveInt = 8192
     """Most tokens in one packed forward pass; memory, not the result, depends on it."""
-    publish_every: PositiveInt = 1
-    """Optimizer steps from one set of weights that the engines get to the next: 2 trains what was sampled by one policy
-    in two steps, the second of them one step further off it."""
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 

@@ -166,11 +166,6 @@ class RunConfig(Section):
                 f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "
                 "set staleness.eta = 1 or run.mode = 'sync'"
             )
-        if (oldest := self.learner.publish_every - 1) > self.staleness.eta:
-            found.append(
-                f"learner.publish_every = {self.learner.publish_every} makes tokens {oldest} steps old, and "
-                f"staleness.eta = {self.staleness.eta} forbids it: lower the one or raise the other"
-            )
         if self.data.kind is DataKind.GENERATED and self.data.training_tasks < self.rollout.groups_per_step:
             found.append(
                 f"data.training_tasks = {self.data.training_tasks} does not fill one step of "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -70,7 +70,7 @@ class FakeTerminal:
     destroyed_at: int = 99
     calls: int = 0
 
-    async def call(self, name: str, arguments: dict[str, object]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
         self.calls += 1
         if self.calls >= self.destroyed_at:
             raise SandboxGone("PID 1 is gone")
@@ -82,7 +82,9 @@ class FakeTerminal:
 
 class SilentObserver:
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None: ...
-    def on_tool(self, name: str, command: str, output: str) -> None: ...
+    def on_call(self, name: str, command: str) -> None: ...
+    def on_output(self, text: str) -> None: ...
+    def on_result(self, output: str) -> None: ...
     def on_grade(self, graded: Graded, reward: Reward) -> None: ...
 
 

@@ -21,7 +21,8 @@ def record(run_dir: Path, trajectory: Trajectory) -> None:
     """One short episode."""
     recorder = EpisodeRecorder(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.ticket, TASK, "worker-0")
     recorder.on_turn(0, "I count.", 5, (3, 4))
-    recorder.on_tool("shell_exec", "wc -l\x1b[2J input.txt", "12 input.txt\n")
+    recorder.on_call("shell_exec", "wc -l\x1b[2J input.txt")
+    recorder.on_result("12 input.txt\n")
     recorder.on_grade(
         Graded((TestResult("one", True), TestResult("two", False)), 0.5, False, 3.0), Reward(0.5, {"pass_ratio": 0.5})
     )
@@ -84,3 +85,28 @@ def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
     assert [event["why"] for event in events(tmp_path) if event["kind"] == "episode.suspicious"] == [[why]]
     (cast,) = (tmp_path / "terminals").iterdir()
     assert why in shown(cast)
+
+
+def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_path: Path) -> None:
+    ticket = make_trajectory().ticket
+    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
+    (cast,) = (tmp_path / "terminals").iterdir()
+    recorder.on_call("shell_exec", "make")
+    recorder.on_output("compiling\n")
+    assert shown(cast).endswith("compiling\r\n"), "before the command has ended"
+    recorder.on_result("compiling\n")
+    assert shown(cast).count("compiling") == 1
+    noise = "".join(f"{number:06}\n" for number in range(5000))
+    recorder.on_call("shell_exec", "seq")
+    for start in range(0, len(noise), 999):
+        recorder.on_output(noise[start : start + 999])
+    recorder.on_result(noise)
+    recorder.on_call("shell_exec", "true")
+    recorder.on_result("(no output)")
+    recorder.close()
+    text = shown(cast)
+    assert "000000\r\n" in text
+    assert "004999\r\n" in text
+    assert "003000" not in text
+    assert "19,000 characters more" in text
+    assert text.endswith("(no output)")

@@ -45,7 +45,9 @@ async def test_an_agent_is_charged_on_evidence_or_for_the_second_unexplained_los
     error: Exception, vanished_before: bool, expected: type[Exception]
 ) -> None:
     with pytest.raises((SandboxGone, SandboxLost)) as caught:
-        await terminal(error, vanished_before=vanished_before).call("shell_exec", {"id": "main", "command": "true"})
+        await terminal(error, vanished_before=vanished_before).call(
+            "shell_exec", {"id": "main", "command": "true"}, print
+        )
     assert type(caught.value) is expected
 
 

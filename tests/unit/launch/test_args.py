@@ -157,6 +157,27 @@ with JsonOutput(True) as out:
 """
 
 
+STUCK_THREAD = """
+import asyncio, os, signal, threading, time
+from launch.cluster import interruptible
+
+def busy():
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Timer(2.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    time.sleep(600)
+
+asyncio.run(interruptible(asyncio.to_thread(busy), "demo-1"))
+"""
+
+
+def test_a_second_interrupt_does_not_wait_for_a_thread() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK_THREAD], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == EXIT_INTERRUPTED
+    assert "once more to stop at once" in done.stderr
+
+
 def test_a_second_interrupt_ends_at_once_and_json_is_still_one_object() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK_COMMAND], capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_INTERRUPTED

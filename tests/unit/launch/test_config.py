@@ -93,7 +93,6 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("learner.cp=2", "set learner.cp = 1"),
         ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
-        ("learner.publish_every=4", "makes tokens 3 steps old, and staleness.eta = 2 forbids it"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
         ("data.training_tasks=3", "raise data.training_tasks"),

@@ -66,6 +66,8 @@ def write_run(run_dir: Path) -> None:
         driver.emit("weights.published", version=version)
     for version, pause in ((1, 10.0), (2, 30.0), (2, 20.0)):
         engine.emit("engine.load", version=version, pause_ms=pause)
+    for first, last in ((1, 1), (1, 2)):
+        worker.emit("trajectory.acked", versions_min=first, versions_max=last)
     with (run_dir / "events" / "worker-0.jsonl").open("ab") as file:
         file.write(b'{"kind": "episode.finished", "traj')
     lines = [
@@ -95,6 +97,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "in_buffer": 3,
         "masked_tokens": 20,
         "superseded": 1,
+        "spanning_versions": 1,
         "infra_failures": 1,
     }
     assert summary["token_age"] == {"max": 2.0, "mean": 0.75, "bound": 2}
