@@ -260,6 +260,7 @@ class Driver:
             config.rollout.groups_per_step,
             config.staleness.eta,
             config.staleness.policy,
+            config.publish_every,
             config.checkpoint.every_steps,
             config.stop.after_trajectories,
             config.stop.after_s,

@@ -49,6 +49,7 @@ class TrainingSettings:
     groups_per_step: int
     eta: int
     policy: StalePolicy
+    publish_every: int
     checkpoint_every: int
     stop_after_trajectories: int
     stop_after_s: float
@@ -76,6 +77,7 @@ class Training:
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
     _sampled: int = 0
+    _published: bool = False
     _begun: float = 0.0
     _stale: dict[str, str] = field(default_factory=dict[str, str])
     """Dropped in batches without a token to train, since the last step."""
@@ -104,6 +106,11 @@ class Training:
 
     async def run(self) -> None:
         """Train until the last step or a stop condition; the last weights are offered to the engines."""
+        await self._steps()
+        if not self._published:
+            await self.pusher.offer(await self.publish())
+
+    async def _steps(self) -> None:
         deaths, lost = 0, None
         self._begun, self._sampled = time.monotonic(), await self.engine_tokens()
         self.metrics.start()
@@ -147,7 +154,10 @@ class Training:
         self.step += 1
         self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped, self._stale))
         self._stale = {}
-        await self.pusher.offer(await self.publish())
+        if self.step % self.settings.publish_every == 0:
+            await self.pusher.offer(await self.publish())
+        else:
+            self._advance()
         await self._record(report, lease, wait_s, time.monotonic() - stepping)
         last = self.step == self.settings.steps
         if last or self.step % self.settings.checkpoint_every == 0 or await self._buffer_asks():
@@ -183,17 +193,23 @@ class Training:
 
     async def publish(self) -> WeightManifest:
         """Write the current weights under a new version; older ones that nothing uses any more are removed."""
-        parent, version = self.version, make_version(self.settings.attempt, self._count)
-        self._count += 1
-        self.lineage.add(version, self.step, parent)
-        self._versions.add(self.lineage.entries[version])
-        self.version = version
+        parent, version = self.version, self._advance()
         folder = self.settings.run_dir / "weights" / f"v{version}"
         manifest = await self.learners.call(LearnerRank.publish, version, self.step, parent, str(folder))
         assert manifest is not None  # noqa: S101  # rank 0 writes
+        self._published = True
         self.events.emit("weights.published", version=version, step=self.step)
         await asyncio.to_thread(self._forget_weights)
         return manifest
+
+    def _advance(self) -> Version:
+        """A new version for the weights of this step; nobody has them yet."""
+        version = make_version(self.settings.attempt, self._count)
+        self._count += 1
+        self.lineage.add(version, self.step, self.version)
+        self._versions.add(self.lineage.entries[version])
+        self.version, self._published = version, False
+        return version
 
     def _forget_weights(self) -> None:
         """A version's files live until every engine has confirmed a later one."""

@@ -33,7 +33,8 @@ _SOURCES = (
     "actors/agents/**/*.py",
     "learner/**/*.py",
 )
-_NOT_READ = frozenset({"lr", "lr_end", "eps_low", "eps_high", "dual_clip", "tis_cap", "advantage", "call_timeout_s"})
+_LOSS = ("eps_low", "eps_high", "dual_clip", "tis_cap", "advantage")
+_NOT_READ = frozenset({"lr", "lr_end", *_LOSS, "publish_every", "call_timeout_s"})
 """Keys of the learner that the warm start's weights do not depend on."""
 
 

@@ -102,6 +102,9 @@ class LearnerSection(Section):
     """How rewards become advantages."""
     micro_batch_tokens: PositiveInt = 8192
     """Most tokens in one packed forward pass; memory, not the result, depends on it."""
+    publish_every: PositiveInt = 1
+    """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
+    sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 

@@ -144,6 +144,11 @@ class RunConfig(Section):
         return 0.0 if self.run.control is Control.LR0 else self.learner.lr
 
     @property
+    def publish_every(self) -> int:
+        """Optimizer steps from one set of weights that the engines get to the next."""
+        return self.learner.publish_every if self.run.mode is AdmissionMode.ASYNC else 1
+
+    @property
     def dynamic_sampling(self) -> bool:
         """Whether groups without variance are replaced.  Not where rewards are shuffled: to choose groups by their true
         rewards would tell the learner something, and a policy that has collapsed would never fill a batch."""
@@ -165,6 +170,11 @@ class RunConfig(Section):
             found.append(
                 f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "
                 "set staleness.eta = 1 or run.mode = 'sync'"
+            )
+        if (steps := self.publish_every) > self.staleness.eta >= 1:
+            found.append(
+                f"learner.publish_every = {steps} with staleness.eta = {self.staleness.eta} lets rollout stand still "
+                f"before every push: set staleness.eta = {steps} or learner.publish_every = {self.staleness.eta}"
             )
         if self.data.kind is DataKind.GENERATED and self.data.training_tasks < self.rollout.groups_per_step:
             found.append(

@@ -100,7 +100,7 @@ class Run:
         self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
         self.checkpoints = CheckpointStore(run_dir, keep=3)
         self.training = Training(
-            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 2, 0, 0.0),
+            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 1, 2, 0, 0.0),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
             conductor=LocalRemote(self.conductor, "conductor"),
@@ -178,6 +178,18 @@ async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_pat
     offered = [(manifest.step, manifest.version) for manifest in run.pusher.offered]
     assert [step for step, _ in offered] == [1, 2, 3, 2, 3, 4]
     assert [version for _, version in offered] == sorted({version for _, version in offered})
+
+
+async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(publish_every=2, steps=3)
+    await run.go()
+    assert [manifest.step for manifest in run.pusher.offered] == [2, 3]
+    stepped = run.generations[0].stepped
+    ages = [run.training.lineage.age(stepped[0][1], version) for _, version in stepped]
+    assert ages == [0, 1, 2], "the steps in between do not count for the age of a token"
+    assert run.pusher.newest is not None
+    assert run.training.lineage.age(stepped[0][1], run.pusher.newest.version) == 3
 
 
 async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_path: Path) -> None:
