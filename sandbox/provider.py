@@ -63,8 +63,8 @@ class Sandbox(Protocol):
 
 class Provider(Protocol):
     async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
-        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, and UserError where
-        the task needs what cannot be given."""
+        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, EngineError, and
+        UserError where the task needs what cannot be given."""
         ...
 
 
@@ -142,8 +142,9 @@ class LocalProvider:
         found = await self.pool.engine.containers({f"{LABEL}.pool": self.pool.settings.pool})
         return frozenset(each.id for each in found)
 
-    async def remove(self, container: str) -> None:
-        await self.pool.engine.remove(container)
+    async def remove_strays(self) -> int:
+        """See :meth:`SandboxPool.remove_strays`."""
+        return await self.pool.remove_strays()
 
     async def images(self) -> tuple[str, ...]:
         """Names of the images that the daemon has.  Raises EngineError."""

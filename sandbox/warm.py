@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sandbox.engine import ContainerLimits
+from sandbox.engine import CAPABILITIES, ContainerLimits
+from sandbox.network import NONE
 from sandbox.session import SandboxSession
 
 
@@ -22,6 +23,8 @@ class Kind:
     workdir: str
     limits: ContainerLimits
     env: tuple[tuple[str, str], ...] = ()
+    capabilities: tuple[str, ...] = CAPABILITIES
+    network: str = NONE
 
 
 class Shelved(NamedTuple):
