@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 
 from sandbox import owner
 from sandbox.disk import DiskBound
-from sandbox.engine import CAPABILITIES, ContainerLimits, ContainerSpec
+from sandbox.engine import ContainerLimits, ContainerSpec
 from sandbox.host import Host
 from sandbox.network import SHARED
 from sandbox.pool_settings import PoolSettings
 from sandbox.services import ServiceSettings
 from sandbox.surroundings import Around
 from sandbox.sweep import LABEL
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import CAPABILITIES, Task
 from sandbox.warm import Kind
 
 LEASE_LABEL = f"{LABEL}.lease"

@@ -22,12 +22,10 @@ from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError
 from sandbox.address import EngineAddress
+from sandbox.tasks.task import CAPABILITIES
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
-
-CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
-"""What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
 
 REATTACH_SIGNAL = signal.SIGUSR1
 """Tells PID 1 that a new client has come; it ends nothing."""

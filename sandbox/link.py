@@ -1,14 +1,18 @@
 """The line to one container's PID 1: requests, their answers, and why it went dead.
 
 Messages are handled in the order in which PID 1 spoke, without an await in between.  When the attach stream ends, every
-waiter is woken with the cause: the agent's own doing, or infrastructure.  A stream that broke while its container goes
-on (a restarted daemon, a restarted server) is opened again by :meth:`Link.reattach`; what was under way is known to PID
-1 and told to the new stream.
+waiter is woken with the cause: the agent's own doing, or infrastructure.
+
+A stream that broke while its container goes on, because its daemon was restarted, is followed by another
+(:meth:`resume`) on which nothing of either side is missing and nothing comes twice: this side counts the bytes that it
+has heard, PID 1 keeps what follows them, and frames that PID 1 did not get are sent again.  Another client's link
+(:meth:`reattach` of a new one) is told what each shell does, and nothing of before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable
@@ -19,10 +23,13 @@ from sandbox import wire
 from sandbox.attach import Attachment, attach
 from sandbox.engine import REATTACH_SIGNAL, DockerEngine, EngineError, retried
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.outbox import Outbox
 
 ANSWER_S = 60.0
 """PID 1 answers in milliseconds; a host that needs longer than this is not healthy."""
 REATTACH_S = 60.0
+_HEARD_BYTES = 64 << 10
+"""PID 1 is told as often what it need not keep any more; it keeps, and waits for, eight times as much."""
 _SYNC_S = 1.0
 """Before the question where the frames begin is asked again: PID 1 may have dropped it with what it was to drop."""
 
@@ -44,11 +51,21 @@ class Link:
         self.engine, self.container = engine, container
         self._created_at = time.time()
         self._attachment: Attachment | None = None
-        self._requests = 0  # the last one's number
+        self._stream = 0
+        """The attachment's number: what an earlier one still says is not heard."""
+        self._flows = False
+        """Frames go out as they come; else they wait for PID 1 to say what it has."""
+        self._connecting = self._broken = False
+        self._heard, self._told_heard = 0, 0
+        self._outbox = Outbox()
+        self._requests = self._taken = 0  # the last one's number, and the last that a new stream found taken
         self._answers: dict[int, asyncio.Future[wire.Ack | wire.FileData]] = {}
         self._events: set[asyncio.Event] = set()
-        self.greeted, self._ended = asyncio.Event(), asyncio.Event()
+        self.greeted, self._ended, self._stream_news = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._gone = _Gone()
+        self.on_cut: Callable[[], None] | None = None
+        """Called when a stream breaks for which :meth:`resume` is worth trying; whoever waits goes on waiting for it.
+        None: it is not, and they are told."""
         self.remaining_s = 0.0
         """Of the container's life, at PID 1's last answer to an extension."""
 
@@ -60,6 +77,10 @@ class Link:
         """Of a subclass: a message that answers no request."""
         raise NotImplementedError
 
+    def never_came(self, after: int, up_to: int) -> None:
+        """Of a subclass: PID 1 has not got the requests of these numbers, and will not."""
+        raise NotImplementedError
+
     def number_requests_from(self, first: int) -> None:
         self._requests = first
 
@@ -68,8 +89,11 @@ class Link:
         return self._requests
 
     def send(self, frame: bytes) -> None:
-        if self._attachment is not None:
-            self._attachment.write(frame)
+        """To PID 1, once, whatever happens to the stream; to nobody when the link is dead."""
+        if self.alive:
+            self._outbox.add(frame)
+            if self._flows and self._attachment is not None:
+                self._attachment.write(frame)
 
     def request(self, make: Callable[[int], bytes]) -> int:
         """Send a frame whose answer will be awaited with :meth:`answered`."""
@@ -127,34 +151,57 @@ class Link:
     async def open(self) -> None:
         """Before the container starts.  Raises EngineError."""
         self._attachment = await self._attach(b"")
+        self._flows = True
 
     async def _attach(self, marker: bytes) -> Attachment:
-        ended, gone = self._ended, self._gone
-        return await attach(
-            self.engine.url, self.container, self._on_message, partial(self._on_lost, ended, gone), marker=marker
-        )
+        self._stream, self._broken = self._stream + 1, False
+        lost = partial(self._on_lost, self._stream)
+        return await attach(self.engine.url, self.container, self._on_message, lost, marker=marker)
+
+    async def resume(self) -> None:
+        """A new stream in place of one that broke.  Whoever waits notices nothing but the time, or, where there is no
+        container any more, is told why."""
+        with contextlib.suppress(SandboxLost, SandboxDestroyed):
+            await self._connect(self._heard)
+
+    def give_up(self, why: str) -> None:
+        """In place of :meth:`resume`: whoever waits is told that this is lost."""
+        self._end(ConnectionAbortedError(why))
 
     async def reattach(self) -> None:
-        """A new stream to the same PID 1, which goes on as it was.  Commands whose end was told to the old stream
-        only are told again; their output in between is not.
-
-        Raises SandboxLost or SandboxDestroyed.
-        """
+        """A new stream to the same PID 1, which goes on as it was: of a link whose waiters were told that it is lost,
+        or of a new one.  Raises SandboxLost or SandboxDestroyed."""
         if self._attachment is not None:
             self._attachment.close()
         if self._gone.asked or self._gone.bye is not None or self._gone.destroyed is not None:
             raise await self.why_gone()
-        self._ended, self._gone, nonce = asyncio.Event(), _Gone(), secrets.token_bytes(wire.NONCE_BYTES)
-        self.greeted.clear()
+        is_new, asked = self._attachment is None, self._requests
+        self._ended, self._gone = asyncio.Event(), _Gone()
+        self._outbox.clear()  # nobody waits for what was under way
+        self.never_came(await self._connect(wire.NEW_CLIENT if is_new else self._heard), asked)
+
+    async def _connect(self, heard: int) -> int:
+        """The last request that PID 1 has taken.  Raises SandboxLost or SandboxDestroyed; then the link is dead."""
+        nonce = secrets.token_bytes(wire.NONCE_BYTES)
+        self._connecting, self._broken = True, True
         try:
             async with asyncio.timeout(REATTACH_S):
-                await self._find(wire.sync_marker(nonce))
-                while not await self._synced(nonce):
-                    continue
-        except (TimeoutError, EngineError) as error:
-            self._gone.error = error
-            self._ended.set()
-            raise SandboxLost(f"could not attach again to {self.container[:12]}: {error or 'no answer'}") from error
+                while self._broken:
+                    self.greeted.clear()
+                    await self._find(wire.sync_marker(nonce))
+                    await self._synced(nonce, heard)
+        except EngineError as error:
+            self._end(None if error.status else error)
+            raise await self.why_gone() from error
+        except TimeoutError as error:
+            self._end(TimeoutError(f"PID 1 did not answer a new stream within {REATTACH_S:.0f} s"))
+            raise await self.why_gone() from error
+        except BaseException:
+            self.give_up("whoever attached again was stopped")
+            raise
+        finally:
+            self._connecting = False
+        return self._taken
 
     async def _find(self, marker: bytes) -> None:
         """Attach, as soon as the daemon is back.  Raises EngineError when it says that the container is gone."""
@@ -170,13 +217,15 @@ class Link:
             else:
                 return
 
-    async def _synced(self, nonce: bytes) -> bool:
-        request = self.request(partial(wire.sync, nonce=nonce))
-        try:
-            self._set_remaining(await self.answered(request, _SYNC_S))
-        except TimeoutError:
-            return False
-        return True
+    async def _synced(self, nonce: bytes, heard: int) -> None:
+        """Ask where the stream begins, until PID 1 has said so or the stream has broken once more."""
+        while self._attachment is not None and not (self.greeted.is_set() or self._broken):
+            self._stream_news.clear()
+            number = self._requests if heard == wire.NEW_CLIENT else 0  # what PID 1 is to count as taken
+            self._attachment.write(wire.sync(number, nonce, heard))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SYNC_S):
+                    await self._stream_news.wait()
 
     async def _drop_cut_frames(self) -> None:
         """PID 1 drops what it has of a frame that was cut in two when it gets this from outside."""
@@ -206,31 +255,74 @@ class Link:
         if self._attachment is not None:
             self._attachment.close()
 
-    def _on_message(self, message: wire.Message) -> None:
+    def _on_message(self, message: wire.Message, position: int) -> None:
+        if isinstance(message, wire.Resumed):
+            self._on_resumed(message)
+            return
+        if position <= self._heard:  # told again because it was asked for twice
+            return
+        self._heard = position
+        if position - self._told_heard >= _HEARD_BYTES and self._attachment is not None:
+            self._told_heard = position
+            self._attachment.write(wire.heard(position))
         match message:
             case wire.Ack() | wire.FileData():
+                self._outbox.came(message.request)
                 future = self._answers.get(message.request)
                 if future is not None and not future.done():
                     future.set_result(message)
                 elif isinstance(message, wire.Ack) and message.value:
                     self._set_remaining(message)
             case wire.Hello(protocol):
-                if protocol != wire.PROTOCOL:
-                    raise wire.WireError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
-                self.greeted.set()
+                self._greet(protocol)
             case wire.Bye():
                 self._gone.bye = message.why
             case _:
+                if isinstance(message, wire.Status | wire.Died | wire.GradeExit):
+                    self._outbox.came(message.request)
                 self.handle(message)
+
+    def _greet(self, protocol: int) -> None:
+        if protocol != wire.PROTOCOL:
+            raise wire.WireError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
+        self.greeted.set()
+        self._stream_news.set()
+
+    def _on_resumed(self, message: wire.Resumed) -> None:
+        """Once for each time that it was asked for; the first opens the way for what has waited."""
+        if self.greeted.is_set():
+            return
+        if self._heard and message.position > self._heard:
+            raise wire.WireError(f"{message.position - self._heard} bytes of PID 1's are missing")
+        self._heard = self._told_heard = max(self._heard, message.position)
+        self._greet(message.protocol)
+        self._taken = message.last_request
+        self._outbox.came(message.last_request)
+        for frame in self._outbox:
+            if self._attachment is not None:
+                self._attachment.write(frame)
+        self._flows = True
 
     def _set_remaining(self, ack: wire.Ack) -> None:
         self.remaining_s = ack.value / 1000
 
-    def _on_lost(self, ended: asyncio.Event, gone: _Gone, error: Exception | None) -> None:
-        if ended is not self._ended:  # the stream before this one
+    def _on_lost(self, stream: int, error: Exception | None) -> None:
+        if stream != self._stream or not self.alive:
             return
-        gone.error = gone.error or error
-        ended.set()
+        self._flows, self._broken = False, True
+        self._stream_news.set()
+        gone = self._gone
+        if self._connecting:
+            return
+        if self.on_cut is not None and not (gone.asked or gone.bye is not None or gone.destroyed is not None):
+            self.on_cut()
+        else:
+            self._end(error)
+
+    def _end(self, error: Exception | None = None) -> None:
+        """Whoever waits is told."""
+        self._gone.error = self._gone.error or error
+        self._ended.set()
         for event in self._events:
             event.set()
         for future in self._answers.values():

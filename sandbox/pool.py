@@ -22,7 +22,7 @@ from typing import Self
 from protocol.errors import InfraError
 from sandbox import private
 from sandbox.blueprint import LEASE_LABEL, Blueprint
-from sandbox.disk import DiskBound, DiskWatch, probe
+from sandbox.disk import DiskBound, probe
 from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.gate import GateSettings
@@ -37,6 +37,7 @@ from sandbox.supply import Supply
 from sandbox.surroundings import Surroundings, is_alone
 from sandbox.sweep import LABEL, sweep
 from sandbox.tasks.task import Task
+from sandbox.upkeep import Upkeep
 
 
 class SandboxPool:
@@ -50,10 +51,10 @@ class SandboxPool:
         self._now = now
         self._blueprint = Blueprint(settings, self.host, now)
         self._supply = Supply(self.engine, settings, self._blueprint.spec)
-        self._sessions: dict[SandboxSession, float] = {}
-        """Handed out → when it must end, on the monotonic clock."""
+        self._upkeep = Upkeep(settings.unattended_s, self._supply)
         self._held: dict[SandboxSession, AsyncExitStack] = {}
         """Handed out → what ends with it: its container and everything around that."""
+        self._closing = asyncio.TaskGroup()
         self._images: ImageStore | None = None
         self._surroundings: Surroundings | None = None
         self._open = AsyncExitStack()
@@ -77,8 +78,10 @@ class SandboxPool:
             blueprint.disk_bound = await probe(self.engine, blueprint.spec(probed, self.settings.start_timeout_s))
             stack.push_async_callback(self._drained)
             await stack.enter_async_context(self._supply)
-            stack.push_async_callback(self._end_all)
-            await stack.enter_async_context(self._kept_alive())
+            self._closing = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.callback(self._end_all)
+            watch = blueprint.disk_bound is DiskBound.WATCH
+            await stack.enter_async_context(self._upkeep.running(watch_disks=watch))
             self._open = stack.pop_all()
         return self
 
@@ -158,16 +161,25 @@ class SandboxPool:
     async def _begin(self, session: SandboxSession, task: Task, max_s: float, stack: AsyncExitStack) -> None:
         """A container that runs becomes a session, which ends with ``stack``."""
         stack.push_async_callback(session.close)
-        self._sessions[session] = time.monotonic() + max_s
-        stack.callback(self._sessions.pop, session)
-        self._extend(session)
+        self._upkeep.begin(session, max_s)
+        stack.callback(self._upkeep.end, session)
         await stack.enter_async_context(self.surroundings.phases(task, session))
 
     async def close(self, session: SandboxSession) -> None:
-        """End a session that :meth:`open` or :meth:`adopt` gave.  Does not raise: what a daemon that does not answer
-        keeps ends at its own deadline or is swept."""
-        if await self._end(session):
-            self._closed += 1
+        """End a session that :meth:`open` or :meth:`adopt` gave; cancelled, it is ended all the same.  Does not raise:
+        what a daemon that does not answer keeps ends at its own deadline or is swept."""
+        held = self._held.pop(session, None)
+        if held is not None:
+            await asyncio.shield(self._closing.create_task(self._ended(held)))
+
+    async def _ended(self, held: AsyncExitStack) -> None:
+        with contextlib.suppress(InfraError):
+            await held.aclose()
+        self._closed += 1
+
+    def _end_all(self) -> None:
+        while self._held:
+            self._closing.create_task(self._ended(self._held.popitem()[1]))
 
     async def warm(self, task: Task, count: int) -> None:
         """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for; none for a task
@@ -191,8 +203,8 @@ class SandboxPool:
     async def remove_strays(self) -> int:
         """Remove what carries this pool's name and neither this process has made nor :meth:`adopt` taken over: nobody
         else is to use the name.  How many.  Raises EngineError."""
-        containers = {session.container for session in self._sessions}
-        networks = {session.spec.network for session in self._sessions if session.spec is not None}
+        containers = {session.container for session in self._upkeep}
+        networks = {session.spec.network for session in self._upkeep if session.spec is not None}
         named, removed = {f"{LABEL}.pool": self.settings.pool}, 0
         for each in await self.engine.containers(named):
             ours = each.labels.get(LEASE_LABEL) == self._blueprint.lease or each.labels.get(NETWORK_LABEL) in networks
@@ -218,56 +230,18 @@ class SandboxPool:
             raise RuntimeError("use `async with SandboxPool(...)`")
         return self._surroundings
 
-    @asynccontextmanager
-    async def _kept_alive(self) -> AsyncGenerator[None]:
-        async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(self._beat())]
-            if self.disk_bound is DiskBound.WATCH:
-                background.append(tasks.create_task(DiskWatch(lambda: self._sessions).run()))
-            try:
-                yield
-            finally:
-                for task in background:
-                    task.cancel()
-
-    async def _beat(self) -> None:
-        """Extend every session's life, three times within the time that one would survive alone."""
-        while True:
-            await asyncio.sleep(self.settings.unattended_s / 3)
-            for session in self._sessions:
-                self._extend(session)
-            await self._supply.tend()
-
-    def _extend(self, session: SandboxSession) -> None:
-        """Never past its own end: a warm container's maximum is not its task's."""
-        left = self._sessions[session] - time.monotonic()
-        session.extend(min(self.settings.unattended_s, max(left, 0.001)))
-
-    async def _end(self, session: SandboxSession) -> bool:
-        """Whether it had not been ended before."""
-        held = self._held.pop(session, None)
-        if held is not None:
-            with contextlib.suppress(InfraError):
-                await held.aclose()
-        return held is not None
-
-    async def _end_all(self) -> None:
-        await asyncio.shield(self._every_end())
-
-    async def _every_end(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for session in tuple(self._held):
-                group.create_task(self._end(session))
-
     async def _drained(self) -> None:
         """Wait until the daemon has removed what this pool started; help where it does not."""
         mine = {LEASE_LABEL: self._blueprint.lease}
         give_up = time.monotonic() + self.settings.drain_s
+        over = {"created"}  # one that never ran has no deadline of its own
+        if self._blueprint.live_restore:  # such a daemon does not remove what has ended
+            over |= {"exited", "dead"}
         with contextlib.suppress(InfraError):  # a daemon that cannot be asked: they end at their own deadline
             while left := await self.engine.containers(mine):
                 late = time.monotonic() > give_up
                 for each in left:
-                    if late or each.state == "created":  # one that never ran has no deadline of its own
+                    if late or each.state in over:
                         await self.engine.remove(each.id)
                 await asyncio.sleep(0.05)
 
@@ -276,7 +250,7 @@ class SandboxPool:
         mean = supply.start_ms / supply.started if supply.started else 0.0
         return PoolStatistics(
             self.settings.capacity,
-            len(self._sessions),
+            len(self._upkeep),
             supply.starting,
             supply.queued,
             supply.started,

@@ -17,13 +17,13 @@ from typing import Any
 from protocol.errors import UserError
 from sandbox import private
 from sandbox.completion import completed
-from sandbox.engine import CAPABILITIES, PRIVATE_DNS, DockerEngine, EngineError, Json, endpoint, retried
+from sandbox.engine import PRIVATE_DNS, DockerEngine, EngineError, Json, endpoint, retried
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.network import SandboxNetworks
 from sandbox.private import MOST_SERVICES
 from sandbox.sweep import LABEL
-from sandbox.tasks.task import Service
+from sandbox.tasks.task import CAPABILITIES, Service
 
 NETWORK_LABEL, SERVICE_LABEL = f"{LABEL}.network", f"{LABEL}.service"
 """Of a service's container: the network that it is on, and its name there."""

@@ -69,8 +69,6 @@ class SandboxSession(Link):
         """The sessions that the agent has named."""
         self.terminal: Terminal | None = None
         """The one that the agent's keystrokes go to."""
-        self._told: set[int] = set()
-        """Slots of which PID 1 has spoken since the last attach."""
         self._slots: dict[int, Shell | Terminal | None] = {wire.MAIN_SLOT: self.shell}
 
     @classmethod
@@ -249,19 +247,12 @@ class SandboxSession(Link):
             case _:
                 raise wire.WireError(f"{type(message).__name__} is nobody's")
 
-    async def reattach(self) -> None:
-        self._told.clear()
-        await super().reattach()
-        for slot, used in tuple(self._slots.items()):
-            if used is None:
-                del self._slots[slot]
-            elif slot not in self._told:
+    def never_came(self, after: int, up_to: int) -> None:
+        for used in self._slots.values():
+            if isinstance(used, Shell) and after < used.request <= up_to:
                 used.lost()
-                if isinstance(used, Terminal):
-                    del self._slots[slot]
 
     def _told_again(self, state: wire.SlotState) -> None:
-        self._told.add(state.slot)
         if (used := self._slots.get(state.slot)) is not None:
             used.handle(state)
         elif state.slot != wire.MAIN_SLOT:  # of a client that is gone

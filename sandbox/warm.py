@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sandbox.engine import CAPABILITIES, ContainerLimits
+from sandbox.engine import ContainerLimits
 from sandbox.network import NONE
 from sandbox.session import SandboxSession
+from sandbox.tasks.task import CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,11 @@ class NetworkMode(StrEnum):
     FULL = "full"
 
 
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
+"""What root may do in every task's container: what package tools need, and KILL for the grader.  Never SYS_PTRACE: it
+would open PID 1's memory to the agent."""
+
+
 class Capability(StrEnum):
     """What root may do in a task's container beyond what it may in each, where the task asks for it."""
 
@@ -159,6 +164,7 @@ class Task:
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Of the agent's shell."""
     capabilities: tuple[Capability, ...] = ()
+    """Beside :data:`CAPABILITIES`."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     """What the format says beyond this (author, difficulty, tags …), kept for its writer."""
     workdir: str = "/app"

@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from protocol.errors import UserError
 from sandbox.engine import DockerEngine, Inventory
-from sandbox.errors import SandboxStartError, TaskFault
+from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.gate.doors import HOST, PORT
 from sandbox.grader import grade
 from sandbox.host import Host
@@ -51,12 +51,14 @@ def through_gate(url: str) -> str:
 @pytest_asyncio.fixture(loop_scope="session")
 async def before(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[Inventory]:
     """What there was, and proof that nothing has been added."""
-    there = await engine.inventory()
+    there, mine = await engine.inventory(), {f"{LABEL}.pool": pool.settings.pool}
     yield there
     after = await engine.inventory()
     assert after.networks <= there.networks
     assert after.volumes <= there.volumes
-    assert {each.id for each in await engine.containers({f"{LABEL}.pool": pool.settings.pool})} <= there.containers
+    async with asyncio.timeout(S):
+        while not {each.id for each in await engine.containers(mine)} <= there.containers:  # noqa: ASYNC110  the daemon tells nobody
+            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -131,7 +133,7 @@ async def test_what_cannot_be_opened_leaves_nothing(
     assert pool.statistics().live == live
 
 
-@pytest.mark.parametrize("after_events", [1, 2, 4, 8, 12])
+@pytest.mark.parametrize("after_events", [1, 3, 4, 6, 8])
 async def test_an_opening_that_is_cancelled_anywhere_leaves_nothing(
     pool: SandboxPool, before: Inventory, monkeypatch: pytest.MonkeyPatch, after_events: int
 ):
@@ -228,10 +230,10 @@ async def test_an_agent_that_takes_the_gates_place_has_failed_and_costs_no_repla
         TASK, services=(), network=Network(verify=PROXY), grading=GradingLevel.SIBLING, artifacts=("/app",)
     )
     async with pool.acquire(task) as session:
-        await session.run(f"/.sbx/busybox nc -ll -p {PORT} -s {HOST} -e true & sleep 0.2", S)
-        with pytest.raises(Exception, match="keeps its tests from their network") as caught:
+        listen = f'use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "{HOST}:{PORT}"); sleep'
+        await session.run(f"perl -e '{listen}' & until grep -q :0C38 /proc/net/tcp; do sleep 0.1; done", S)
+        with pytest.raises(SandboxDestroyed, match="keeps its tests from their network"):
             await grade(session, task)
-        assert type(caught.value).__name__ == "SandboxDestroyed"
 
 
 async def test_a_build_behind_the_gate_and_a_broken_one_that_is_told_by_its_last_lines(
@@ -250,7 +252,7 @@ async def test_a_build_behind_the_gate_and_a_broken_one_that_is_told_by_its_last
         )
 
     gated = f'test "$http_proxy" = http://{HOST}:{PORT} && grep -q :0C38 /proc/net/tcp'
-    tasks = [task(gated, PROXY), task(gated, NONE), task("echo what it said last; exit 9", NONE)]
+    tasks = [task(gated, PROXY), task(f"true && {gated}", NONE), task("echo what it said last; exit 9", NONE)]
     proofs = await prove(tasks, pool_ground(pool), 1)
     assert [proof.verdict for proof in proofs] == [Verdict.ORACLE_FAILS, Verdict.BROKEN, Verdict.BROKEN]
     assert "what it said last" in proofs[2].why
