@@ -28,11 +28,12 @@ S = 20.0
 ORPHAN_MAKER = """
 import asyncio, sys
 from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import Service, Task
 
 async def main():
+    services = (Service("web", command=("/.sbx/busybox", "sleep", "600")),) if sys.argv[2:] else ()
     async with SandboxPool(PoolSettings(sys.argv[1], "r", 1, unattended_s=1.5)) as pool:
-        async with pool.acquire(Task(id="t", instruction="")) as session:
+        async with pool.acquire(Task(id="t", instruction="", services=services)) as session:
             print(session.container, flush=True)
             await asyncio.sleep(600)
 
@@ -59,6 +60,25 @@ async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine
         process.send_signal(signal.SIGKILL)
     assert len(container) == 64
     assert await gone(engine, container)
+
+
+async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: Host, engine: DockerEngine):
+    before, mine = await engine.inventory(), f"orphan-around-{os.getpid()}"
+    with subprocess.Popen(  # noqa: ASYNC220  a process that the test itself reads
+        [sys.executable, "-c", ORPHAN_MAKER, mine, "service"],
+        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        container = (await asyncio.to_thread(process.stdout.readline)).strip()
+        process.send_signal(signal.SIGKILL)
+    assert len(container) == 64
+    there = await engine.inventory()
+    assert len(there.networks - before.networks) == 1
+    async with SandboxPool(PoolSettings(mine, "r", 1), docker_engine) as pool:
+        assert pool.statistics().swept >= 2
+        after = await engine.inventory()
+        assert not after.networks & (there.networks - before.networks)
+        assert not after.containers & (there.containers - before.containers)
 
 
 async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: Host):
