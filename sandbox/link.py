@@ -1,37 +1,27 @@
 """The line to one container's PID 1: requests, their answers, and why it went dead.
 
 Messages are handled in the order in which PID 1 spoke, without an await in between.  When the attach stream ends, every
-waiter is woken with the cause: the agent's own doing, or infrastructure.
-
-A stream that broke while its container goes on, because its daemon was restarted, is followed by another
-(:meth:`resume`) on which nothing of either side is missing and nothing comes twice: this side counts the bytes that it
-has heard, PID 1 keeps what follows them, and frames that PID 1 did not get are sent again.  Another client's link
-(:meth:`reattach` of a new one) is told what each shell does, and nothing of before.
+waiter is woken with the cause: the agent's own doing, or infrastructure.  A stream that broke while its container goes
+on is followed by another (:mod:`sandbox.stream`): by itself, which nobody who waits notices (:meth:`Link.resume`), or
+when somebody asks for it (:meth:`Link.reattach`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from sandbox import wire
-from sandbox.attach import Attachment, attach
-from sandbox.engine import REATTACH_SIGNAL, DockerEngine, EngineError, retried
+from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
-from sandbox.outbox import Outbox
+from sandbox.stream import Stream
 
 ANSWER_S = 60.0
 """PID 1 answers in milliseconds; a host that needs longer than this is not healthy."""
 REATTACH_S = 60.0
-_HEARD_BYTES = 64 << 10
-"""PID 1 is told as often what it need not keep any more; it keeps, and waits for, eight times as much."""
-_SYNC_S = 1.0
-"""Before the question where the frames begin is asked again: PID 1 may have dropped it with what it was to drop."""
 
 
 @dataclass(slots=True)
@@ -50,18 +40,11 @@ class Link:
     def __init__(self, engine: DockerEngine, container: str) -> None:
         self.engine, self.container = engine, container
         self._created_at = time.time()
-        self._attachment: Attachment | None = None
-        self._stream = 0
-        """The attachment's number: what an earlier one still says is not heard."""
-        self._flows = False
-        """Frames go out as they come; else they wait for PID 1 to say what it has."""
-        self._connecting = self._broken = False
-        self._heard, self._told_heard = 0, 0
-        self._outbox = Outbox()
-        self._requests = self._taken = 0  # the last one's number, and the last that a new stream found taken
+        self._stream = Stream(engine, container, self._on_message, self._on_break)
+        self._requests = 0  # the last one's number
         self._answers: dict[int, asyncio.Future[wire.Ack | wire.FileData]] = {}
         self._events: set[asyncio.Event] = set()
-        self.greeted, self._ended, self._stream_news = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._ended = asyncio.Event()
         self._gone = _Gone()
         self.on_cut: Callable[[], None] | None = None
         """Called when a stream breaks for which :meth:`resume` is worth trying; whoever waits goes on waiting for it.
@@ -72,6 +55,11 @@ class Link:
     @property
     def alive(self) -> bool:
         return not self._ended.is_set()
+
+    @property
+    def greeted(self) -> asyncio.Event:
+        """PID 1 has spoken."""
+        return self._stream.greeted
 
     def handle(self, message: wire.Message) -> None:
         """Of a subclass: a message that answers no request."""
@@ -91,9 +79,7 @@ class Link:
     def send(self, frame: bytes) -> None:
         """To PID 1, once, whatever happens to the stream; to nobody when the link is dead."""
         if self.alive:
-            self._outbox.add(frame)
-            if self._flows and self._attachment is not None:
-                self._attachment.write(frame)
+            self._stream.send(frame)
 
     def request(self, make: Callable[[int], bytes]) -> int:
         """Send a frame whose answer will be awaited with :meth:`answered`."""
@@ -150,19 +136,13 @@ class Link:
 
     async def open(self) -> None:
         """Before the container starts.  Raises EngineError."""
-        self._attachment = await self._attach(b"")
-        self._flows = True
-
-    async def _attach(self, marker: bytes) -> Attachment:
-        self._stream, self._broken = self._stream + 1, False
-        lost = partial(self._on_lost, self._stream)
-        return await attach(self.engine.url, self.container, self._on_message, lost, marker=marker)
+        await self._stream.open()
 
     async def resume(self) -> None:
         """A new stream in place of one that broke.  Whoever waits notices nothing but the time, or, where there is no
         container any more, is told why."""
         with contextlib.suppress(SandboxLost, SandboxDestroyed):
-            await self._connect(self._heard)
+            await self._follow()
 
     def give_up(self, why: str) -> None:
         """In place of :meth:`resume`: whoever waits is told that this is lost."""
@@ -171,73 +151,28 @@ class Link:
     async def reattach(self) -> None:
         """A new stream to the same PID 1, which goes on as it was: of a link whose waiters were told that it is lost,
         or of a new one.  Raises SandboxLost or SandboxDestroyed."""
-        if self._attachment is not None:
-            self._attachment.close()
+        self.close_stream()
         if self._gone.asked or self._gone.bye is not None or self._gone.destroyed is not None:
             raise await self.why_gone()
-        is_new, asked = self._attachment is None, self._requests
+        asked = self._requests
         self._ended, self._gone = asyncio.Event(), _Gone()
-        self._outbox.clear()  # nobody waits for what was under way
-        self.never_came(await self._connect(wire.NEW_CLIENT if is_new else self._heard), asked)
+        self._stream.forget_sent()  # nobody waits for what was under way
+        self.never_came(await self._follow(), asked)
 
-    async def _connect(self, heard: int) -> int:
+    async def _follow(self) -> int:
         """The last request that PID 1 has taken.  Raises SandboxLost or SandboxDestroyed; then the link is dead."""
-        nonce = secrets.token_bytes(wire.NONCE_BYTES)
-        self._connecting, self._broken = True, True
         try:
             async with asyncio.timeout(REATTACH_S):
-                while self._broken:
-                    self.greeted.clear()
-                    await self._find(wire.sync_marker(nonce))
-                    await self._synced(nonce, heard)
+                return await self._stream.follow(self._requests)
         except EngineError as error:
-            self._end(None if error.status else error)
+            self._end()
             raise await self.why_gone() from error
         except TimeoutError as error:
-            self._end(TimeoutError(f"PID 1 did not answer a new stream within {REATTACH_S:.0f} s"))
+            self.give_up(f"PID 1 did not answer on a new one within {REATTACH_S:.0f} s")
             raise await self.why_gone() from error
         except BaseException:
             self.give_up("whoever attached again was stopped")
             raise
-        finally:
-            self._connecting = False
-        return self._taken
-
-    async def _find(self, marker: bytes) -> None:
-        """Attach, as soon as the daemon is back.  Raises EngineError when it says that the container is gone."""
-        while True:
-            try:
-                self._attachment = await self._attach(marker)
-                await self._drop_cut_frames()
-            except EngineError as error:
-                self.close_stream()
-                if 400 <= error.status < 500:
-                    raise
-                await asyncio.sleep(0.2)
-            else:
-                return
-
-    async def _synced(self, nonce: bytes, heard: int) -> None:
-        """Ask where the stream begins, until PID 1 has said so or the stream has broken once more."""
-        while self._attachment is not None and not (self.greeted.is_set() or self._broken):
-            self._stream_news.clear()
-            number = self._requests if heard == wire.NEW_CLIENT else 0  # what PID 1 is to count as taken
-            self._attachment.write(wire.sync(number, nonce, heard))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SYNC_S):
-                    await self._stream_news.wait()
-
-    async def _drop_cut_frames(self) -> None:
-        """PID 1 drops what it has of a frame that was cut in two when it gets this from outside."""
-        docker = self.engine.docker
-
-        async def call() -> None:
-            url = f"{docker.docker_host}/containers/{self.container}/kill"
-            async with docker.session.post(url, params={"signal": REATTACH_SIGNAL.name}) as response:
-                if response.status >= 400:
-                    raise EngineError(f"no such running container: {await response.text()}", response.status)
-
-        await retried(f"signal {self.container[:12]}", call, frozenset({500, 503}))
 
     def asking_to_end(self) -> bool:
         """From here on the stream's end is nobody's fault.  Returns whether this is the first to say so."""
@@ -252,71 +187,28 @@ class Link:
         await self._ended.wait()
 
     def close_stream(self) -> None:
-        if self._attachment is not None:
-            self._attachment.close()
+        self._stream.close()
 
-    def _on_message(self, message: wire.Message, position: int) -> None:
-        if isinstance(message, wire.Resumed):
-            self._on_resumed(message)
-            return
-        if position <= self._heard:  # told again because it was asked for twice
-            return
-        self._heard = position
-        if position - self._told_heard >= _HEARD_BYTES and self._attachment is not None:
-            self._told_heard = position
-            self._attachment.write(wire.heard(position))
+    def _on_message(self, message: wire.Message) -> None:
         match message:
             case wire.Ack() | wire.FileData():
-                self._outbox.came(message.request)
                 future = self._answers.get(message.request)
                 if future is not None and not future.done():
                     future.set_result(message)
                 elif isinstance(message, wire.Ack) and message.value:
-                    self._set_remaining(message)
-            case wire.Hello(protocol):
-                self._greet(protocol)
+                    self.remaining_s = message.value / 1000
+            case wire.Hello():
+                return
             case wire.Bye():
                 self._gone.bye = message.why
             case _:
-                if isinstance(message, wire.Status | wire.Died | wire.GradeExit):
-                    self._outbox.came(message.request)
                 self.handle(message)
 
-    def _greet(self, protocol: int) -> None:
-        if protocol != wire.PROTOCOL:
-            raise wire.WireError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
-        self.greeted.set()
-        self._stream_news.set()
-
-    def _on_resumed(self, message: wire.Resumed) -> None:
-        """Once for each time that it was asked for; the first opens the way for what has waited."""
-        if self.greeted.is_set():
-            return
-        if self._heard and message.position > self._heard:
-            raise wire.WireError(f"{message.position - self._heard} bytes of PID 1's are missing")
-        self._heard = self._told_heard = max(self._heard, message.position)
-        self._greet(message.protocol)
-        self._taken = message.last_request
-        self._outbox.came(message.last_request)
-        for frame in self._outbox:
-            if self._attachment is not None:
-                self._attachment.write(frame)
-        self._flows = True
-
-    def _set_remaining(self, ack: wire.Ack) -> None:
-        self.remaining_s = ack.value / 1000
-
-    def _on_lost(self, stream: int, error: Exception | None) -> None:
-        if stream != self._stream or not self.alive:
-            return
-        self._flows, self._broken = False, True
-        self._stream_news.set()
+    def _on_break(self, error: Exception | None) -> None:
         gone = self._gone
-        if self._connecting:
-            return
         if self.on_cut is not None and not (gone.asked or gone.bye is not None or gone.destroyed is not None):
             self.on_cut()
-        else:
+        elif self.alive:
             self._end(error)
 
     def _end(self, error: Exception | None = None) -> None:
