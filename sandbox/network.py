@@ -24,7 +24,7 @@ from sandbox.sweep import LABEL
 from sandbox.tasks.task import Network, NetworkMode
 
 NONE = "none"
-SHARED = "longshore-full"
+SHARED = f"{private.PREFIX}full"
 _RETRIED = frozenset({500, 502, 503})
 _BUILD_MAX_MS = 6 * 3600_000
 
@@ -80,8 +80,8 @@ class SandboxNetworks:
         Raises UserError where ``proxy`` cannot be had, EngineError.
         """
         facts = await self._engine.inspect(container)
-        made_for_it = facts["HostConfig"]["NetworkMode"] == SHARED
         is_on_it = SHARED in (facts["NetworkSettings"]["Networks"] or {})
+        made_for_it = is_on_it or facts["HostConfig"]["NetworkMode"] == SHARED
         everywhere = mode is NetworkMode.FULL
         if made_for_it and everywhere != is_on_it:
             await self._attach(container, on=everywhere)

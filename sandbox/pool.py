@@ -38,6 +38,7 @@ from sandbox.surroundings import Surroundings, is_alone
 from sandbox.sweep import LABEL, sweep
 from sandbox.tasks.task import Task
 from sandbox.upkeep import Upkeep
+from sandbox.warm import Kind
 
 
 class SandboxPool:
@@ -99,8 +100,8 @@ class SandboxPool:
     async def acquire(self, task: Task, deadline_s: float | None = None) -> AsyncGenerator[SandboxSession]:
         """A fresh sandbox, set up for ``task``; it lives for ``deadline_s`` at most (default: the pool's maximum).
 
-        Raises SandboxStartError (TaskFault for what is the task's own doing), EngineError, and UserError for a network
-        that cannot be had here.
+        Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for what the task wants and
+        cannot have here.
         """
         session = await self.open(task, deadline_s)
         try:
@@ -110,30 +111,36 @@ class SandboxPool:
 
     async def open(self, task: Task, deadline_s: float | None = None) -> SandboxSession:
         """:meth:`acquire` without the context: whoever calls must :meth:`close`."""
-        max_s = deadline_s or self.settings.session_max_s
-        async with AsyncExitStack() as stack:
-            image = await stack.enter_async_context(self.images.reserved(task))
-            kind, shelved = self._blueprint.kind(task, image), is_alone(task)
-            session = await self._supply.warm(kind) if shelved else None
-            if session is None:
-                await self._supply.enter()
-                stack.callback(self._supply.leave)
-                kind = self._blueprint.kind(
-                    task, image, await stack.enter_async_context(self.surroundings.of(task, max_s))
-                )
-                session = await self._supply.start(kind, max_s)
-            else:
-                stack.callback(self._supply.leave)
-            await self._begin(session, task, max_s, stack)
-            try:
-                await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
-            except SandboxStartError:
-                self._failed += 1
-                raise
-            self._held[session] = stack.pop_all()
-        if shelved:
+        try:
+            async with AsyncExitStack() as stack:
+                session, kind = await self._opened(task, deadline_s or self.settings.session_max_s, stack)
+                self._held[session] = stack.pop_all()
+        except EngineError as error:
+            raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
+        if is_alone(task):
             self._supply.refill(kind)
         return session
+
+    async def _opened(self, task: Task, max_s: float, stack: AsyncExitStack) -> tuple[SandboxSession, Kind]:
+        """A session that ends with ``stack``."""
+        image = await stack.enter_async_context(self.images.reserved(task))
+        kind = self._blueprint.kind(task, image)
+        session = await self._supply.warm(kind) if is_alone(task) else None
+        if session is None:
+            await self._supply.enter()
+            stack.callback(self._supply.leave)
+            around = await stack.enter_async_context(self.surroundings.of(task, max_s))
+            kind = self._blueprint.kind(task, image, around)
+            session = await self._supply.start(kind, max_s)
+        else:
+            stack.callback(self._supply.leave)
+        await self._begin(session, task, max_s, stack)
+        try:
+            await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
+        except SandboxStartError:
+            self._failed += 1
+            raise
+        return session, kind
 
     async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
         """Take over a running container of this pool's whose process has died, with what is around it; what it was

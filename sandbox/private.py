@@ -20,6 +20,8 @@ from sandbox.engine import DockerEngine, EngineError, Json, retried
 
 MOST_SERVICES = 10
 """As many as a network has addresses for, beside the agent's container and those that its tests run in."""
+PREFIX = "longshore-"
+"""How the names of all networks of ours begin."""
 _FIRST_SUBNET, _SUBNETS, _SUBNET_ADDRESSES = (10 << 24) + (213 << 16), 4096, 16
 _TRIES = 64
 _RETRIED = frozenset({500, 502, 503})
@@ -46,7 +48,7 @@ async def networks(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[Net
 
 async def create(engine: DockerEngine, labels: Mapping[str, str]) -> str:
     """A new network's name.  Cancelled, it leaves none.  Raises EngineError."""
-    name = f"longshore-{uuid.uuid4().hex[:16]}"
+    name = f"{PREFIX}{uuid.uuid4().hex[:16]}"
     first = random.randrange(_SUBNETS)
     for attempt in range(_TRIES):
         at = _FIRST_SUBNET + (first + attempt) % _SUBNETS * _SUBNET_ADDRESSES

@@ -63,8 +63,8 @@ class Sandbox(Protocol):
 
 class Provider(Protocol):
     async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
-        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, EngineError, and
-        UserError where the task needs what cannot be given."""
+        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, and UserError where
+        the task needs what cannot be given."""
         ...
 
 

@@ -85,7 +85,8 @@ async def services_adopted(
     if not services:
         yield ""
         return
-    network = str((await engine.inspect(container))["HostConfig"]["NetworkMode"])
+    joined: Json = (await engine.inspect(container))["NetworkSettings"]["Networks"]
+    network = next((name for name in joined or () if name.startswith(private.PREFIX)), "")
     there = await engine.containers({NETWORK_LABEL: network})
     try:
         left = [each.labels.get(SERVICE_LABEL) for each in there if each.state == "running"]

@@ -26,7 +26,7 @@ from sandbox.pool import LABEL, PoolSettings, SandboxPool
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.shell import Shell
 from sandbox.snapshot import fork, snapshot
-from sandbox.tasks.task import Service, Task
+from sandbox.tasks.task import ImageBuild, Service, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="again", instruction="")
@@ -85,6 +85,23 @@ async def test_another_client_takes_over_and_kills_only_what_nobody_waits_for(po
             assert (await adopted.open_shell().run("pwd", S)).output == "/app\n"
         finally:
             adopted.close_stream()
+
+
+async def test_an_adopted_session_keeps_its_image_from_being_evicted(pool: SandboxPool):
+    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nLABEL adopted={os.getpid()}\n".encode()})
+    task = dataclasses.replace(TASK, build=build)
+    async with pool.images.reserved(task) as image:
+        labels = {f"{LABEL}.pool": pool.settings.pool}
+        spec = ContainerSpec(image, pool.host.kit, labels)
+        left = await SandboxSession.start(pool.engine, spec, "/app", SessionLimits(60, 60))
+        left.close_stream()
+    adopted = await pool.adopt(left.container, task)
+    with pool.images._ledger.alone(image) as nobody_holds_it:
+        assert not nobody_holds_it
+    assert (await adopted.run("echo again", S)).output == "again\n"
+    await pool.close(adopted)
+    with pool.images._ledger.alone(image) as nobody_holds_it:
+        assert nobody_holds_it
 
 
 async def test_a_container_that_is_gone_cannot_be_found_again(pool: SandboxPool):
