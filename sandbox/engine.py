@@ -39,6 +39,9 @@ _PROCESSES = 4096
 
 _CALL_S = 60.0
 _ATTEMPTS = 5
+_REMOVED_S = 60.0
+"""A busy daemon takes as long to remove what it is removing already."""
+_LOOK_AGAIN_S = 0.05
 _RETRIED_STATUS = frozenset({409, 500, 502, 503})
 
 
@@ -219,17 +222,21 @@ class DockerEngine:
         await retried(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
     async def remove(self, container: str) -> None:
-        """Kill and remove, until the daemon says that it is gone: under load one try is not enough."""
+        """Kill and remove, until the daemon says that it is gone, for as long as it says that it is about it."""
 
         async def call() -> None:
             await self._container(container).delete(force=True, v=True)
-            raise aiodocker.DockerError(409, "asked for, not yet confirmed")
 
-        try:
-            await retried(f"remove container {container[:12]}", call, _RETRIED_STATUS)
-        except EngineError as error:
-            if error.status != 404:
-                raise
+        give_up = time.monotonic() + _REMOVED_S
+        while True:
+            try:
+                await retried(f"remove container {container[:12]}", call, frozenset({500, 502, 503}))
+            except EngineError as error:
+                if error.status == 404:
+                    return
+                if error.status != 409 or time.monotonic() > give_up:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def containers(self, labels: Mapping[str, str] | None = None) -> tuple[ContainerInfo, ...]:
         """Containers in any state that carry all these labels."""

@@ -176,17 +176,18 @@ async def test_capacity_bounds_what_lives_and_waiting_is_counted(docker_engine: 
 
 
 async def test_a_session_that_is_cancelled_is_removed(pool: SandboxPool, engine: DockerEngine):
-    containers: list[str] = []
+    opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def episode() -> None:
         async with pool.acquire(TASK) as session:
-            containers.append(session.container)
+            opened.set_result(session.container)
             await session.run("sleep 1000", 1000)
 
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await episode()
-    assert await gone(engine, containers[0])
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(episode())
+        container = await opened
+        running.cancel()
+    assert await gone(engine, container)
 
 
 async def test_a_container_removed_by_somebody_else_is_lost_not_the_agents_doing(
