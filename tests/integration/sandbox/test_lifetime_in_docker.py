@@ -50,28 +50,24 @@ async def gone(engine: DockerEngine, container: str, within_s: float = 20.0) -> 
     return False
 
 
-async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: Host, engine: DockerEngine):
-    with subprocess.Popen(  # noqa: ASYNC220  a process that the test itself reads
-        [sys.executable, "-c", ORPHAN_MAKER, f"orphan-{os.getpid()}"],
-        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
-    ) as process:  # fmt: skip
+def orphaned(*arguments: str) -> str:
+    """The container of a process that was killed."""
+    program = [sys.executable, "-c", ORPHAN_MAKER, *arguments]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
         assert process.stdout is not None
-        container = (await asyncio.to_thread(process.stdout.readline)).strip()
+        container = process.stdout.readline().strip()
         process.send_signal(signal.SIGKILL)
     assert len(container) == 64
-    assert await gone(engine, container)
+    return container
+
+
+async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: Host, engine: DockerEngine):
+    assert await gone(engine, await asyncio.to_thread(orphaned, f"orphan-{os.getpid()}"))
 
 
 async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: Host, engine: DockerEngine):
     before, mine = await engine.inventory(), f"orphan-around-{os.getpid()}"
-    with subprocess.Popen(  # noqa: ASYNC220  a process that the test itself reads
-        [sys.executable, "-c", ORPHAN_MAKER, mine, "service"],
-        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        container = (await asyncio.to_thread(process.stdout.readline)).strip()
-        process.send_signal(signal.SIGKILL)
-    assert len(container) == 64
+    await asyncio.to_thread(orphaned, mine, "service")
     there = await engine.inventory()
     assert len(there.networks - before.networks) == 1
     async with SandboxPool(PoolSettings(mine, "r", 1), docker_engine) as pool:
