@@ -104,7 +104,8 @@ async def services_adopted(
 async def _removed(engine: DockerEngine, containers: Sequence[str], network: str) -> None:
     for each in containers:
         await engine.remove(each)
-    await private.remove(engine, network)
+    if network:
+        await private.remove(engine, network)
 
 
 def _request(service: Service, image: str, network: str, settings: ServiceSettings, command: Sequence[str]) -> Json:

@@ -41,7 +41,7 @@ asyncio.run(main())
 """
 
 
-async def gone(engine: DockerEngine, container: str, within_s: float = 20.0) -> bool:
+async def gone(engine: DockerEngine, container: str, within_s: float = 120.0) -> bool:
     give_up = time.monotonic() + within_s
     while time.monotonic() < give_up:
         if container not in (await engine.inventory()).containers:
