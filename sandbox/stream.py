@@ -49,11 +49,6 @@ class Stream:
         self._outbox = Outbox()
         self.greeted, self._news = asyncio.Event(), asyncio.Event()
 
-    @property
-    def is_new(self) -> bool:
-        """Nothing was ever heard on it."""
-        return self._attachment is None
-
     async def open(self) -> None:
         """Before the container starts.  Raises EngineError."""
         await self._attach(b"")
@@ -80,13 +75,13 @@ class Stream:
         Raises EngineError when the daemon says that the container is gone.  Has no deadline of its own.
         """
         self.close()
-        asked_from, number = (wire.NEW_CLIENT, last_request) if self.is_new else (self._heard, 0)
-        nonce = secrets.token_bytes(wire.NONCE_BYTES)
         self._following = self._broken = True
         self._flows = False
         try:
             while self._broken:
                 self.greeted.clear()
+                asked_from, number = (self._heard, 0) if self._heard else (wire.NEW_CLIENT, last_request)
+                nonce = secrets.token_bytes(wire.NONCE_BYTES)
                 await self._find(wire.sync_marker(nonce))
                 while not (self.greeted.is_set() or self._broken):
                     self._news.clear()
@@ -136,7 +131,7 @@ class Stream:
         if isinstance(message, wire.Resumed):
             self._resume(message)
             return
-        if position <= self._heard:  # told again because it was asked for twice
+        if position <= self._heard:  # PID 1 could not know that it had come
             return
         self._heard = position
         if position - self._told_heard >= _HEARD_BYTES:
@@ -158,9 +153,7 @@ class Stream:
         self._news.set()
 
     def _resume(self, message: wire.Resumed) -> None:
-        """Once for each time that it was asked for; the first opens the way for what has waited."""
-        if self.greeted.is_set():
-            return
+        """The way is open for what has waited."""
         if self._heard and message.position > self._heard:
             raise wire.WireError(f"{message.position - self._heard} bytes of PID 1's are missing")
         self._heard = self._told_heard = max(self._heard, message.position)

@@ -79,11 +79,15 @@ static void handle_resize(uint32_t id, struct slot *s, const char *p, size_t n) 
     resize(id, s, rows, columns);
 }
 
-/* nonce, position u64.  Answers with nonce, protocol u8, last frame that was taken u32, position u64. */
+/* nonce, position u64.  Answers with nonce, protocol u8, last frame that was taken u32, position u64.  Asked again with
+   the same nonce, on the same stream, it has answered: a second one would come in the middle of what follows. */
 static void handle_sync(uint32_t id, const char *p, size_t n) {
+    static char answered[NONCE];
     char b[NONCE + 13];
     uint64_t position;
     if (n != NONCE + 8) leave(BYE_PROTOCOL);
+    if (memcmp(answered, p, NONCE) == 0) return;
+    memcpy(answered, p, NONCE);
     memcpy(&position, p + NONCE, 8);
     int is_new = position == NEW_CLIENT;
     if (is_new) last_id = id;
