@@ -1,7 +1,8 @@
 """PID 1's attach stream, hijacked from Docker's HTTP API: one socket, one protocol object, no task.
 
 Opened between create and start, so that the first frame cannot be missed.  Messages are handed over synchronously as
-their bytes arrive; ``on_lost`` is called exactly once, when the stream has ended for whatever reason.
+their bytes arrive, each with the position after it (:attr:`sandbox.wire.FrameParser.position`); ``on_lost`` is called
+exactly once, when the stream has ended for whatever reason.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Attachment(asyncio.Protocol):
         self,
         host: str,
         container: str,
-        on_message: Callable[[Message], None],
+        on_message: Callable[[Message, int], None],
         on_lost: Callable[[Exception | None], None],
         marker: bytes,
     ) -> None:
@@ -63,7 +64,7 @@ class Attachment(asyncio.Protocol):
             for chunk in self._demux.feed(data):
                 if not chunk.stderr:
                     for message in self._frames.feed(chunk.data):
-                        self._on_message(message)
+                        self._on_message(message, self._frames.position)
         except WireError as error:
             self._error = error
             self.close()
@@ -99,7 +100,7 @@ class Attachment(asyncio.Protocol):
 async def attach(
     url: str,
     container: str,
-    on_message: Callable[[Message], None],
+    on_message: Callable[[Message, int], None],
     on_lost: Callable[[Exception | None], None],
     *,
     marker: bytes = b"",

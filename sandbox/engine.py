@@ -22,12 +22,10 @@ from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError
 from sandbox.address import EngineAddress
+from sandbox.tasks.task import CAPABILITIES
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
-
-CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
-"""What package tools need, and KILL for the grader.  Never SYS_PTRACE: it would open PID 1's memory to the agent."""
 
 REATTACH_SIGNAL = signal.SIGUSR1
 """Tells PID 1 that a new client has come; it ends nothing."""
@@ -41,6 +39,9 @@ _PROCESSES = 4096
 
 _CALL_S = 60.0
 _ATTEMPTS = 5
+_REMOVED_S = 60.0
+"""A busy daemon takes as long to remove what it is removing already."""
+_LOOK_AGAIN_S = 0.05
 _RETRIED_STATUS = frozenset({409, 500, 502, 503})
 
 
@@ -221,17 +222,21 @@ class DockerEngine:
         await retried(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
     async def remove(self, container: str) -> None:
-        """Kill and remove, until the daemon says that it is gone: under load one try is not enough."""
+        """Kill and remove, until the daemon says that it is gone, for as long as it says that it is about it."""
 
         async def call() -> None:
             await self._container(container).delete(force=True, v=True)
-            raise aiodocker.DockerError(409, "asked for, not yet confirmed")
 
-        try:
-            await retried(f"remove container {container[:12]}", call, _RETRIED_STATUS)
-        except EngineError as error:
-            if error.status != 404:
-                raise
+        give_up = time.monotonic() + _REMOVED_S
+        while True:
+            try:
+                await retried(f"remove container {container[:12]}", call, frozenset({500, 502, 503}))
+            except EngineError as error:
+                if error.status == 404:
+                    return
+                if error.status != 409 or time.monotonic() > give_up:
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def containers(self, labels: Mapping[str, str] | None = None) -> tuple[ContainerInfo, ...]:
         """Containers in any state that carry all these labels."""

@@ -11,8 +11,16 @@ class SandboxStartError(InfraError):
     """A container could not be made ready for the agent.  Nothing of the agent's had run."""
 
 
+class TaskFault(SandboxStartError):
+    """The task's own doing: its build, its setup or one of its services fails, and would fail again."""
+
+
 class ImageError(SandboxStartError):
-    """A task's image cannot be had: its build or its pull failed.  The message ends with what was said last."""
+    """A task's image cannot be had.  The message ends with what was said last."""
+
+
+class BuildError(ImageError, TaskFault):
+    """A task's image cannot be built.  The message ends with the build's last lines."""
 
 
 class SandboxLost(InfraError):

@@ -21,9 +21,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from sandbox import wire
 from sandbox.errors import SandboxLost
@@ -131,8 +132,8 @@ async def grade(
     limit_s = timeout_s or task.test_timeout_s
     isolation = isolation_of(task.run_tests)
     try:
-        async with place(session, task, limit_s) as bench:
-            ran = await _test(bench, task, isolation, limit_s)
+        async with place(session, task, limit_s) as bench, session.verifying(bench) as env:
+            ran = await _test(bench, task, isolation, limit_s, env)
     except BadArtifactError as error:
         ran = _Ran(note=f"the artifacts could not be carried over: {error}")
     tests, reward = judge(task.expected_tests, task.weights, () if ran.note else ran.reports)
@@ -154,8 +155,10 @@ def isolation_of(script: str) -> Isolation:
     return Isolation.KIT if script.split("\n", 1)[0].split() in ([], ["#!/bin/sh"]) else Isolation.IMAGE
 
 
-async def _test(bench: SandboxSession, task: Task, isolation: Isolation, limit_s: float) -> _Ran:
-    """Bring the tests in, run them, collect what they said."""
+async def _test(
+    bench: SandboxSession, task: Task, isolation: Isolation, limit_s: float, network: Mapping[str, str]
+) -> _Ran:
+    """Bring the tests in, run them, collect what they said.  ``network`` is what they need in their environment."""
     why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
@@ -168,7 +171,7 @@ async def _test(bench: SandboxSession, task: Task, isolation: Isolation, limit_s
         summary.feed(data)
         log.feed(data)
 
-    end = await _run(bench, take, task.workdir, argv, kit=kit, limit_s=limit_s)
+    end = await _run(bench, take, task.workdir, argv, kit=kit, limit_s=limit_s, network=network)
     if end is None:
         return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
     files = await _reports(bench, task.reports) if task.reports else ()
@@ -212,10 +215,11 @@ async def _run(
     *,
     kit: bool,
     limit_s: float,
+    network: Mapping[str, str] = MappingProxyType({}),
 ) -> wire.GradeExit | None:
     """Run one child of PID 1 to its end.  None when it ran out of its time; then it is dead."""
     child = _Child(take)
-    env = {**_ENV, "PATH": f"/.sbx/bin:{_PATH}" if kit else _PATH}
+    env = {**network, **_ENV, "PATH": f"/.sbx/bin:{_PATH}" if kit else _PATH}
     bench.grading(child)
     try:
         bench.send(wire.grade(bench.next_request(), workdir, argv, env))

@@ -2,29 +2,26 @@
 
 Messages are handled in the order in which PID 1 spoke, without an await in between.  When the attach stream ends, every
 waiter is woken with the cause: the agent's own doing, or infrastructure.  A stream that broke while its container goes
-on (a restarted daemon, a restarted server) is opened again by :meth:`Link.reattach`; what was under way is known to PID
-1 and told to the new stream.
+on is followed by another (:mod:`sandbox.stream`): by itself, which nobody who waits notices (:meth:`Link.resume`), or
+when somebody asks for it (:meth:`Link.reattach`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from sandbox import wire
-from sandbox.attach import Attachment, attach
-from sandbox.engine import REATTACH_SIGNAL, DockerEngine, EngineError, retried
+from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.stream import Stream
 
 ANSWER_S = 60.0
 """PID 1 answers in milliseconds; a host that needs longer than this is not healthy."""
 REATTACH_S = 60.0
-_SYNC_S = 1.0
-"""Before the question where the frames begin is asked again: PID 1 may have dropped it with what it was to drop."""
 
 
 @dataclass(slots=True)
@@ -43,12 +40,15 @@ class Link:
     def __init__(self, engine: DockerEngine, container: str) -> None:
         self.engine, self.container = engine, container
         self._created_at = time.time()
-        self._attachment: Attachment | None = None
+        self._stream = Stream(engine, container, self._on_message, self._on_break)
         self._requests = 0  # the last one's number
         self._answers: dict[int, asyncio.Future[wire.Ack | wire.FileData]] = {}
         self._events: set[asyncio.Event] = set()
-        self.greeted, self._ended = asyncio.Event(), asyncio.Event()
+        self._ended = asyncio.Event()
         self._gone = _Gone()
+        self.on_cut: Callable[[], None] | None = None
+        """Called when a stream breaks for which :meth:`resume` is worth trying; whoever waits goes on waiting for it.
+        None: it is not, and they are told."""
         self.remaining_s = 0.0
         """Of the container's life, at PID 1's last answer to an extension."""
 
@@ -56,8 +56,17 @@ class Link:
     def alive(self) -> bool:
         return not self._ended.is_set()
 
+    @property
+    def greeted(self) -> asyncio.Event:
+        """PID 1 has spoken."""
+        return self._stream.greeted
+
     def handle(self, message: wire.Message) -> None:
         """Of a subclass: a message that answers no request."""
+        raise NotImplementedError
+
+    def never_came(self, after: int, up_to: int) -> None:
+        """Of a subclass: PID 1 has not got the requests of these numbers, and will not."""
         raise NotImplementedError
 
     def number_requests_from(self, first: int) -> None:
@@ -68,8 +77,9 @@ class Link:
         return self._requests
 
     def send(self, frame: bytes) -> None:
-        if self._attachment is not None:
-            self._attachment.write(frame)
+        """To PID 1, once, whatever happens to the stream; to nobody when the link is dead."""
+        if self.alive:
+            self._stream.send(frame)
 
     def request(self, make: Callable[[int], bytes]) -> int:
         """Send a frame whose answer will be awaited with :meth:`answered`."""
@@ -126,69 +136,43 @@ class Link:
 
     async def open(self) -> None:
         """Before the container starts.  Raises EngineError."""
-        self._attachment = await self._attach(b"")
+        await self._stream.open()
 
-    async def _attach(self, marker: bytes) -> Attachment:
-        ended, gone = self._ended, self._gone
-        return await attach(
-            self.engine.url, self.container, self._on_message, partial(self._on_lost, ended, gone), marker=marker
-        )
+    async def resume(self) -> None:
+        """A new stream in place of one that broke.  Whoever waits notices nothing but the time, or, where there is no
+        container any more, is told why."""
+        with contextlib.suppress(SandboxLost, SandboxDestroyed):
+            await self._follow()
+
+    def give_up(self, why: str) -> None:
+        """In place of :meth:`resume`: whoever waits is told that this is lost."""
+        self._end(ConnectionAbortedError(why))
 
     async def reattach(self) -> None:
-        """A new stream to the same PID 1, which goes on as it was.  Commands whose end was told to the old stream
-        only are told again; their output in between is not.
-
-        Raises SandboxLost or SandboxDestroyed.
-        """
-        if self._attachment is not None:
-            self._attachment.close()
+        """A new stream to the same PID 1, which goes on as it was: of a link whose waiters were told that it is lost,
+        or of a new one.  Raises SandboxLost or SandboxDestroyed."""
+        self.close_stream()
         if self._gone.asked or self._gone.bye is not None or self._gone.destroyed is not None:
             raise await self.why_gone()
-        self._ended, self._gone, nonce = asyncio.Event(), _Gone(), secrets.token_bytes(wire.NONCE_BYTES)
-        self.greeted.clear()
+        asked = self._requests
+        self._ended, self._gone = asyncio.Event(), _Gone()
+        self._stream.forget_sent()  # nobody waits for what was under way
+        self.never_came(await self._follow(), asked)
+
+    async def _follow(self) -> int:
+        """The last request that PID 1 has taken.  Raises SandboxLost or SandboxDestroyed; then the link is dead."""
         try:
             async with asyncio.timeout(REATTACH_S):
-                await self._find(wire.sync_marker(nonce))
-                while not await self._synced(nonce):
-                    continue
-        except (TimeoutError, EngineError) as error:
-            self._gone.error = error
-            self._ended.set()
-            raise SandboxLost(f"could not attach again to {self.container[:12]}: {error or 'no answer'}") from error
-
-    async def _find(self, marker: bytes) -> None:
-        """Attach, as soon as the daemon is back.  Raises EngineError when it says that the container is gone."""
-        while True:
-            try:
-                self._attachment = await self._attach(marker)
-                await self._drop_cut_frames()
-            except EngineError as error:
-                self.close_stream()
-                if 400 <= error.status < 500:
-                    raise
-                await asyncio.sleep(0.2)
-            else:
-                return
-
-    async def _synced(self, nonce: bytes) -> bool:
-        request = self.request(partial(wire.sync, nonce=nonce))
-        try:
-            self._set_remaining(await self.answered(request, _SYNC_S))
-        except TimeoutError:
-            return False
-        return True
-
-    async def _drop_cut_frames(self) -> None:
-        """PID 1 drops what it has of a frame that was cut in two when it gets this from outside."""
-        docker = self.engine.docker
-
-        async def call() -> None:
-            url = f"{docker.docker_host}/containers/{self.container}/kill"
-            async with docker.session.post(url, params={"signal": REATTACH_SIGNAL.name}) as response:
-                if response.status >= 400:
-                    raise EngineError(f"no such running container: {await response.text()}", response.status)
-
-        await retried(f"signal {self.container[:12]}", call, frozenset({500, 503}))
+                return await self._stream.follow(self._requests)
+        except EngineError as error:
+            self._end()
+            raise await self.why_gone() from error
+        except TimeoutError as error:
+            self.give_up(f"PID 1 did not answer on a new one within {REATTACH_S:.0f} s")
+            raise await self.why_gone() from error
+        except BaseException:
+            self.give_up("whoever attached again was stopped")
+            raise
 
     def asking_to_end(self) -> bool:
         """From here on the stream's end is nobody's fault.  Returns whether this is the first to say so."""
@@ -203,8 +187,7 @@ class Link:
         await self._ended.wait()
 
     def close_stream(self) -> None:
-        if self._attachment is not None:
-            self._attachment.close()
+        self._stream.close()
 
     def _on_message(self, message: wire.Message) -> None:
         match message:
@@ -213,24 +196,25 @@ class Link:
                 if future is not None and not future.done():
                     future.set_result(message)
                 elif isinstance(message, wire.Ack) and message.value:
-                    self._set_remaining(message)
-            case wire.Hello(protocol):
-                if protocol != wire.PROTOCOL:
-                    raise wire.WireError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
-                self.greeted.set()
+                    self.remaining_s = message.value / 1000
+            case wire.Hello():
+                return
             case wire.Bye():
                 self._gone.bye = message.why
             case _:
                 self.handle(message)
 
-    def _set_remaining(self, ack: wire.Ack) -> None:
-        self.remaining_s = ack.value / 1000
+    def _on_break(self, error: Exception | None) -> None:
+        gone = self._gone
+        if self.on_cut is not None and not (gone.asked or gone.bye is not None or gone.destroyed is not None):
+            self.on_cut()
+        elif self.alive:
+            self._end(error)
 
-    def _on_lost(self, ended: asyncio.Event, gone: _Gone, error: Exception | None) -> None:
-        if ended is not self._ended:  # the stream before this one
-            return
-        gone.error = gone.error or error
-        ended.set()
+    def _end(self, error: Exception | None = None) -> None:
+        """Whoever waits is told."""
+        self._gone.error = self._gone.error or error
+        self._ended.set()
         for event in self._events:
             event.set()
         for future in self._answers.values():

@@ -10,32 +10,22 @@ every public host.  A session's services have a private network from which nothi
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import aiodocker
-
-from protocol.errors import UserError
-from sandbox import owner
-from sandbox.engine import ContainerSpec, DockerEngine, EngineError, retried
-from sandbox.gate import Gate
+from sandbox import owner, private
+from sandbox.completion import completed
+from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json, retried
+from sandbox.gate.on_need import GateOnNeed
 from sandbox.images.store import BuildPlace
+from sandbox.sweep import LABEL
 from sandbox.tasks.task import Network, NetworkMode
 
 NONE = "none"
-SHARED = "longshore-full"
-LABEL = "longshore"
-_FIRST_SUBNET, _SUBNETS, _SUBNET_ADDRESSES = (10 << 24) + (213 << 16), 4096, 16
-_TRIES = 64
+SHARED = f"{private.PREFIX}full"
 _RETRIED = frozenset({500, 502, 503})
-_TEARDOWN_S = 30.0
-_LOOK_AGAIN_S = 0.1
 _BUILD_MAX_MS = 6 * 3600_000
 
 
@@ -45,18 +35,20 @@ class BuildHost:
 
     image: str
     kit: Path
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Beside the owner's: whose sweep removes it when its process dies."""
 
 
 class SandboxNetworks:
     """Of one engine.  Made by :meth:`open`."""
 
-    def __init__(self, engine: DockerEngine, gate: Gate | None, build_host: BuildHost, *, has_bridge: bool) -> None:
+    def __init__(self, engine: DockerEngine, gate: GateOnNeed, build_host: BuildHost, *, has_bridge: bool) -> None:
         self._engine, self._gate, self._build_host = engine, gate, build_host
         self.has_bridge = has_bridge
         """The engine forwards packets of a bridge to the world."""
 
     @classmethod
-    async def open(cls, engine: DockerEngine, gate: Gate | None, build_host: BuildHost) -> SandboxNetworks:
+    async def open(cls, engine: DockerEngine, gate: GateOnNeed, build_host: BuildHost) -> SandboxNetworks:
         """Raises EngineError."""
 
         async def call() -> bool:
@@ -74,30 +66,31 @@ class SandboxNetworks:
         await self._share()
         return SHARED
 
-    def environment(self, network: Network, private: str) -> Mapping[str, str]:
-        """What the agent's shell needs in its environment."""
+    def environment(self, network: Network, private: str, beside: Iterable[str] = ()) -> Mapping[str, str]:
+        """What the agent's shell needs in its environment; ``beside`` are its services' names."""
         direct = network.agent is NetworkMode.FULL and self.has_bridge and not private
-        if network.agent is NetworkMode.NONE or direct or self._gate is None:
-            return {}
-        return self._gate.environment()
+        return {} if network.agent is NetworkMode.NONE or direct else self._gate.environment(beside)
 
     @asynccontextmanager
     async def phase(
-        self, container: str, mode: NetworkMode, hosts: tuple[str, ...] = ()
+        self, container: str, mode: NetworkMode, hosts: tuple[str, ...] = (), beside: Iterable[str] = ()
     ) -> AsyncGenerator[Mapping[str, str]]:
         """Give a running container this phase's network.  Yields what its programs need in their environment.
 
         Raises UserError where ``proxy`` cannot be had, EngineError.
         """
         facts = await self._engine.inspect(container)
-        shared = SHARED in facts["NetworkSettings"]["Networks"]
-        if shared and mode is not NetworkMode.FULL:
-            await self._leave(container)
-        if mode is NetworkMode.NONE or (shared and mode is NetworkMode.FULL):
+        is_on_it = SHARED in (facts["NetworkSettings"]["Networks"] or {})
+        made_for_it = is_on_it or facts["HostConfig"]["NetworkMode"] == SHARED
+        everywhere = mode is NetworkMode.FULL
+        if made_for_it and everywhere != is_on_it:
+            await self._attach(container, on=everywhere)
+        if mode is NetworkMode.NONE or (made_for_it and everywhere):
             yield {}
             return
-        everywhere = mode is NetworkMode.FULL
-        async with self._need_gate().opened(int(facts["State"]["Pid"]), hosts, everywhere=everywhere) as env:
+        gate = await self._gate.get()
+        pid = int(facts["State"]["Pid"])
+        async with gate.opened(pid, hosts, everywhere=everywhere, beside=beside) as env:
             yield env
 
     @asynccontextmanager
@@ -106,12 +99,10 @@ class SandboxNetworks:
         if mode is NetworkMode.NONE or (mode is NetworkMode.FULL and self.has_bridge):
             yield BuildPlace(NONE if mode is NetworkMode.NONE else "default", {})
             return
-        labels = {f"{LABEL}.pool": "build", f"{LABEL}.owner": owner.this_process()}
-        life = str(_BUILD_MAX_MS)
-        command = ("/.sbx/init", life, life, "/")
-        container = await self._engine.create(
-            ContainerSpec(self._build_host.image, self._build_host.kit, labels, command)
-        )
+        host, life = self._build_host, str(_BUILD_MAX_MS)
+        labels = {f"{LABEL}.pool": "build", f"{LABEL}.owner": owner.this_process(), **host.labels}
+        spec = ContainerSpec(host.image, host.kit, labels, ("/.sbx/init", life, life, "/"))
+        container = await completed(lambda: self._engine.create(spec), self._engine.remove)
         try:
             await self._engine.start(container)
             async with self.phase(container, mode, hosts) as env:
@@ -122,89 +113,29 @@ class SandboxNetworks:
     @asynccontextmanager
     async def private(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:
         """A network for one session, removed at the end.  Yields its name.  Raises EngineError."""
-        name = f"longshore-{uuid.uuid4().hex[:16]}"
-        await self._create_private(name, labels)
+        name = await private.create(self._engine, {f"{LABEL}.owner": owner.this_process(), **labels})
         try:
             yield name
         finally:
-            await asyncio.shield(self._remove(name))
-
-    async def sweep(self) -> int:
-        """Remove the private networks whose owners are proved dead and whose containers have ended.  How many."""
-        filters = {"label": [f"{LABEL}.owner"]}
-
-        async def call() -> list[tuple[str, str]]:
-            listed = await self._engine.docker.networks.list(filters=filters)
-            return [(each["Name"], each["Labels"][f"{LABEL}.owner"]) for each in listed]
-
-        dead = [name for name, who in await retried("list the networks", call, _RETRIED) if owner.proved_dead(who)]
-        return sum([await self._remove(name, wait_s=0.0) for name in dead])
-
-    def _need_gate(self) -> Gate:
-        if self._gate is None:
-            raise UserError("this task wants network `proxy`, and no gate is open here: open a sandbox.gate.Gate first")
-        return self._gate
-
-    async def _create_private(self, name: str, labels: Mapping[str, str]) -> None:
-        """On a subnet of our own range: an engine's own ranges end after some thirty networks."""
-        first = random.randrange(_SUBNETS)
-        for attempt in range(_TRIES):
-            at = _FIRST_SUBNET + (first + attempt) % _SUBNETS * _SUBNET_ADDRESSES
-            subnet = ".".join(str(at >> shift & 255) for shift in (24, 16, 8, 0)) + "/28"
-            body = {
-                "Name": name,
-                "CheckDuplicate": True,
-                "Driver": "bridge",
-                "Internal": True,
-                "Labels": {f"{LABEL}.owner": owner.this_process(), **labels},
-                "Options": {"com.docker.network.bridge.inhibit_ipv4": "true"},  # this machine has no address on it
-                "IPAM": {"Config": [{"Subnet": subnet}]},
-            }
-            try:
-                return await self._create(body)
-            except EngineError as error:
-                if "overlap" not in str(error) or attempt == _TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
+            await asyncio.shield(private.remove(self._engine, name))
 
     async def _share(self) -> None:
         options = {"com.docker.network.bridge.enable_icc": "false"}  # no sandbox reaches another
         try:
-            await self._create({"Name": SHARED, "CheckDuplicate": True, "Driver": "bridge", "Options": options})
+            body: Json = {"Name": SHARED, "CheckDuplicate": True, "Driver": "bridge", "Options": options}
+            await private.create_network(self._engine, body)
         except EngineError as error:
             if "already exists" not in str(error):
                 raise
 
-    async def _create(self, body: dict[str, Any]) -> None:
-        async def call() -> None:
-            await self._engine.docker.networks.create(body)
+    async def _attach(self, container: str, *, on: bool) -> None:
+        """Put a container on the shared bridge, or take it off."""
 
-        await retried(f"create the network {body['Name']}", call, frozenset(), idempotent=False)
-
-    async def _leave(self, container: str) -> None:
         async def call() -> None:
             network = await self._engine.docker.networks.get(SHARED)
-            await network.disconnect({"Container": container, "Force": True})
-
-        await retried(f"take container {container[:12]} off the network", call, _RETRIED)
-
-    async def _remove(self, name: str, wait_s: float = _TEARDOWN_S) -> bool:
-        """Until it is gone: the engine refuses while a container that has ended is still being removed."""
-        give_up = time.monotonic() + wait_s
-        while True:
-            try:
-                async with asyncio.timeout(_TEARDOWN_S):
-                    network = await self._engine.docker.networks.get(name)
-                    await network.delete()
-            except aiodocker.DockerError as error:
-                if error.status == 404:
-                    return True
-                if time.monotonic() >= give_up:
-                    if error.status == 403 and not wait_s:
-                        return False
-                    raise EngineError(f"could not remove the network {name}: {error}", error.status) from error
-            except (OSError, TimeoutError) as error:
-                raise EngineError(f"could not remove the network {name}: {error}") from error
+            if on:
+                await network.connect({"Container": container})
             else:
-                return True
-            await asyncio.sleep(_LOOK_AGAIN_S)
+                await network.disconnect({"Container": container, "Force": True})
+
+        await retried(f"put container {container[:12]} {'on' if on else 'off'} the network", call, _RETRIED)

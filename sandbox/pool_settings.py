@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sandbox.gate import GateSettings
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
@@ -32,6 +34,9 @@ class PoolSettings:
     """Sandboxes kept ready of each kind that has been asked for."""
     warm_max_age_s: float = 600.0
     """A warm sandbox that nobody took by then is ended."""
+    gate: GateSettings | None = None
+    """The proxy of tasks with network ``proxy``; None: one that keeps its files in the host's home, and allows what a
+    task lists."""
     owner: str = ""
     """Whose the containers are, as their label says; empty for this process: when it has died, they are swept."""
 

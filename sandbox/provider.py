@@ -142,8 +142,9 @@ class LocalProvider:
         found = await self.pool.engine.containers({f"{LABEL}.pool": self.pool.settings.pool})
         return frozenset(each.id for each in found)
 
-    async def remove(self, container: str) -> None:
-        await self.pool.engine.remove(container)
+    async def remove_strays(self) -> int:
+        """See :meth:`SandboxPool.remove_strays`."""
+        return await self.pool.remove_strays()
 
     async def images(self) -> tuple[str, ...]:
         """Names of the images that the daemon has.  Raises EngineError."""

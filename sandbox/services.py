@@ -1,8 +1,8 @@
 """A task's other containers: a database, a web server, beside the agent's on a private network under their own names.
 
 They start before the agent and are removed after it with their network.  If everyone who knew of them dies, a service
-ends by itself after the session's maximum, and ``SandboxNetworks.sweep`` removes its network later.  A task without
-services has no network object at all.
+ends by itself after the session's maximum, and a sweep removes its network later; or another process takes both over
+(:func:`services_adopted`).  A task without services has no network object at all.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.engine import CAPABILITIES, PRIVATE_DNS, DockerEngine, EngineError, Json, endpoint, retried
-from sandbox.errors import SandboxStartError
+from protocol.errors import UserError
+from sandbox import private
+from sandbox.completion import completed
+from sandbox.engine import PRIVATE_DNS, DockerEngine, EngineError, Json, endpoint, retried
+from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.network import SandboxNetworks
-from sandbox.tasks.task import Service
+from sandbox.private import MOST_SERVICES
+from sandbox.sweep import LABEL
+from sandbox.tasks.task import CAPABILITIES, Service
 
+NETWORK_LABEL, SERVICE_LABEL = f"{LABEL}.network", f"{LABEL}.service"
+"""Of a service's container: the network that it is on, and its name there."""
 _PIDS = 256
 _INTERVAL_S = 0.25
 _RETRIED = frozenset({500, 502, 503})
@@ -33,6 +40,8 @@ class ServiceSettings:
     """A service ends after this long, whatever happens."""
     ready_s: float = 120.0
     """Longest wait for a service's health."""
+    auto_remove: bool = True
+    """See :attr:`sandbox.engine.ContainerSpec.auto_remove`."""
 
 
 @asynccontextmanager
@@ -45,11 +54,13 @@ async def services_running(
 ) -> AsyncGenerator[str]:
     """Yields the name of the private network on which the services answer; empty when there are none.
 
-    Raises SandboxStartError, EngineError.
+    Raises UserError for more services than a network has room for, SandboxStartError, EngineError.
     """
     if not services:
         yield ""
         return
+    if len(services) > MOST_SERVICES:
+        raise UserError(f"a task has at most {MOST_SERVICES} services beside its own container, not {len(services)}")
     async with AsyncExitStack() as stack:
         network = await stack.enter_async_context(networks.private(settings.labels))
         started: list[tuple[Service, str]] = []
@@ -61,6 +72,40 @@ async def services_running(
         for service, container in started:
             await _healthy(engine, service, container, settings.ready_s)
         yield network
+
+
+@asynccontextmanager
+async def services_adopted(
+    engine: DockerEngine, images: ImageStore, services: Sequence[Service], container: str
+) -> AsyncGenerator[str]:
+    """The services that run beside a container that an earlier process left: from here on all of it is ours to remove.
+
+    Yields the name of their network, empty for none.  Raises SandboxLost when one of them is gone, EngineError.
+    """
+    if not services:
+        yield ""
+        return
+    joined: Json = (await engine.inspect(container))["NetworkSettings"]["Networks"]
+    network = next((name for name in joined or () if name.startswith(private.PREFIX)), "")
+    there = await engine.containers({NETWORK_LABEL: network})
+    try:
+        left = [each.labels.get(SERVICE_LABEL) for each in there if each.state == "running"]
+        gone = [service.name for service in services if service.name not in left]
+        if gone:
+            raise SandboxLost(f"container {container[:12]} has lost its services {', '.join(gone)}")
+        async with AsyncExitStack() as stack:
+            for service in services:
+                await stack.enter_async_context(images.kept(service))
+            yield network
+    finally:
+        await asyncio.shield(_removed(engine, [container, *(each.id for each in there)], network))
+
+
+async def _removed(engine: DockerEngine, containers: Sequence[str], network: str) -> None:
+    for each in containers:
+        await engine.remove(each)
+    if network:
+        await private.remove(engine, network)
 
 
 def _request(service: Service, image: str, network: str, settings: ServiceSettings, command: Sequence[str]) -> Json:
@@ -75,11 +120,11 @@ def _request(service: Service, image: str, network: str, settings: ServiceSettin
         "Cmd": list(command),
         "Env": [f"{key}={value}" for key, value in service.env.items()],
         "Hostname": service.name,
-        "Labels": dict(settings.labels),
+        "Labels": {**settings.labels, NETWORK_LABEL: network, SERVICE_LABEL: service.name},
         "Healthcheck": check,
         "NetworkingConfig": endpoint(network, (service.name,)),
         "HostConfig": {
-            "AutoRemove": True,
+            "AutoRemove": settings.auto_remove,
             "Init": True,
             "NetworkMode": network,
             **PRIVATE_DNS,
@@ -105,13 +150,13 @@ async def _command_of(engine: DockerEngine, service: Service, image: str) -> Seq
     config = await retried(f"inspect the image {image}", call, _RETRIED)
     command = (*(config.get("Entrypoint") or ()), *(service.command or config.get("Cmd") or ()))
     if not command:
-        raise SandboxStartError(f"service {service.name}: neither the task nor {image} says what to run")
+        raise TaskFault(f"service {service.name}: neither the task nor {image} says what to run")
     return command
 
 
 @asynccontextmanager
 async def _container(engine: DockerEngine, service: Service, body: Json) -> AsyncGenerator[str]:
-    container = await engine.create_raw(f"create service {service.name}", body)
+    container = await completed(lambda: engine.create_raw(f"create service {service.name}", body), engine.remove)
     try:
         await engine.start(container)
         yield container
@@ -125,7 +170,7 @@ async def _healthy(engine: DockerEngine, service: Service, container: str, ready
             while True:
                 state = (await engine.inspect(container))["State"]
                 if not state["Running"]:
-                    raise SandboxStartError(f"service {service.name} exited {state['ExitCode']} before the agent began")
+                    raise TaskFault(f"service {service.name} exited {state['ExitCode']} before the agent began")
                 if not service.healthcheck or state["Health"]["Status"] == "healthy":
                     return
                 await asyncio.sleep(_INTERVAL_S)
@@ -133,5 +178,5 @@ async def _healthy(engine: DockerEngine, service: Service, container: str, ready
         raise SandboxStartError(f"service {service.name} was not healthy within {ready_s:g} s") from error
     except EngineError as error:
         if error.status == 404:
-            raise SandboxStartError(f"service {service.name} ended before the agent began") from error
+            raise TaskFault(f"service {service.name} ended before the agent began") from error
         raise

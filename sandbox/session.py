@@ -13,13 +13,15 @@ import contextlib
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from protocol.errors import InfraError
 from sandbox import files, link, wire
+from sandbox.completion import completed
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
 from sandbox.link import Link
 from sandbox.named import Named
 from sandbox.shell import CommandResult, Shell
@@ -56,7 +58,10 @@ class SandboxSession(Link):
         super().__init__(engine, container)
         self.workdir = workdir
         self.spec: ContainerSpec | None = None
-        """How the container was made; None for one that was adopted."""
+        """How the container was made; None where nobody knows."""
+        self.verifying: Callable[[SandboxSession], AbstractAsyncContextManager[Mapping[str, str]]] = _without_network
+        """``async with session.verifying(bench) as env``: ``bench``, where this session's tests run, has their network,
+        and ``env`` is what programs need for it.  Set by who gives the session a network."""
         self._grade: GradeListener | None = None
         self.shell = Shell(self, wire.MAIN_SLOT, workdir)
         """The one that is there from the start."""
@@ -64,8 +69,6 @@ class SandboxSession(Link):
         """The sessions that the agent has named."""
         self.terminal: Terminal | None = None
         """The one that the agent's keystrokes go to."""
-        self._told: set[int] = set()
-        """Slots of which PID 1 has spoken since the last attach."""
         self._slots: dict[int, Shell | Terminal | None] = {wire.MAIN_SLOT: self.shell}
 
     @classmethod
@@ -76,7 +79,7 @@ class SandboxSession(Link):
         first, most = round(limits.first_deadline_s * 1000), round(limits.max_s * 1000)
         spec = replace(spec, command=("/.sbx/init", str(first), str(most), workdir))
         try:
-            container = await _create(engine, spec)
+            container = await completed(lambda: engine.create(spec), engine.remove)
         except EngineError as error:
             raise SandboxStartError(str(error)) from error
         session = cls(engine, container, workdir)
@@ -175,7 +178,8 @@ class SandboxSession(Link):
         return files.put(self, path, data, mode=mode, flags=flags)
 
     async def setup(self, contents: Mapping[str, bytes], script: str, timeout_s: float) -> None:
-        """What a task needs before its agent: files, then a script in a subshell.  Raises SandboxStartError."""
+        """What a task needs before its agent: files, then a script in a subshell.  Raises SandboxStartError; TaskFault
+        where the script fails."""
         try:
             await self.write_files(contents)
             if not script.strip():
@@ -183,9 +187,10 @@ class SandboxSession(Link):
             done = await self.run(f"(eval {shlex.quote(script)})", timeout_s)
         except (OSError, TimeoutError, SandboxDestroyed, SandboxLost) as error:
             raise SandboxStartError(f"the task's setup failed: {error}") from error
+        if done.timed_out:
+            raise SandboxStartError(f"the task's setup ran out of its {timeout_s:g} s: {done.output[-500:]!r}")
         if done.exit_code != 0:
-            how = "ran out of time" if done.timed_out else f"exited {done.exit_code}"
-            raise SandboxStartError(f"the task's setup {how}: {done.output[-500:]!r}")
+            raise TaskFault(f"the task's setup exited {done.exit_code}: {done.output[-500:]!r}")
 
     # ---- life ----
 
@@ -242,32 +247,18 @@ class SandboxSession(Link):
             case _:
                 raise wire.WireError(f"{type(message).__name__} is nobody's")
 
-    async def reattach(self) -> None:
-        self._told.clear()
-        await super().reattach()
-        for slot, used in tuple(self._slots.items()):
-            if used is None:
-                del self._slots[slot]
-            elif slot not in self._told:
+    def never_came(self, after: int, up_to: int) -> None:
+        for used in self._slots.values():
+            if isinstance(used, Shell) and after < used.request <= up_to:
                 used.lost()
-                if isinstance(used, Terminal):
-                    del self._slots[slot]
 
     def _told_again(self, state: wire.SlotState) -> None:
-        self._told.add(state.slot)
         if (used := self._slots.get(state.slot)) is not None:
             used.handle(state)
         elif state.slot != wire.MAIN_SLOT:  # of a client that is gone
             self.send(wire.close(self.next_request(), state.slot))
 
 
-async def _create(engine: DockerEngine, spec: ContainerSpec) -> str:
-    """The daemon finishes a creation that its client has given up, and what never ran has no deadline.  So a cancelled
-    creation is seen to its end, which has a deadline of its own, and removed."""
-    making = asyncio.ensure_future(engine.create(spec))
-    try:
-        return await asyncio.shield(making)
-    except asyncio.CancelledError:
-        with contextlib.suppress(EngineError):
-            await engine.remove(await making)
-        raise
+def _without_network(bench: SandboxSession) -> AbstractAsyncContextManager[Mapping[str, str]]:
+    del bench
+    return nullcontext({})

@@ -76,7 +76,8 @@ class Shell:
         self._link = link
         self.slot = slot
         self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
-        self._request = 0
+        self.request = 0
+        """The number of the command that has been started and whose result has not been taken; 0 for none."""
         self._started = 0.0
         self._ended = asyncio.Event()
         self._end: wire.Status | wire.Died | None = None
@@ -90,7 +91,7 @@ class Shell:
     @property
     def busy(self) -> bool:
         """Whether a command has been started and its result not been taken."""
-        return self._request != 0
+        return self.request != 0
 
     @property
     def has_ended(self) -> bool:
@@ -112,22 +113,16 @@ class Shell:
                 self.cwd = message.cwd
             case wire.Died():
                 self._restarted = True
-                if message.request not in (0, self._request):  # of a command that was abandoned
+                if message.request not in (0, self.request):  # of a command that was abandoned
                     self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
-        if message.request == self._request and self._end is None:
+        if message.request == self.request and self._end is None:
             self._end = message
             self._ended.set()
 
     def _told_again(self, state: wire.SlotState) -> None:
         self.cwd = state.cwd
-        if state.running and state.request != self._request:  # whoever waited for it has been told that it is lost
+        if state.running and state.request != self.request:  # whoever waited for it is gone
             self._link.send(wire.interrupt(self._link.next_request(), self.slot))
-        elif not state.running and self._request and self._end is None:
-            if state.request == self._request:
-                self._end = wire.Status(self.slot, state.request, state.code, 0, state.cwd)
-                self._ended.set()
-            else:  # it never arrived
-                self.lost()
 
     def start(
         self, command: str, on_output: Callable[[str], None] | None = None, spool: wire.Spool | None = None
@@ -136,12 +131,12 @@ class Shell:
 
         Raises ValueError for a command with NUL bytes.
         """
-        if self._request:
+        if self.request:
             raise RuntimeError("the shell runs one command at a time")
         request = self._link.next_request()
         spool = spool or wire.Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEEP_BYTES)  # noqa: S108  the sandbox's
         frame = wire.run(request, command.encode(errors="surrogateescape"), self.slot, spool)
-        self._request, self._end, self._live, self._spool = request, None, on_output, spool
+        self.request, self._end, self._live, self._spool = request, None, on_output, spool
         self._started = time.perf_counter()
         self._ended.clear()
         self._link.send(frame)
@@ -177,17 +172,17 @@ class Shell:
 
     def release(self) -> None:
         """Make room for the next command; the output that nobody has asked for opens the next one's."""
-        self._request, self._live, self._spool = 0, None, None
+        self.request, self._live, self._spool = 0, None, None
 
     def lost(self) -> None:
-        """PID 1 knows nothing of this shell."""
-        if self._request and self._end is None:
-            self._end = wire.Died(self.slot, self._request, -1, 0, wire.Death.INTERRUPTED)
+        """PID 1 never got the command."""
+        if self.request and self._end is None:
+            self._end = wire.Died(self.slot, self.request, -1, 0, wire.Death.INTERRUPTED)
             self._ended.set()
 
     def abandon(self) -> None:
         """Kill what runs, without waiting: nobody will ask for its result.  What comes late belongs to no command."""
-        if self._request and self._end is None:
+        if self.request and self._end is None:
             self._link.send(wire.interrupt(self._link.next_request(), self.slot))
         self.release()
 

@@ -1,8 +1,8 @@
-"""``python -m sandbox.sweep RUN``: remove the containers that a run's dead workers left on this machine's engine.
+"""``python -m sandbox.sweep RUN``: remove what a run's dead workers left on this machine's engine.
 
-Only containers that carry the label, whose owner is proved dead or whose expiry is long past, are ever touched.  A
-started container ends by itself at its deadline; one that was created and never started has no deadline, and this is
-what ends it.
+Only containers and networks that carry the label, whose owner is proved dead or whose expiry is long past, are ever
+touched.  A started container ends by itself at its deadline; one that was created and never started has no deadline,
+nor has a network, and this is what ends them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from protocol.errors import LongshoreError
-from sandbox import owner
+from sandbox import owner, private
 from sandbox.engine import DockerEngine
 from sandbox.host import docker_url
 
@@ -25,14 +25,22 @@ _PAUSE_S = 1.0
 
 async def sweep(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
     """Remove what is left of ``longshore.<label>=<value>``; how many.  Raises EngineError."""
+    labels = {f"{LABEL}.{label}": value}
     removed = 0
-    for each in await engine.containers({f"{LABEL}.{label}": value}):
-        expires = each.labels.get(f"{LABEL}.expires", "")
-        expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now()
-        if expired or owner.proved_dead(each.labels.get(f"{LABEL}.owner", "")):
+    for each in await engine.containers(labels):
+        if _left_over(each.labels, now()):
             await engine.remove(each.id)
             removed += 1
+    for each in await private.networks(engine, labels):
+        if _left_over(each.labels, now()):
+            removed += await private.remove(engine, each.name, wait_s=0.0)
     return removed
+
+
+def _left_over(labels: Mapping[str, str], now: float) -> bool:
+    expires = labels.get(f"{LABEL}.expires", "")
+    expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now
+    return expired or owner.proved_dead(labels.get(f"{LABEL}.owner", ""))
 
 
 async def sweep_run(run_id: str, for_s: float) -> int:
@@ -57,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     except LongshoreError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    sys.stderr.write(f"{removed} containers removed\n")
+    sys.stderr.write(f"{removed} containers and networks removed\n")
     return 0
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.engine import ContainerLimits
+from sandbox.network import NONE
 from sandbox.session import SandboxSession
+from sandbox.tasks.task import CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class Kind:
     workdir: str
     limits: ContainerLimits
     env: tuple[tuple[str, str], ...] = ()
+    capabilities: tuple[str, ...] = CAPABILITIES
+    network: str = NONE
 
 
 class Shelved(NamedTuple):

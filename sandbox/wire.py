@@ -13,7 +13,7 @@ from enum import IntEnum, IntFlag
 
 from sandbox.docker_stream import WireError
 
-PROTOCOL = 2
+PROTOCOL = 3
 SLOTS = 32
 """Shells and terminals of one session; the first is the shell that is there from the start."""
 MAIN_SLOT = 0
@@ -23,7 +23,10 @@ MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
 MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
 NONCE_BYTES = 16
+NEW_CLIENT = (1 << 64) - 1
+"""The position of a client that has heard nothing and is to be told of nothing before."""
 _HEADER = struct.Struct("<cI")
+_SYNC = struct.Struct("<BIQ")
 
 
 class WriteFlag(IntFlag):
@@ -50,7 +53,7 @@ class Death(IntEnum):
 class ByeReason(IntEnum):
     QUIT = 0
     DEADLINE = 1
-    PROTOCOL = 2
+    PROTOCOL = 3
 
 
 class SlotKind(IntEnum):
@@ -172,15 +175,26 @@ def grade(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str]) -
     return _frame(b"G", request, _strings(cwd, argv, env))
 
 
-def sync(request: int, nonce: bytes) -> bytes:
-    """Ask where the frames for a new client begin: after the answer that :func:`sync_marker` gives."""
-    return _frame(b"Y", request, nonce)
+def sync(request: int, nonce: bytes, heard: int) -> bytes:
+    """Ask for what comes after the position ``heard``: it follows the :class:`Resumed` that begins with what
+    :func:`sync_marker` gives.  The requests of a new client have greater numbers than ``request``."""
+    return _frame(b"Y", request, nonce + struct.pack("<Q", heard))
 
 
 def sync_marker(nonce: bytes) -> bytes:
     """The bytes before the rest of PID 1's answer to :func:`sync`.  What no program inside could know cannot be
     imitated by output that an earlier client left behind."""
-    return _HEADER.pack(b"Y", NONCE_BYTES + 1) + nonce
+    return _HEADER.pack(b"Y", NONCE_BYTES + _SYNC.size) + nonce
+
+
+def heard(position: int) -> bytes:
+    """Everything before this position has come, and need not be kept."""
+    return _frame(b"N", 0, struct.pack("<Q", position))
+
+
+def request_of(frame: bytes) -> int:
+    """The number of the request that a frame to PID 1 is."""
+    return int.from_bytes(frame[_HEADER.size : _HEADER.size + 4], "little")
 
 
 def quit_(request: int) -> bytes:
@@ -191,6 +205,17 @@ def quit_(request: int) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Hello:
     protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A new stream's beginning."""
+
+    protocol: int
+    last_request: int
+    """The last that PID 1 has taken of this client's."""
+    position: int
+    """Of what follows, in bytes of all that PID 1 ever told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +294,7 @@ class Bye:
     why: ByeReason
 
 
-Message = Hello | Output | Status | Died | Ack | FileData | SlotState | GradeOutput | GradeExit | Bye
+Message = Hello | Resumed | Output | Status | Died | Ack | FileData | SlotState | GradeOutput | GradeExit | Bye
 
 
 def _status(payload: bytes) -> Status:
@@ -294,7 +319,7 @@ def _grade_exit(payload: bytes) -> GradeExit:
 
 _DECODERS: Mapping[bytes, Callable[[bytes], Message]] = {
     b"H": lambda payload: Hello(payload[0]),
-    b"Y": lambda payload: Hello(payload[NONCE_BYTES]),
+    b"Y": lambda payload: Resumed(*_SYNC.unpack(payload[NONCE_BYTES:])),
     b"O": lambda payload: Output(int.from_bytes(payload[:2], "little"), payload[2:]),
     b"S": _status,
     b"X": _died,
@@ -325,6 +350,8 @@ class FrameParser:
     def __init__(self, marker: bytes = b"") -> None:
         self._buffer = bytearray()
         self._marker = marker
+        self.position = 0
+        """After the last frame that was given, in bytes of all that PID 1 ever told."""
 
     def feed(self, data: bytes) -> Iterator[Message]:
         self._buffer += data
@@ -340,8 +367,10 @@ class FrameParser:
                 if len(self._buffer) < end:
                     return
                 payload = bytes(self._buffer[at + _HEADER.size : end])
+                message = decode(kind, payload)
+                self.position = message.position if isinstance(message, Resumed) else self.position + end - at
                 at = end
-                yield decode(kind, payload)
+                yield message
         finally:
             del self._buffer[:at]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,19 @@ class GateSettings:
     """Address of a package index (``https://host/simple``) that pip and uv are pointed at through the gate."""
     npm_index: str = ""
 
+    def environment(self, beside: Iterable[str] = ()) -> dict[str, str]:
+        """For programs behind the open gate; ``beside`` are the hosts of their own network."""
+        env: dict[str, str] = {}
+        for lower in ("http_proxy", "https_proxy"):
+            env[lower] = env[lower.upper()] = ADDRESS
+        env["no_proxy"] = env["NO_PROXY"] = ",".join(("localhost", HOST, *beside))
+        if self.python_index:
+            index = through(ADDRESS, self.python_index)
+            env |= {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
+        if self.npm_index:
+            env["npm_config_registry"] = through(ADDRESS, self.npm_index)
+        return env
+
 
 class GateStatistics(NamedTuple):
     open: int
@@ -61,7 +74,7 @@ class Gate:
         self._settings = settings
         self._upstream = Upstream(FileStore(settings.folder, settings.most_bytes))
         self._tasks = asyncio.TaskGroup()
-        self._open = 0
+        self._listening: set[asyncio.Task[None]] = set()
         self._refused: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
@@ -73,6 +86,8 @@ class Gate:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del kind, error, trace  # the caller's own error leaves as it is, not in a group
+        for listening in self._listening:
+            listening.cancel()
         try:
             await self._tasks.__aexit__(None, None, None)
         finally:
@@ -80,7 +95,7 @@ class Gate:
 
     @asynccontextmanager
     async def opened(
-        self, pid: int, hosts: tuple[str, ...], *, everywhere: bool = False
+        self, pid: int, hosts: tuple[str, ...], *, everywhere: bool = False, beside: Iterable[str] = ()
     ) -> AsyncGenerator[Mapping[str, str]]:
         """Open the gate in the namespace of a process on this host.  Yields what programs there need in their
         environment.  Raises UserError, EngineError.
@@ -90,33 +105,18 @@ class Gate:
         closed = asyncio.Event()
 
         def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step
-            del listening
+            self._listening.discard(listening)
             door.close()
             closed.set()
 
         listening = self._tasks.create_task(self._listen(door, Visit(allowed, ADDRESS, self._note_refused)))
+        self._listening.add(listening)
         listening.add_done_callback(ended)
-        self._open += 1
         try:
-            yield self.environment()
+            yield self._settings.environment(beside)
         finally:
-            self._open -= 1
             listening.cancel()
             await asyncio.shield(closed.wait())
-
-    def environment(self) -> dict[str, str]:
-        """For programs behind an open gate."""
-        settings = self._settings
-        env: dict[str, str] = {}
-        for lower in ("http_proxy", "https_proxy"):
-            env[lower] = env[lower.upper()] = ADDRESS
-        env["no_proxy"] = env["NO_PROXY"] = f"localhost,{HOST}"
-        if settings.python_index:
-            index = through(ADDRESS, settings.python_index)
-            env |= {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
-        if settings.npm_index:
-            env["npm_config_registry"] = through(ADDRESS, settings.npm_index)
-        return env
 
     async def _listen(self, door: socket.socket, visit: Visit) -> None:
         loop = asyncio.get_running_loop()
@@ -150,4 +150,4 @@ class Gate:
             self._refused[why] += 1
 
     def statistics(self) -> GateStatistics:
-        return GateStatistics(self._open, self._upstream.fetched, self._upstream.served, dict(self._refused))
+        return GateStatistics(len(self._listening), self._upstream.fetched, self._upstream.served, dict(self._refused))

@@ -22,10 +22,14 @@ _CLONE_NEWNET = 0x40000000
 _BACKLOG = 64
 
 
+class DoorTaken(EngineError):
+    """A program in the sandbox listens where its gate would."""
+
+
 async def listening_in(pid: int) -> socket.socket:
     """A socket at 127.0.0.1:3128 of the namespace of a process on this host.
 
-    Raises UserError where this process may not enter it, EngineError when it is gone or the port is taken.
+    Raises UserError where this process may not enter it, DoorTaken, EngineError when it is gone.
     """
     try:
         made = await asyncio.to_thread(_in_own_thread, pid)
@@ -35,7 +39,8 @@ async def listening_in(pid: int) -> socket.socket:
             "root on the Docker engine's host, or use network `none` or `full`"
         ) from error
     except OSError as error:
-        raise EngineError(f"could not open the gate into the sandbox of process {pid}: {error}") from error
+        kind = DoorTaken if error.errno == errno.EADDRINUSE else EngineError
+        raise kind(f"could not open the gate into the sandbox of process {pid}: {error}") from error
     return made
 
 

@@ -19,7 +19,8 @@ from typing import Any
 from protocol.errors import LongshoreError, UserError
 from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
-from sandbox.gate import Gate, GateSettings
+from sandbox.gate import GateSettings
+from sandbox.gate.on_need import GateOnNeed
 from sandbox.host import HostSettings, current_host
 from sandbox.images import calls
 from sandbox.images.context import read_context
@@ -83,7 +84,7 @@ async def _run(chosen: argparse.Namespace) -> Outcome:
 async def _store(concurrency: int) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
     home = HostSettings.from_environment().home
     host = current_host()
-    async with DockerEngine(host.docker_url) as engine, Gate(GateSettings(home / "gate")) as gate:
+    async with DockerEngine(host.docker_url) as engine, GateOnNeed(GateSettings(home / "gate")) as gate:
         networks = await SandboxNetworks.open(engine, gate, BuildHost(host.base_image, host.kit))
         settings = ImageSettings(home, host.base_image, concurrency=concurrency)
         yield engine, await ImageStore.open(engine, settings, networks.for_build)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 
 from sandbox.engine import DockerEngine, EngineError
-from sandbox.errors import ImageError
+from sandbox.errors import BuildError, ImageError
 from sandbox.images.context import to_tar
 from sandbox.images.quota import StoredImage
 from sandbox.tasks.task import ImageBuild
@@ -36,7 +36,7 @@ async def image_id(engine: DockerEngine, name: str) -> str:
 async def build(
     engine: DockerEngine, context: ImageBuild, name: str, *, network: str, args: Mapping[str, str], timeout_s: float
 ) -> None:
-    """Build and name an image.  ``network`` is where its RUN steps run.  Raises ImageError with the build's last lines.
+    """Build and name an image.  ``network`` is where its RUN steps run.  Raises BuildError with the build's last lines.
 
     Cancelling this, or its end, ends the build: the engine stops when its caller has gone.
     """
@@ -52,7 +52,7 @@ async def build(
     }
     what = f"build the image {name}"
     async with _call(engine, "POST", "/build", what, query=query, body=body, timeout_s=timeout_s) as response:
-        await _progress(response, what)
+        await _progress(response, what, BuildError)
 
 
 async def pull(engine: DockerEngine, name: str, timeout_s: float) -> None:
@@ -149,25 +149,25 @@ async def _json(response: aiohttp.ClientResponse) -> Any:
     return await response.json(content_type=None)
 
 
-async def _progress(response: aiohttp.ClientResponse, what: str) -> None:
-    """Read the engine's stream of JSON lines to its end.  Raises ImageError for the error in it."""
+async def _progress(response: aiohttp.ClientResponse, what: str, kind: type[ImageError] = ImageError) -> None:
+    """Read the engine's stream of JSON lines to its end.  Raises ``kind`` for the error in it."""
     if response.status >= http.HTTPStatus.BAD_REQUEST:
-        raise ImageError(f"could not {what}: {(await response.text()).strip()}")
+        raise kind(f"could not {what}: {(await response.text()).strip()}")
     log = HeadTail(0, _LOG_BYTES)
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
-        _take(lines, log, what)
-    _take([rest], log, what)
+        _take(lines, log, what, kind)
+    _take([rest], log, what, kind)
 
 
-def _take(lines: list[bytes], log: HeadTail, what: str) -> None:
+def _take(lines: list[bytes], log: HeadTail, what: str, kind: type[ImageError]) -> None:
     for line in lines:
         if not line.strip():
             continue
         entry = json.loads(line)
         if "error" in entry:
-            raise ImageError(f"could not {what}: {entry['error']}\n{log.text()}".rstrip())
+            raise kind(f"could not {what}: {entry['error']}\n{log.text()}".rstrip())
         log.feed(str(entry.get("stream", "")).encode())
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from sandbox.engine import DockerEngine
-from sandbox.errors import ImageError
+from sandbox.errors import BuildError, ImageError
 from sandbox.images import calls
 from sandbox.images.base import tagged
 from sandbox.images.context import image_name
@@ -67,7 +67,7 @@ class ImageStatistics(NamedTuple):
 
 class _Failure(NamedTuple):
     until: float
-    said: str
+    error: ImageError
 
 
 class ImageStore:
@@ -100,16 +100,28 @@ class ImageStore:
     @asynccontextmanager
     async def reserved(self, task: Task | Service) -> AsyncGenerator[str]:
         """The task's (or service's) image, there until the block ends.  Raises ImageError, EngineError."""
-        if task.build is None and task.image in ("", self._settings.base_image):
+        if self._is_base(task):
+            yield self._settings.base_image
+            return
+        async with self.kept(task) as name:
+            await self._ensure(name, task)
+            yield name
+
+    @asynccontextmanager
+    async def kept(self, task: Task | Service) -> AsyncGenerator[str]:
+        """The name of an image of which a container runs, not evicted until the block ends.  Raises ImageError."""
+        if self._is_base(task):
             yield self._settings.base_image
             return
         name = image_name(task.build) if task.build else tagged(task.image)
         await self._hold(name)
         try:
-            await self._ensure(name, task)
             yield name
         finally:
             self._ledger.release(name)
+
+    def _is_base(self, task: Task | Service) -> bool:
+        return task.build is None and task.image in ("", self._settings.base_image)
 
     async def imported(self, archive: Path, name: str) -> None:
         """Take in a tar of a root file system.  Raises ImageError, EngineError."""
@@ -134,14 +146,14 @@ class ImageStore:
             failure = self._failures.get(name)
             if failure is not None and self._now() < failure.until:
                 self._refused += 1
-                raise ImageError(failure.said)
+                raise type(failure.error)(str(failure.error))
             try:
                 async with self._room, self._alone(name):
                     if not await calls.image_id(self._engine, name):
                         await self._make(name, task)
             except ImageError as error:
                 self._failed += 1
-                self._failures[name] = _Failure(self._now() + self._settings.failure_memory_s, str(error))
+                self._failures[name] = _Failure(self._now() + self._settings.failure_memory_s, error)
                 raise
         await self.prune()
 
@@ -175,7 +187,7 @@ class ImageStore:
                         self._engine, context, name, network=place.network, args=place.args, timeout_s=timeout_s
                     )
             except TimeoutError as error:
-                raise ImageError(f"the build of {name} ran out of its {timeout_s:g} s: raise build_timeout") from error
+                raise BuildError(f"the build of {name} ran out of its {timeout_s:g} s: raise build_timeout") from error
 
     async def prune(self, quota_bytes: int | None = None) -> tuple[str, ...]:
         """Evict, least recently used first, until ours fit the quota.  Returns the names that went.

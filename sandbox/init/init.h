@@ -15,11 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 2, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
+enum { PROTOCOL = 3, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
 enum { DIED_BY_ITSELF = 0, DIED_INTERRUPTED = 1, DIED_SPURIOUS_STATUS = 2, DIED_NO_FORK = 3 };
 enum { BYE_QUIT = 0, BYE_DEADLINE = 1, BYE_PROTOCOL = 2 };
 
 /* ---- out.c: time, and frames to the client ---- */
+
+#define NEW_CLIENT UINT64_MAX
 
 uint64_t now_ns(void);
 uint64_t now_ms(void);
@@ -30,6 +32,9 @@ int out_has_room(void);
 char *reserve(size_t n);                     /* room for one frame, or NULL; commit() takes it */
 void commit(char *at, char type, size_t length);
 void send_frame(char type, const void *payload, size_t length);
+void send_apart(char type, const void *payload, size_t length); /* before all that waits, and only once */
+void heard(uint64_t position);
+uint64_t tell_from(uint64_t position);
 void send_ack(uint32_t id, int32_t error, uint32_t value);
 void leave(uint8_t reason) __attribute__((noreturn));
 

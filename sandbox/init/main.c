@@ -11,8 +11,9 @@
  *     even when everyone who knew of it is dead.  EOF on stdin only means that no extension will come.  Standard
  *     output is never written blockingly, so a client that stops reading cannot hold the deadline up.
  *   - KILL_ALL answers 0 only when no other process exists in the PID namespace.
- *   - A client that was lost can be followed by another: SIGUSR1 from outside the PID namespace drops a frame that was
- *     cut in two, and SYNC says where the frames to the new one begin.
+ *   - A client whose stream broke goes on over a new one as if nothing had been: SIGUSR1 from outside the PID namespace
+ *     drops a frame that was cut in two, SYNC says which of its frames came and tells again what it has not heard, and a
+ *     frame that comes twice is taken once.  Another client is told of the slots and of nothing before.
  *
  * An agent can lie about the exit code of a command of its own, in its own shell.  Nothing that counts reads it.
  *
@@ -28,6 +29,7 @@
 enum { GRADE_SLOT = 0xFFFF, NONCE = 16 };
 
 static uint64_t deadline_ms, maximum_ms;
+static uint32_t last_id; /* of the frames that were taken; a client counts its own upwards */
 static char in[HEADER + MAX_FRAME];
 static size_t in_length;
 
@@ -77,14 +79,32 @@ static void handle_resize(uint32_t id, struct slot *s, const char *p, size_t n) 
     resize(id, s, rows, columns);
 }
 
-static void handle_sync(uint32_t id, const char *nonce, size_t n) {
-    char b[NONCE + 1] = {0};
-    if (n != NONCE) leave(BYE_PROTOCOL);
-    memcpy(b, nonce, NONCE);
+/* nonce, position u64.  Answers with nonce, protocol u8, last frame that was taken u32, position u64.  Asked again with
+   the same nonce, on the same stream, it has answered: a second one would come in the middle of what follows. */
+static void handle_sync(uint32_t id, const char *p, size_t n) {
+    static char answered[NONCE];
+    char b[NONCE + 13];
+    uint64_t position;
+    if (n != NONCE + 8) leave(BYE_PROTOCOL);
+    if (memcmp(answered, p, NONCE) == 0) return;
+    memcpy(answered, p, NONCE);
+    memcpy(&position, p + NONCE, 8);
+    int is_new = position == NEW_CLIENT;
+    if (is_new) last_id = id;
+    position = tell_from(position);
+    memcpy(b, p, NONCE);
     b[NONCE] = PROTOCOL;
-    send_frame('Y', b, sizeof b);
-    tell_slots();
+    memcpy(b + NONCE + 1, &last_id, 4), memcpy(b + NONCE + 5, &position, 8);
+    send_apart('Y', b, sizeof b);
+    if (is_new) tell_slots();
     send_ack(id, 0, remaining_ms());
+}
+
+static void handle_heard(const char *p, size_t n) {
+    uint64_t position;
+    if (n != 8) leave(BYE_PROTOCOL);
+    memcpy(&position, p, 8);
+    heard(position);
 }
 
 /* Frames whose payload goes on with the number of a slot. */
@@ -112,13 +132,16 @@ static void handle_frame(char type, char *payload, size_t length) {
     memcpy(&id, payload, 4);
     char *p = payload + 4;
     size_t n = length - 4;
+    if (type == 'N') { handle_heard(p, n); return; }
+    if (type == 'Y') { handle_sync(id, p, n); return; }
+    if (id <= last_id) return;
+    last_id = id;
     switch (type) {
     case 'R': case 'P': case 'T': case 'Z': case 'I': case 'C': handle_slot_frame(type, id, p, n); break;
     case 'W': handle_write(id, p, n); break;
     case 'F': handle_read(id, p, n); break;
     case 'K': kill_all(id); break;
     case 'G': start_grade(id, p, n); break;
-    case 'Y': handle_sync(id, p, n); break;
     case 'Q': leave(BYE_QUIT); break;
     case 'D':
         if (n != 4) leave(BYE_PROTOCOL);

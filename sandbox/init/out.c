@@ -1,11 +1,19 @@
-/* Time, and frames to the client.  Standard output is never written blockingly: what does not fit waits in a queue. */
+/*
+ * Time, and frames to the client.  Standard output is never written blockingly: what does not fit waits in a queue.
+ *
+ * A frame stays in the queue until the client has said that it heard it, so that a client whose stream broke gets what
+ * was under way once more, and nothing twice: all that was ever told has a position, and SYNC names one.
+ */
 #include "init.h"
 #include <time.h>
 
-enum { OUT_CAPACITY = 8 << 20, OUT_HIGH_WATER = 256 << 10 };
+enum { OUT_CAPACITY = 8 << 20, OUT_WINDOW = 512 << 10, OUT_SLACK = 256 << 10 };
 
 static char out[OUT_CAPACITY];
-static size_t out_start, out_end;
+static size_t out_start, out_sent, out_end; /* told and not known to be heard; of that, written; all */
+static uint64_t out_position;               /* of out_start, in bytes since the beginning */
+static char apart[HEADER + 64];             /* a frame that is no part of the queue, and goes first */
+static size_t apart_length;
 
 uint64_t now_ns(void) {
     struct timespec t;
@@ -21,27 +29,52 @@ void pause_us(long us) {
 }
 
 void flush_out(void) {
-    while (out_start < out_end) {
-        ssize_t n = write(1, out + out_start, out_end - out_start);
+    if (apart_length) {
+        if (write(1, apart, apart_length) < 0) return; /* whole or not at all: it is small, and this is a pipe */
+        apart_length = 0;
+    }
+    while (out_sent < out_end) {
+        ssize_t n = write(1, out + out_sent, out_end - out_sent);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return;
-        out_start += (size_t)n;
+        out_sent += (size_t)n;
     }
-    out_start = out_end = 0;
 }
 
-size_t out_queued(void) { return out_end - out_start; }
+size_t out_queued(void) { return out_end - out_sent + apart_length; }
 
 /* Whether output may be read: a client that does not keep up holds the writer back, and loses nothing. */
-int out_has_room(void) { return out_queued() < OUT_HIGH_WATER; }
+int out_has_room(void) { return out_end - out_start < OUT_WINDOW; }
+
+static void move_to_front(void) {
+    memmove(out, out + out_start, out_end - out_start);
+    out_end -= out_start, out_sent -= out_start;
+    out_start = 0;
+}
+
+/* The client has all before this position. */
+void heard(uint64_t position) {
+    if (position < out_position || position > out_position + (out_sent - out_start)) return;
+    out_start += (size_t)(position - out_position);
+    out_position = position;
+    if (out_start == out_end) out_start = out_sent = out_end = 0;
+    else if (out_start > OUT_SLACK) move_to_front();
+}
+
+/* Tell again what comes after this position; a client that is new, at NEW_CLIENT, is told nothing of before.  Returns
+   where the next frame is. */
+uint64_t tell_from(uint64_t position) {
+    if (position == NEW_CLIENT) {
+        out_position += out_end - out_start;
+        out_start = out_sent = out_end = 0;
+    } else heard(position);
+    out_sent = out_start;
+    return out_position;
+}
 
 char *reserve(size_t n) {
     n += HEADER;
-    if (OUT_CAPACITY - out_end < n) {
-        memmove(out, out + out_start, out_queued());
-        out_end -= out_start;
-        out_start = 0;
-    }
+    if (OUT_CAPACITY - out_end < n) move_to_front();
     return OUT_CAPACITY - out_end < n ? NULL : out + out_end + HEADER;
 }
 
@@ -57,6 +90,14 @@ void send_frame(char type, const void *payload, size_t length) {
     if (!at) return; /* the client has not read for megabytes of control frames: the deadline ends this */
     memcpy(at, payload, length);
     commit(at, type, length);
+}
+
+void send_apart(char type, const void *payload, size_t length) {
+    uint32_t n = (uint32_t)length;
+    apart[0] = type;
+    memcpy(apart + 1, &n, 4);
+    memcpy(apart + HEADER, payload, length);
+    apart_length = HEADER + length;
 }
 
 void send_ack(uint32_t id, int32_t error, uint32_t value) {

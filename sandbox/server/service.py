@@ -45,7 +45,7 @@ class HostProvider(Protocol):
 
     async def containers(self) -> frozenset[str]: ...
 
-    async def remove(self, container: str) -> None: ...
+    async def remove_strays(self) -> int: ...
 
     async def images(self) -> tuple[str, ...]: ...
 
@@ -266,21 +266,16 @@ class PoolService:
     # ---- after a restart
 
     async def recover(self) -> None:
-        """Take over what an earlier server of this state directory left; remove its containers that no lease has.
+        """Take over what an earlier server of this state directory left; remove what belongs to no lease.
 
         Raises EngineError when the daemon cannot be asked.
         """
         there = await self.provider.containers()
-        kept: set[str] = set()
         for each in self._state.remembered():
             run = self._restore(each)
-            if each.container in there and await self._adopt(run, each):
-                kept.add(each.container)
-            elif each.container:
+            if each.container and not (each.container in there and await self._adopt(run, each)):
                 run.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
-        for container in there - kept:
-            await self.provider.remove(container)
-            self.swept += 1
+        self.swept += await self.provider.remove_strays()
 
     def _restore(self, remembered: Remembered) -> LeasedRun:
         self.table.restore(remembered.lease)

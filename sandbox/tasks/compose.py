@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -18,7 +18,7 @@ from sandbox.tasks.compose_schema import (
 )
 from sandbox.tasks.context import BuildPlan, image_build
 from sandbox.tasks.problems import Problems
-from sandbox.tasks.task import Service
+from sandbox.tasks.task import CAPABILITIES, Capability, Service
 from sandbox.tasks.tree import Tree
 from sandbox.tasks.yaml_text import YamlError, parse
 
@@ -41,6 +41,7 @@ class Composed:
     memory_mb: int | None = None
     cpus: float | None = None
     pids: int | None = None
+    capabilities: tuple[Capability, ...] = ()
     services: tuple[Service, ...] = ()
 
 
@@ -100,7 +101,19 @@ def _agent(given: AgentSection, where: str, accompanied: bool, problems: Problem
         given.mem_limit or limits.memory,
         given.cpus or limits.cpus,
         given.pids_limit or limits.pids,
+        _capabilities(given.cap_add, where, problems),
     )
+
+
+def _capabilities(names: Sequence[str], where: str, problems: Problems) -> tuple[Capability, ...]:
+    may = {each.value: each for each in Capability}
+    asked = {name.upper().removeprefix("CAP_"): name for name in names}
+    for plain, name in asked.items():
+        if plain not in may and plain not in CAPABILITIES:
+            problems.add(
+                f"{where}.cap_add: {name}", f"a task may ask for {', '.join(may)} only: no other is safe to give"
+            )
+    return tuple(may[plain] for plain in sorted(asked) if plain in may)
 
 
 def _service(name: str, given: BesideSection, folder: Tree, where: str, problems: Problems) -> list[Service]:

@@ -2,8 +2,9 @@
 
 The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
     ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``mem_limit``, ``cpus``,
-    ``pids_limit``, ``deploy.resources.limits``; ``command`` if it only waits (``sleep infinity``); ``volumes`` if they
-    are the harness's own log folders; ``network_mode`` ``none`` or ``bridge``.
+    ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of SYS_CHROOT, SETFCAP and what every sandbox has;
+    ``command`` if it only waits (``sleep infinity``); ``volumes`` if they are the harness's own log folders;
+    ``network_mode`` ``none`` or ``bridge``.
 Every other service:
     ``image`` or ``build``, ``command``, ``environment``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
     ``deploy.resources.limits``.
@@ -12,8 +13,8 @@ service starts, and those with a health check are waited for, before the agent d
 ``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
 timings of a health check, ``version``, ``name`` and ``x-*``.
 Variables: ``$X``, ``${X}``, ``${X:-default}``, ``${X-default}`` and ``$$``; those of the harness are known.
-Outside it, for instance: ports, volumes, privileged, cap_add, devices, entrypoint, extends, profiles, secrets,
-env_file.
+Outside it, for instance: ports, volumes, privileged, other capabilities, devices, entrypoint, extends, profiles,
+secrets, env_file.
 Source: the Compose specification.
 """
 
@@ -120,6 +121,7 @@ class AnySection(Strict):
 class AgentSection(AnySection):
     working_dir: Annotated[str, Field(pattern="^/")] = ""
     pids_limit: int | None = None
+    cap_add: list[str] = Field(default_factory=list[str])
     volumes: list[str] = Field(default_factory=list[str])
     network_mode: Literal["", "none", "bridge"] = ""
 

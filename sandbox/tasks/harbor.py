@@ -147,6 +147,7 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
         build_timeout_s=environment.build_timeout_sec,
         memory_mb=composed.memory_mb or environment.memory or environment.memory_mb,
         pids=composed.pids or 256,
+        capabilities=composed.capabilities,
         cpus=composed.cpus or environment.cpus,
         storage_mb=environment.storage or environment.storage_mb,
     )

@@ -1,9 +1,8 @@
 """Proof that a task can be solved and is not solved already: in real containers, the oracle scores 1 and doing nothing
 does not score.
 
-Many tasks at a time.  Where a task is tried is given as functions (:class:`Ground`): how its sandbox is made, how it is
-graded, and what cannot be given to it here; :func:`pool_ground` is a pool's.  One task's failure never ends another's
-proof.
+Many tasks at a time.  Where a task is tried is given as functions (:class:`Ground`): how its sandbox is made, and how
+it is graded; :func:`pool_ground` is a pool's.  One task's failure never ends another's proof.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from protocol.errors import InfraError
-from sandbox.capable import lacking
-from sandbox.errors import SandboxDestroyed
+from protocol.errors import InfraError, UserError
+from sandbox.errors import SandboxDestroyed, TaskFault
 from sandbox.grader import GradeResult, grade
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
@@ -32,6 +30,8 @@ class Verdict(StrEnum):
     """The oracle passes every test, and doing nothing does not: it scores 0 where only a full pass counts."""
     ORACLE_FAILS = "oracle_fails"
     NOOP_PASSES = "noop_passes"
+    BROKEN = "broken"
+    """Its sandbox cannot be made, by the task's own doing: its build, its setup or a service fails."""
     SKIPPED = "skipped"
     """It cannot be tried here; the reason says why."""
     LOST = "lost"
@@ -43,7 +43,7 @@ class Proof:
     task: str
     verdict: Verdict
     why: str = ""
-    """One line, or empty."""
+    """One line, or empty; of a broken build, its last lines."""
     oracle: float | None = None
     """Share of tests passed after the solution."""
     noop: float | None = None
@@ -58,13 +58,11 @@ class Ground:
     """A fresh sandbox for the task: image, files, setup and services as the task says."""
     grade: Callable[[SandboxSession, Task], Awaitable[GradeResult]]
     """Grade what is in it, at the task's level."""
-    lacks: Callable[[Task], str]
-    """What the task needs and this place cannot give; empty when it can be tried."""
 
 
 def pool_ground(pool: SandboxPool) -> Ground:
     """What a pool gives, graded at the task's level."""
-    return Ground(pool.acquire, grade, lacking)
+    return Ground(pool.acquire, grade)
 
 
 async def prove(
@@ -85,8 +83,6 @@ async def prove(
 
 
 async def _prove(task: Task, ground: Ground) -> Proof:
-    if why := ground.lacks(task):
-        return Proof(task.id, Verdict.SKIPPED, f"needs {why}")
     if not task.run_tests or not task.solution:
         return Proof(task.id, Verdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
     try:
@@ -95,6 +91,10 @@ async def _prove(task: Task, ground: Ground) -> Proof:
         async with ground.acquire(task) as session:
             said = await _solve(session, task)
             oracle = await ground.grade(session, task)
+    except UserError as error:
+        return Proof(task.id, Verdict.SKIPPED, str(error))
+    except TaskFault as error:
+        return Proof(task.id, Verdict.BROKEN, str(error))
     except (InfraError, TimeoutError) as error:
         return Proof(task.id, Verdict.LOST, f"{type(error).__name__}: {error}")
     except (SandboxDestroyed, OSError) as error:

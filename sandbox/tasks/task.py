@@ -39,6 +39,19 @@ class NetworkMode(StrEnum):
     FULL = "full"
 
 
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
+"""What root may do in every task's container: what package tools need, and KILL for the grader.  Never SYS_PTRACE: it
+would open PID 1's memory to the agent."""
+
+
+class Capability(StrEnum):
+    """What root may do in a task's container beyond what it may in each, where the task asks for it."""
+
+    SYS_CHROOT = "SYS_CHROOT"
+    SETFCAP = "SETFCAP"
+    """File capabilities: packages that set them on what they install."""
+
+
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
 class Network:
@@ -49,6 +62,11 @@ class Network:
     verify: NetworkMode = NetworkMode.NONE
     allowed_hosts: tuple[str, ...] = ()
     """Where a phase is ``proxy``: host names, ``*.example.org`` for all below one."""
+
+    @property
+    def is_none(self) -> bool:
+        """Neither the agent nor the tests reach anything; the build may."""
+        return self.agent is NetworkMode.NONE and self.verify is NetworkMode.NONE
 
 
 class GradingLevel(StrEnum):
@@ -145,6 +163,8 @@ class Task:
     """Absolute paths that level ``artifacts`` carries into the clean image."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Of the agent's shell."""
+    capabilities: tuple[Capability, ...] = ()
+    """Beside :data:`CAPABILITIES`."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     """What the format says beyond this (author, difficulty, tags …), kept for its writer."""
     workdir: str = "/app"

@@ -92,6 +92,7 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
         test_timeout_s=described.max_test_timeout_sec,
         memory_mb=composed.memory_mb or 2048,
         pids=composed.pids or 256,
+        capabilities=composed.capabilities,
         cpus=composed.cpus or 1.0,
     )
 
@@ -131,6 +132,8 @@ def _write(task: Task) -> dict[str, File]:
         ],
         "pids_limit": task.pids,
     }
+    if task.capabilities:
+        client["cap_add"] = [capability.value for capability in task.capabilities]
     services = {CLIENT: client | compose_write.limits(task.memory_mb, task.cpus)}
     for service in task.services:
         context = f"services/{service.name}"

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from sandbox.tasks.task import (
     BASE_IMAGE,
+    Capability,
     GradingLevel,
     ImageBuild,
     Network,
@@ -97,6 +98,7 @@ def tasks(draw: st.DrawFn) -> Task:
         grading=draw(st.sampled_from(GradingLevel)),
         artifacts=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
         env=draw(variables),
+        capabilities=tuple(draw(st.lists(st.sampled_from(Capability), unique=True))),
         metadata=draw(metadata),
         workdir=draw(st.sampled_from(["/", "/app", "/work/a b"])),
         agent_timeout_s=draw(limits),

@@ -108,9 +108,11 @@ class FakeProvider:
     async def containers(self) -> frozenset[str]:
         return frozenset(self.there)
 
-    async def remove(self, container: str) -> None:
-        self.removed.append(container)
-        self.there.discard(container)
+    async def remove_strays(self) -> int:
+        strays = self.there - {each.container for each in self.opened}
+        self.removed += sorted(strays)
+        self.there -= strays
+        return len(strays)
 
     async def images(self) -> tuple[str, ...]:
         return ("base:1",)

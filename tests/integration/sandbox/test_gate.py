@@ -213,7 +213,8 @@ async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
         assert sum(each.stat().st_size for each in (tmp_path / "gate").glob("*.body")) <= most
 
 
-async def test_programs_behind_the_gate_are_told_of_it(tmp_path: Path):
-    opened = gate(tmp_path, python_index="https://index.example/simple")
-    assert opened.environment()["PIP_INDEX_URL"] == f"{ADDRESS}/~/https/index.example/simple"
-    assert opened.environment()["https_proxy"] == ADDRESS
+async def test_programs_behind_the_gate_are_told_of_it_and_go_to_their_neighbours_without_it(tmp_path: Path):
+    env = GateSettings(tmp_path, python_index="https://index.example/simple").environment(("db",))
+    assert env["PIP_INDEX_URL"] == f"{ADDRESS}/~/https/index.example/simple"
+    assert env["https_proxy"] == ADDRESS
+    assert env["no_proxy"].split(",")[-1] == "db"

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from aiodocker.containers import DockerContainer
 
-from sandbox import engine as engine_module
+from sandbox import blueprint
 from sandbox.engine import DockerEngine
 from sandbox.errors import SandboxLost
 from sandbox.grader import grade
@@ -144,7 +144,7 @@ async def test_a_pass_whose_commands_touched_the_tests_is_shown_and_a_failure_is
 
 
 async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(docker_engine: Host, monkeypatch):
-    monkeypatch.setattr(engine_module, "CAPABILITIES", ("SETUID", "SETGID"))
+    monkeypatch.setattr(blueprint, "CAPABILITIES", ("SETUID", "SETGID"))
     graded = task("echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1009 & sleep 0.1", S)
@@ -155,7 +155,7 @@ async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_no
 
 @pytest.mark.slow
 async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: Host, monkeypatch):
-    monkeypatch.setattr(engine_module, "CAPABILITIES", ("SETUID", "SETGID"))
+    monkeypatch.setattr(blueprint, "CAPABILITIES", ("SETUID", "SETGID"))
     graded = task("ps -o args | grep -q '[s]leep 1010' || echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1010 & sleep 0.1", S)

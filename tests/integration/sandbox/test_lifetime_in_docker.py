@@ -28,11 +28,12 @@ S = 20.0
 ORPHAN_MAKER = """
 import asyncio, sys
 from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import Service, Task
 
 async def main():
+    services = (Service("web", command=("/.sbx/busybox", "sleep", "600")),) if sys.argv[2:] else ()
     async with SandboxPool(PoolSettings(sys.argv[1], "r", 1, unattended_s=1.5)) as pool:
-        async with pool.acquire(Task(id="t", instruction="")) as session:
+        async with pool.acquire(Task(id="t", instruction="", services=services)) as session:
             print(session.container, flush=True)
             await asyncio.sleep(600)
 
@@ -40,7 +41,7 @@ asyncio.run(main())
 """
 
 
-async def gone(engine: DockerEngine, container: str, within_s: float = 20.0) -> bool:
+async def gone(engine: DockerEngine, container: str, within_s: float = 120.0) -> bool:
     give_up = time.monotonic() + within_s
     while time.monotonic() < give_up:
         if container not in (await engine.inventory()).containers:
@@ -49,16 +50,31 @@ async def gone(engine: DockerEngine, container: str, within_s: float = 20.0) -> 
     return False
 
 
-async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: Host, engine: DockerEngine):
-    with subprocess.Popen(  # noqa: ASYNC220  a process that the test itself reads
-        [sys.executable, "-c", ORPHAN_MAKER, f"orphan-{os.getpid()}"],
-        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3],
-    ) as process:  # fmt: skip
+def orphaned(*arguments: str) -> str:
+    """The container of a process that was killed."""
+    program = [sys.executable, "-c", ORPHAN_MAKER, *arguments]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
         assert process.stdout is not None
-        container = (await asyncio.to_thread(process.stdout.readline)).strip()
+        container = process.stdout.readline().strip()
         process.send_signal(signal.SIGKILL)
     assert len(container) == 64
-    assert await gone(engine, container)
+    return container
+
+
+async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: Host, engine: DockerEngine):
+    assert await gone(engine, await asyncio.to_thread(orphaned, f"orphan-{os.getpid()}"))
+
+
+async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: Host, engine: DockerEngine):
+    before, mine = await engine.inventory(), f"orphan-around-{os.getpid()}"
+    await asyncio.to_thread(orphaned, mine, "service")
+    there = await engine.inventory()
+    assert len(there.networks - before.networks) == 1
+    async with SandboxPool(PoolSettings(mine, "r", 1), docker_engine) as pool:
+        assert pool.statistics().swept >= 2
+        after = await engine.inventory()
+        assert not after.networks & (there.networks - before.networks)
+        assert not after.containers & (there.containers - before.containers)
 
 
 async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: Host):
@@ -156,17 +172,18 @@ async def test_capacity_bounds_what_lives_and_waiting_is_counted(docker_engine: 
 
 
 async def test_a_session_that_is_cancelled_is_removed(pool: SandboxPool, engine: DockerEngine):
-    containers: list[str] = []
+    opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def episode() -> None:
         async with pool.acquire(TASK) as session:
-            containers.append(session.container)
+            opened.set_result(session.container)
             await session.run("sleep 1000", 1000)
 
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await episode()
-    assert await gone(engine, containers[0])
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(episode())
+        container = await opened
+        running.cancel()
+    assert await gone(engine, container)
 
 
 async def test_a_container_removed_by_somebody_else_is_lost_not_the_agents_doing(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sandbox.engine import CAPABILITIES
 from sandbox.pool import SandboxPool
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import CAPABILITIES, Capability, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="limits", instruction="", memory_mb=192, pids=48, cpus=0.5)
@@ -28,6 +29,22 @@ async def test_capabilities_are_the_seven_and_no_program_can_get_more(pool: Sand
     wanted = sum(1 << _NUMBERS[name] for name in CAPABILITIES)
     assert {int(status[each], 16) for each in ("CapEff", "CapPrm", "CapBnd")} == {wanted}
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+@pytest.mark.parametrize("asked", [(), (Capability.SYS_CHROOT,), tuple(Capability)], ids=str)
+async def test_a_task_gets_the_capabilities_that_it_asks_for_and_no_other(
+    pool: SandboxPool, asked: tuple[Capability, ...]
+):
+    """Also where the next session of another task would have taken its warm container."""
+    program = "cp /bin/true /app/t && setcap cap_chown=ep /app/t"
+    async with pool.acquire(replace(TASK, capabilities=asked)) as session:
+        said = (await session.run("grep CapBnd: /proc/self/status", S)).output
+        assert int(said.split()[1], 16) == sum(1 << _NUMBERS[name] for name in (*CAPABILITIES, *asked))
+        assert ((await session.run("chroot / true", S)).exit_code == 0) == (Capability.SYS_CHROOT in asked)
+        if (await session.run("command -v setcap", S)).exit_code == 0:
+            assert ((await session.run(program, S)).exit_code == 0) == (Capability.SETFCAP in asked)
+        await session.run("mknod /app/x b 8 0; mount -t tmpfs x /mnt; echo x > /proc/1/fd/0", S)
+        assert (await session.run("ls /app/x; mountpoint -q /mnt || echo apart", S)).output.endswith("apart\n")
 
 
 FORBIDDEN = (

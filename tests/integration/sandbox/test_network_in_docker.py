@@ -16,13 +16,15 @@ import pytest_asyncio
 from sandbox import owner
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxStartError
-from sandbox.gate import ADDRESS, Gate, GateSettings
+from sandbox.gate import ADDRESS, GateSettings
 from sandbox.gate.doors import HOST, PORT
+from sandbox.gate.on_need import GateOnNeed
 from sandbox.host import Host
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.network import LABEL, BuildHost, SandboxNetworks
+from sandbox.network import BuildHost, SandboxNetworks
 from sandbox.services import ServiceSettings, services_running
 from sandbox.session import SandboxSession, SessionLimits
+from sandbox.sweep import LABEL, sweep
 from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Service, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -39,13 +41,13 @@ def fetch(host: str, port: int, path: str) -> str:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def gate(tmp_path: Path) -> AsyncGenerator[Gate]:
-    async with Gate(GateSettings(tmp_path / "gate")) as opened:
+async def gate(tmp_path: Path) -> AsyncGenerator[GateOnNeed]:
+    async with GateOnNeed(GateSettings(tmp_path / "gate")) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def networks(engine: DockerEngine, docker_engine: Host, gate: Gate) -> SandboxNetworks:
+async def networks(engine: DockerEngine, docker_engine: Host, gate: GateOnNeed) -> SandboxNetworks:
     return await SandboxNetworks.open(engine, gate, BuildHost(docker_engine.base_image, docker_engine.kit))
 
 
@@ -154,8 +156,9 @@ async def test_more_private_networks_than_an_engines_own_ranges_have(networks: S
 
 async def test_a_dead_owners_network_is_swept_and_a_living_ones_is_not(engine: DockerEngine, networks: SandboxNetworks):
     place, _, _ = owner.this_process().rpartition("/")
-    async with networks.private({f"{LABEL}.owner": f"{place}/0"}) as dead, networks.private({}) as living:
-        await networks.sweep()
+    mine = {f"{LABEL}.pool": f"test-swept-{os.getpid()}"}
+    async with networks.private({**mine, f"{LABEL}.owner": f"{place}/0"}) as dead, networks.private(mine) as living:
+        assert await sweep(engine, "pool", mine[f"{LABEL}.pool"]) == 1
         names = {each["Name"] for each in await engine.docker.networks.list()}
         assert dead not in names
         assert living in names

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,21 @@ import pytest_asyncio
 from sandbox.client import RemotePool
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost
+from sandbox.gate.doors import HOST, PORT
 from sandbox.host import Host
+from sandbox.private import networks
 from sandbox.sweep import LABEL
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import Network, NetworkMode, Service, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.chaos, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(
     id="killed", instruction="", run_tests="#!/bin/sh\necho short test summary info; [ -f /app/a ] && echo PASSED a\n"
 )
 S = 30.0
+WEB = Service("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"), healthcheck="true")
+GET = "(exec 3<>/dev/tcp/%s; printf 'GET %s HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3) 2>&1"
+ASK_WEB = GET % ("web/8000", "/hostname") + " | tail -n 1"
+ASK_GATE = GET % (f"{HOST}/{PORT}", "http://nowhere.example/")
 ROOT = Path(__file__).parents[3]
 
 
@@ -104,6 +111,30 @@ async def test_a_command_under_way_is_never_run_again(server: Server):
             assert done.output.endswith("once\n")
             assert done.output.count("once") == 1
             await sandbox.close()
+
+
+async def test_services_and_network_are_taken_over_and_what_nobody_has_is_removed(server: Server, engine: DockerEngine):
+    task = replace(TASK, services=(WEB,), network=Network(agent=NetworkMode.PROXY))
+    async with RemotePool(server.url, unreachable_s=120.0) as pool:
+        async with server.running() as first:
+            kept, lost = await pool.open(task), await pool.open(task)
+            before = await networks(engine, {f"{LABEL}.pool": server.pool})
+            host = (await lost.run("hostname; cat /proc/1/cpuset", S)).output
+            first.kill()
+        for each in await engine.containers({f"{LABEL}.pool": server.pool}):
+            if each.id in host:
+                await engine.remove(each.id)
+        async with server.running():
+            after = await networks(engine, {f"{LABEL}.pool": server.pool})
+            assert (len(before), len(after)) == (2, 1)
+            assert len(await engine.containers({f"{LABEL}.pool": server.pool})) == 2
+            assert (await kept.run(ASK_WEB, S)).output.strip() == "web"
+            assert "403" in (await kept.run(ASK_GATE, S)).output
+            with pytest.raises(SandboxLost):
+                await lost.run("true", S)
+            await kept.close()
+            await lost.close()
+    assert not await networks(engine, {f"{LABEL}.pool": server.pool})
 
 
 async def test_a_server_that_is_stopped_leaves_nothing(server: Server):

@@ -29,6 +29,7 @@ WITH_FILES = dataclasses.replace(
     solution="#!/bin/bash\n[[ $PWD = /app ]] && sh /solution/deep/really.sh\n",
     solution_files={"deep/really.sh": GOOD.solution.encode()},
 )
+DEAD = Service("db", command=("/.sbx/busybox", "false"), healthcheck="false")
 TASKS = [
     (GOOD, Verdict.PROVED),
     (WITH_FILES, Verdict.PROVED),
@@ -37,7 +38,8 @@ TASKS = [
     (dataclasses.replace(GOOD, id="solved", setup=GOOD.solution), Verdict.NOOP_PASSES),
     (dataclasses.replace(GOOD, id="no-oracle", solution=""), Verdict.SKIPPED),
     (dataclasses.replace(GOOD, id="no-tests", run_tests=""), Verdict.SKIPPED),
-    (dataclasses.replace(GOOD, id="beside", services=(Service("db", "x"),)), Verdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="beside", services=(DEAD,)), Verdict.BROKEN),
+    (dataclasses.replace(GOOD, id="setup", setup="echo why; exit 7"), Verdict.BROKEN),
     (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), Verdict.PROVED),
 ]
 
@@ -52,7 +54,8 @@ async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: Sandbox
     assert "tests pass without any work" in why[GOOD.id]
     assert "the solution exited 1" in why["wrong"]
     assert "ran out of its 0.5 s" in why["endless"]
-    assert why["beside"] == "needs services: db"
+    assert why["beside"].startswith("service db e")
+    assert "exited 7: 'why" in why["setup"]
 
 
 async def test_a_task_is_tried_in_the_image_that_it_builds(pool: SandboxPool):
@@ -80,7 +83,7 @@ async def test_a_lost_sandbox_is_no_verdict_and_ends_no_other_proof(pool: Sandbo
         here -= 1
 
     some = [dataclasses.replace(GOOD, id=name) for name in ("a", "lost", "b")]
-    proofs = await prove(some, Ground(acquire, grade, lambda _: ""), 2)
+    proofs = await prove(some, Ground(acquire, grade), 2)
     assert [proof.verdict for proof in proofs] == [Verdict.PROVED, Verdict.LOST, Verdict.PROVED]
     assert "the daemon is gone" in proofs[1].why
     assert most <= 2

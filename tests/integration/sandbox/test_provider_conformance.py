@@ -12,12 +12,13 @@ import pytest_asyncio
 from sandbox.client import RemotePool
 from sandbox.edge.auth import Access
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.gate.doors import HOST, PORT
 from sandbox.host import Host
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.provider import LocalProvider, Provider, Sandbox, acquired
 from sandbox.router.app import create_app
 from sandbox.router.workers import Workers
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import Network, NetworkMode, Service, Task
 from tests.support.http_servers import pool_server, serving
 from tests.support.provider_cases import CASES, TASK, S
 
@@ -86,6 +87,27 @@ async def test_a_task_that_cannot_start_is_infrastructure(provider: Provider):
     for task in (Task(id="bad", instruction="", setup="exit 7"), nowhere):
         with pytest.raises(SandboxStartError):
             await provider.open(task)
+
+
+async def test_a_task_gets_its_services_and_its_network_wherever_it_runs(provider: Provider):
+    web = Service("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"), healthcheck="true")
+    get = "(exec 3<>/dev/tcp/%s; printf 'GET %s HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3) 2>&1"
+    ask_web, ask_gate = get % ("web/8000", "/hostname"), get % (f"{HOST}/{PORT}", "http://nowhere.example/")
+    tests = (
+        f'[[ "$({ask_web} | tail -n 1)" == web ]] && echo PASSED web; [[ "$({ask_gate})" != *403* ]] && echo PASSED no'
+    )
+    task = Task(
+        id="around",
+        instruction="",
+        services=(web,),
+        network=Network(agent=NetworkMode.PROXY),
+        run_tests=f"#!/bin/bash\necho short test summary info; {tests}\n",
+        expected_tests=("web", "no"),
+    )
+    async with acquired(provider, task) as fresh:
+        assert (await fresh.run(f"{ask_web} | tail -n 1", S)).output.strip() == "web"
+        assert "403" in (await fresh.run(ask_gate, S)).output
+        assert (await fresh.grade()).all_passed
 
 
 async def test_an_agent_that_uses_up_its_memory_did_it_itself(provider: Provider):

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,18 @@ import pytest
 from sandbox import provision, wire
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost
+from sandbox.grader import grade
 from sandbox.host import Host
-from sandbox.pool import LABEL, SandboxPool
+from sandbox.pool import LABEL, PoolSettings, SandboxPool
 from sandbox.session import SandboxSession, SessionLimits
+from sandbox.shell import Shell
 from sandbox.snapshot import fork, snapshot
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import ImageBuild, Service, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="again", instruction="")
 S = 60.0
+GRADED = "echo short test summary info; n=0; while [ $n -lt 3000 ]; do n=$((n+1)); echo PASSED t$n; done\n"
 
 
 async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(pool: SandboxPool):
@@ -81,6 +85,23 @@ async def test_another_client_takes_over_and_kills_only_what_nobody_waits_for(po
             assert (await adopted.open_shell().run("pwd", S)).output == "/app\n"
         finally:
             adopted.close_stream()
+
+
+async def test_an_adopted_session_keeps_its_image_from_being_evicted(pool: SandboxPool):
+    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nLABEL adopted={os.getpid()}\n".encode()})
+    task = dataclasses.replace(TASK, build=build)
+    async with pool.images.reserved(task) as image:
+        labels = {f"{LABEL}.pool": pool.settings.pool}
+        spec = ContainerSpec(image, pool.host.kit, labels)
+        left = await SandboxSession.start(pool.engine, spec, "/app", SessionLimits(60, 60))
+        left.close_stream()
+    adopted = await pool.adopt(left.container, task)
+    with pool.images._ledger.alone(image) as nobody_holds_it:
+        assert not nobody_holds_it
+    assert (await adopted.run("echo again", S)).output == "again\n"
+    await pool.close(adopted)
+    with pool.images._ledger.alone(image) as nobody_holds_it:
+        assert nobody_holds_it
 
 
 async def test_a_container_that_is_gone_cannot_be_found_again(pool: SandboxPool):
@@ -208,3 +229,78 @@ async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_dae
         finally:
             await session.close()
         assert session.container not in (await engine.inventory()).containers
+
+
+@pytest.mark.chaos
+async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_daemon: OwnDaemon, docker_engine: Host):
+    """Whoever waits for an answer gets it, whole and once: nobody sees more of the restart than its time."""
+    host = dataclasses.replace(docker_engine, docker_url=own_daemon.url, engine_owner="")
+    settings = PoolSettings("again", "test", 2, drain_s=20)
+    web = Service("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"))
+    task = Task("again", "", services=(web,), run_tests="#!/bin/sh\nwhile [ ! -e /app/go ]; do :; done\n" + GRADED)
+    counted = "for n in $(seq 1 20000); do echo $n; [ $n != 3000 ] || until test -e /app/go; do sleep 0.1; done; done"
+    async with DockerEngine(own_daemon.url) as engine:
+        before = await engine.inventory()
+        async with SandboxPool(settings, host) as pool, asyncio.TaskGroup() as group:
+            session, other = await pool.open(task), await pool.open(dataclasses.replace(task, services=()))
+            await session.run("X=kept", S)
+            half, live = asyncio.Event(), list[str]()
+
+            def saw(text: str) -> None:
+                live.append(text)
+                if "3000" in text:
+                    half.set()
+
+            counting = group.create_task(session.run(f"echo $X; {counted}; (exit 7)", 10 * S, saw))
+            talking = session.open_shell()
+            grading = group.create_task(grade(other, task, 10 * S))
+            await half.wait()
+            own_daemon.kill()
+            nonces = group.create_task(_nonces(talking))
+            writing = group.create_task(session.write_files({"/app/big": bytes(range(256)) * 4096}))
+            await asyncio.to_thread(own_daemon.start)
+            await writing
+            await session.write_files({"/app/go": b""})
+            await other.write_files({"/app/go": b""})
+            done = await counting
+            assert done.output == "kept\n" + "".join(f"{n}\n" for n in range(1, 20001))
+            assert "".join(live) == done.output
+            assert (done.exit_code, done.shell_restarted, done.truncated_bytes) == (7, False, 0)
+            assert await nonces
+            assert await session.read_file("/app/big") == bytes(range(256)) * 4096
+            assert (await grading).all_passed
+            answer = "exec 3<>/dev/tcp/web/8000; printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' >&3; tail -n 1 <&3"
+            assert (await session.run(answer, S)).output == "web\n"
+            await pool.close(session)
+        assert await engine.inventory() == before
+
+
+async def _nonces(shell: Shell) -> bool:
+    """Whether each of many commands was answered by what it said, and none ran twice."""
+    for n in range(30):
+        if (await shell.run(f"echo nonce-{n}; echo {n} >> /app/ran", 10 * S)).output != f"nonce-{n}\n":
+            return False
+    return (await shell.run("cat /app/ran", S)).output == "".join(f"{n}\n" for n in range(30))
+
+
+@pytest.mark.chaos
+async def test_a_container_that_died_with_its_daemon_is_told_to_whoever_waits(
+    own_daemon: OwnDaemon, docker_engine: Host
+):
+    host = dataclasses.replace(docker_engine, docker_url=own_daemon.url, engine_owner="")
+    async with DockerEngine(own_daemon.url) as engine, SandboxPool(PoolSettings("died", "test", 1), host) as pool:
+        session = await pool.open(TASK)
+        pid = int((await engine.inspect(session.container))["State"]["Pid"])
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(_lost(session.run("sleep 1000", 1000)))
+            own_daemon.kill()
+            os.kill(pid, signal.SIGKILL)
+            await asyncio.to_thread(own_daemon.start)
+            await waiting
+        await pool.close(session)
+        assert session.container not in (await engine.inventory()).containers
+
+
+async def _lost(work: Awaitable[object]) -> None:
+    with pytest.raises(SandboxLost):
+        await work

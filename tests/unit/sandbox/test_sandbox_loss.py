@@ -38,7 +38,7 @@ async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
     session = SandboxSession(RememberingDaemon(answer), "c" * 64)
     if bye is not None:
         session._on_message(wire.Bye(bye))
-    session._on_lost(session._ended, session._gone, broken)
+    session._on_break(broken)
     with pytest.raises((SandboxDestroyed, SandboxLost)) as caught:
         await session.run("true", 1)
     assert type(caught.value) is expected

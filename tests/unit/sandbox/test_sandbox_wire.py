@@ -1,6 +1,8 @@
 """Every answer to every user comes through here: a frame cut anywhere is still that frame, nothing else ever is."""
 
 import contextlib
+import dataclasses
+import itertools
 import struct
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox import wire
 from sandbox.docker_stream import DockerDemux
+from sandbox.outbox import Outbox
 
 ids = st.integers(0, 2**32 - 1)
 codes = st.integers(-(2**31), 2**31 - 1)
@@ -83,10 +86,33 @@ def test_messages_arrive_whole_and_in_order_however_the_stream_is_cut(sent, step
 def test_a_new_client_sees_nothing_of_what_was_for_the_one_before(old, new, nonce, cut, step):
     """Whatever the old client's stream held, and wherever in it the new one begins."""
     before = b"".join(encode(each) for each in old)[cut:]
-    stream = before + wire.sync_marker(nonce) + bytes([wire.PROTOCOL]) + encode(new)
+    resumed = wire.Resumed(wire.PROTOCOL, 7, 1 << 40)
+    stream = before + wire.sync_marker(nonce) + struct.pack("<BIQ", *dataclasses.astuple(resumed)) + encode(new)
     parser = wire.FrameParser(wire.sync_marker(nonce))
     got = [each for at in range(0, len(stream), step) for each in parser.feed(stream[at : at + step])]
-    assert got == [wire.Hello(wire.PROTOCOL), new]
+    assert got == [resumed, new]
+    assert parser.position == resumed.position + len(encode(new))
+
+
+@given(st.lists(messages, min_size=1, max_size=8), st.integers(1, 40))
+def test_each_message_has_the_position_after_it(sent, step):
+    stream, parser = b"".join(encode(each) for each in sent), wire.FrameParser()
+    seen = [
+        (each, parser.position) for at in range(0, len(stream), step) for each in parser.feed(stream[at : at + step])
+    ]
+    ends = itertools.accumulate(len(encode(each)) for each in sent)
+    assert seen == list(zip(sent, ends, strict=True))
+
+
+@given(st.lists(st.integers(1, 5), max_size=30), st.data())
+def test_a_frame_waits_until_it_or_a_later_one_is_known_to_have_come(steps, data):
+    numbers, box = list(itertools.accumulate(steps)), Outbox()
+    frames = {number: wire.interrupt(number) for number in numbers}
+    for frame in frames.values():
+        box.add(frame)
+    came = data.draw(st.integers(0, 160))
+    box.came(came)
+    assert list(box) == [frame for number, frame in frames.items() if number > came]
 
 
 @given(st.binary(max_size=200))

@@ -14,7 +14,7 @@ from sandbox.tasks.dockerfile import instructions, plain, workdir_of
 from sandbox.tasks.expected import expected_tests
 from sandbox.tasks.folders import Loaded, load
 from sandbox.tasks.formats import load_tasks
-from sandbox.tasks.task import GradingLevel, Network, NetworkMode, Service, Task
+from sandbox.tasks.task import Capability, GradingLevel, Network, NetworkMode, Service, Task
 
 COMPOSE = """\
 x-own: 1
@@ -113,6 +113,11 @@ def test_a_test_file_that_the_dockerfile_asks_for_by_name_is_in_the_image(tmp_pa
 OUTSIDE = {
     "ports: ['80:80']": "services.client: ports",
     "privileged: true": "services.client: privileged",
+    "cap_add: [SYS_PTRACE]": "services.client.cap_add: SYS_PTRACE",
+    "cap_add: [SETFCAP, CAP_SYS_ADMIN]": "cap_add: CAP_SYS_ADMIN",
+    "cap_add: [NET_RAW]": "cap_add: NET_RAW",
+    "cap_add: [mknod]": "cap_add: mknod",
+    "cap_add: [ALL]": "cap_add: ALL",
     "volumes: ['./data:/data']": "'./data:/data'",
     "network_mode: host": "services.client: network_mode",
     "command: nginx": "'nginx'",
@@ -219,6 +224,16 @@ UNFOLLOWED = [
 @pytest.mark.parametrize("text", UNFOLLOWED)
 def test_what_would_run_otherwise_in_harbor_is_a_problem(tmp_path: Path, text: str):
     assert "task.toml" in said(load(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})))
+
+
+def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path: Path):
+    line = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN]"
+    compose = f"services:\n  client:\n    build: .\n    {line}\n"
+    task = terminal_bench.load_task(folder(tmp_path, TB | {"docker-compose.yaml": compose}))
+    assert task.capabilities == (Capability.SETFCAP, Capability.SYS_CHROOT)
+    written = terminal_bench.write_task(task, tmp_path / "written")
+    assert "longshore.yaml" not in {each.name for each in written.iterdir()}
+    assert terminal_bench.load_task(written) == task
 
 
 def test_a_harbor_service_is_beside_the_agents(tmp_path: Path):

@@ -1,0 +1,44 @@
+"""A call that the other side finishes even when its caller has gone, and what is to be done about that.
+
+A daemon goes on with a request that its client has given up.  Where that makes something (a container, a network, an
+image), the one who asked waits for the end all the same, takes back what was made, and only then is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from protocol.errors import InfraError
+
+T = TypeVar("T")
+
+
+async def completed(call: Callable[[], Awaitable[T]], take_back: Callable[[T], Awaitable[object]]) -> T:
+    """The result of ``call``, which has a deadline of its own.  When this is cancelled, ``call`` is waited for and what
+    it gave is handed to ``take_back``, whose InfraError is nobody's any more.  Raises what ``call`` raises.
+    """
+    made: list[T] = []
+    failed: list[Exception] = []
+
+    async def work() -> None:
+        try:
+            made.append(await call())
+        except Exception as error:  # noqa: BLE001  it leaves below as it is, not in a group
+            failed.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(work())
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await working
+            for each in made:
+                with contextlib.suppress(InfraError):
+                    await asyncio.shield(take_back(each))
+            raise
+    for error in failed:
+        raise error
+    return made[0]

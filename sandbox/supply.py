@@ -1,0 +1,177 @@
+"""Started sandboxes for a pool: a place for each, its start when the machine can, and some kept warm.
+
+Warm ones are started, checked, and wait for a task of their kind (:mod:`sandbox.warm`).  They count within the capacity
+and make room for a task that needs it.  How many start at once follows from how long starts take
+(:mod:`sandbox.pacing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from sandbox import wire
+from sandbox.engine import ContainerSpec, DockerEngine
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.pacing import Pace, StartGate
+from sandbox.pool_settings import PoolSettings
+from sandbox.session import SandboxSession, SessionLimits
+from sandbox.warm import Kind, WarmShelf
+
+_CHECK_S = 5.0
+"""A warm sandbox that does not answer by then is not handed out."""
+
+
+class Supply:
+    """``async with Supply(...) as supply``; leaving it ends what is warm."""
+
+    def __init__(
+        self, engine: DockerEngine, settings: PoolSettings, spec: Callable[[Kind, float], ContainerSpec]
+    ) -> None:
+        """``spec`` is how a container of a kind is made that lives for so many seconds at most."""
+        self._engine, self._settings, self._spec = engine, settings, spec
+        self._room = asyncio.Semaphore(settings.capacity)
+        first = settings.start_concurrency
+        self.gate = StartGate(Pace(first, max(first, settings.start_concurrency_max)))
+        self._shelf = WarmShelf(settings.warm, settings.warm_max_age_s)
+        self._tasks = asyncio.TaskGroup()
+        self._fills: set[asyncio.Task[None]] = set()
+        self.waiting = self.starting = self.started = self.failed = self.hits = 0
+        self.start_ms = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for fill in self._fills:
+            fill.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        async with asyncio.TaskGroup() as group:
+            while (session := self._shelf.spare()) is not None:
+                group.create_task(self.drop(session))
+
+    @property
+    def is_full(self) -> bool:
+        return self._room.locked()
+
+    @property
+    def queued(self) -> int:
+        """Who waits for a place or for a turn to start."""
+        return self.waiting + self.gate.queued
+
+    def __len__(self) -> int:
+        """How many are warm."""
+        return len(self._shelf)
+
+    def __iter__(self) -> Iterator[SandboxSession]:
+        """The warm ones."""
+        return iter(self._shelf)
+
+    async def warm(self, kind: Kind) -> SandboxSession | None:
+        """A warm sandbox that answers; its place comes with it."""
+        while (session := self._shelf.take(kind)) is not None:
+            try:
+                await session.answered(session.request(self._still), _CHECK_S)
+            except (TimeoutError, SandboxLost, SandboxDestroyed):
+                await self.drop(session)
+            except BaseException:
+                await self.drop(session)
+                raise
+            else:
+                self.hits += 1
+                return session
+        return None
+
+    async def enter(self) -> None:
+        """Take a place; a warm sandbox gives its own up."""
+        if self._room.locked() and (spare := self._shelf.spare()) is not None:
+            await self.drop(spare)
+        self.waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self.waiting -= 1
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._room.release()
+
+    async def drop(self, session: SandboxSession) -> None:
+        """End one and free its place, even when the daemon does not answer: it ends at its own deadline."""
+        try:
+            await session.close()
+        finally:
+            self.leave()
+
+    async def start(self, kind: Kind, max_s: float, *, urgent: bool = True) -> SandboxSession:
+        """For a place that has been taken.  Raises SandboxStartError."""
+        limits = SessionLimits(min(self._settings.unattended_s, max_s), max_s)
+        try:
+            async with self.gate.turn(urgent=urgent):
+                began = time.perf_counter()
+                self.starting += 1
+                try:
+                    async with asyncio.timeout(self._settings.start_timeout_s):
+                        spec = self._spec(kind, max_s)
+                        session = await SandboxSession.start(self._engine, spec, kind.workdir, limits)
+                finally:
+                    self.starting -= 1
+        except TimeoutError as error:
+            self.failed += 1
+            raise SandboxStartError(
+                f"no sandbox within start_timeout_s = {self._settings.start_timeout_s:g}: lower start_concurrency, "
+                "or look at the daemon's log"
+            ) from error
+        except SandboxStartError:
+            self.failed += 1
+            raise
+        self.start_ms += (time.perf_counter() - began) * 1000
+        self.started += 1
+        return session
+
+    def refill(self, kind: Kind, wanted: int | None = None) -> None:
+        """Start what the shelf lacks, where nobody waits for the room."""
+        for _ in range(self._shelf.missing(kind, wanted)):
+            self._shelf.filling(kind, +1)
+            fill = self._tasks.create_task(self._fill(kind))
+            self._fills.add(fill)
+            fill.add_done_callback(self._fills.discard)
+
+    async def filled(self) -> None:
+        """Until every start for the shelf that is under way has ended."""
+        for fill in tuple(self._fills):
+            await asyncio.shield(fill)
+
+    async def tend(self) -> None:
+        """Keep the warm ones alive, and end those that have died or become too old."""
+        for session in self._shelf.unfit(time.monotonic()):
+            await self.drop(session)
+        for session in self._shelf:
+            session.extend(self._settings.unattended_s)
+
+    async def _fill(self, kind: Kind) -> None:
+        try:
+            if self.waiting or self._room.locked():
+                return
+            await self._room.acquire()
+            try:
+                max_s = self._settings.session_max_s + self._settings.warm_max_age_s
+                session = await self.start(kind, max_s, urgent=False)
+            except BaseException as error:
+                self.leave()
+                if isinstance(error, SandboxStartError):  # counted; the next task of this kind says why
+                    return
+                raise
+            if self.waiting:
+                await self.drop(session)
+            else:
+                self._shelf.put(kind, session, time.monotonic())
+        finally:
+            self._shelf.filling(kind, -1)
+
+    def _still(self, request: int) -> bytes:
+        """PID 1's answer to this shows that it is there."""
+        return wire.extend(request, round(self._settings.unattended_s * 1000))

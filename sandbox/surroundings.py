@@ -1,0 +1,90 @@
+"""What a session has around its container: services on a private network, and a network for each phase.
+
+A task that wants neither has nothing around it, and costs the daemon no call more.  Everything here is a context, and
+gone at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from sandbox.engine import DockerEngine
+from sandbox.images.store import ImageStore
+from sandbox.network import NONE, SandboxNetworks
+from sandbox.phases import Phases
+from sandbox.services import ServiceSettings, services_adopted, services_running
+from sandbox.session import SandboxSession
+from sandbox.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """How a container is to be made so that it belongs there."""
+
+    network: str = NONE
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def is_alone(task: Task) -> bool:
+    """Nothing is around it: one container, and no network for the agent or the tests."""
+    return not task.services and task.network.is_none
+
+
+class Surroundings:
+    """Of one pool."""
+
+    def __init__(
+        self,
+        engine: DockerEngine,
+        images: ImageStore,
+        networks: SandboxNetworks,
+        service_settings: Callable[[float], ServiceSettings],
+    ) -> None:
+        """``service_settings`` are those of services that end by themselves after so many seconds."""
+        self._engine, self._images, self._networks = engine, images, networks
+        self._service_settings = service_settings
+
+    @asynccontextmanager
+    async def of(self, task: Task, max_s: float) -> AsyncGenerator[Around]:
+        """What is there before the task's container is, and after it.
+
+        Raises SandboxStartError (TaskFault for a service that does not run), UserError, EngineError.
+        """
+        if is_alone(task):
+            yield Around()
+            return
+        settings = self._service_settings(max_s)
+        async with services_running(self._engine, self._images, self._networks, task.services, settings) as private:
+            yield self._around(task, await self._networks.of_container(task.network, private), private)
+
+    @asynccontextmanager
+    async def left_behind(self, task: Task, container: str) -> AsyncGenerator[Around]:
+        """The same around a container of an earlier process's.  Raises SandboxLost, EngineError."""
+        if is_alone(task):
+            yield Around()
+            return
+        async with services_adopted(self._engine, self._images, task.services, container) as private:
+            yield self._around(task, await self._networks.of_container(task.network, private), private)
+
+    def _around(self, task: Task, network: str, private: str) -> Around:
+        beside = (service.name for service in task.services)
+        return Around(network, self._networks.environment(task.network, private, beside))
+
+    @asynccontextmanager
+    async def phases(self, task: Task, session: SandboxSession) -> AsyncGenerator[None]:
+        """The session has its agent's network, and its tests', when they run, have theirs.
+
+        Raises UserError where a network cannot be had, EngineError.
+        """
+        if task.network.is_none:
+            yield
+            return
+        phases = Phases(self._networks, session, task)
+        await phases.begin()
+        session.verifying = phases.verifying
+        try:
+            yield
+        finally:
+            await phases.close()
