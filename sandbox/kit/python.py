@@ -21,6 +21,20 @@ from sandbox.provision import run
 LIBRARIES = f"{VERIFY}/lib"
 _LOADER = f"{LIBRARIES}/ld.so"
 _LOADER_STRINGS = {b"/etc/ld.so.cache": b"/.sbx/ldso.cache", b"/etc/ld.so.preload": b"/.sbx/ldso.preload"}
+_USER_SITE = "ENABLE_USER_SITE = None"
+_SITE_CUSTOMIZE = """\
+import os
+given = os.environ.get("OPENSSL_CONF")
+os.environ["OPENSSL_CONF"] = "/dev/null"
+try:
+    import _hashlib  # OpenSSL reads its settings now, once
+except ImportError:
+    pass
+finally:
+    os.environ.pop("OPENSSL_CONF")
+    if given is not None:
+        os.environ["OPENSSL_CONF"] = given
+"""
 _DROPPED = (
     "test", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "dist-packages", "config-*", "__pycache__",
     "_tkinter*.so", "_test*.so", "*.a",
@@ -83,12 +97,29 @@ def install(source: SourcePython, machine: str, patchelf: Path, verify: Path) ->
         "make the kit's Python relocatable",
     )
     _alias(home, f"{name.removesuffix('gnu')}musl")
-    inside = f"{PYTHONS}/{name}/lib/python{source.short}"
-    run(
-        (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(modules), "-p", inside, str(modules)),
-        "compile the kit's Python modules",
-    )
+    _close(modules)
+    compile_all(source, modules, f"{PYTHONS}/{name}/lib/python{source.short}")
     return name
+
+
+def compile_all(source: SourcePython, folder: Path, inside: str) -> None:
+    """The modules under ``folder``, which is ``inside`` in a container; what is read-only there cannot be compiled
+    later."""
+    run(
+        (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(folder), "-p", inside, str(folder)),
+        f"compile the modules of {inside}",
+    )
+
+
+def _close(modules: Path) -> None:
+    """Two ways by which a file of the container's could be loaded into this Python: a user's site-packages, and
+    OpenSSL's settings, which may name libraries."""
+    site = modules / "site.py"
+    text = site.read_text()
+    if _USER_SITE not in text:
+        raise UserError(f"{site} does not say {_USER_SITE!r}: this CPython is not one that the kit knows")
+    site.write_text(text.replace(_USER_SITE, "ENABLE_USER_SITE = False"))
+    (modules / "sitecustomize.py").write_text(_SITE_CUSTOMIZE)
 
 
 def _alias(home: Path, name: str) -> None:
