@@ -52,7 +52,7 @@ def shell_of(script: str, *, verifier: bool) -> Shell:
 
 _FOREIGN = re.compile(
     r"(?<![\w.-])(?:"
-    r"(?:/usr(?:/local)?)?/s?bin/(?!bash\b|sh\b)[\w.-]+|(?:/opt|/root|/home)/\S+|"
+    r"(?:/usr(?:/local)?)?/s?bin/[\w.-]+|(?:/opt|/root|/home)/\S+|"
     r"(?:python|pip|pypy)[\d.]*|pytest|py\.test|tox|nox|poetry|hatch|conda|mamba|node|npm|npx|pnpm|yarn|deno|bun|"
     r"go|cargo|rustc|java|javac|mvn|gradle|make|cmake|ctest|gcc|g\+\+|cc|clang|ruby|rspec|bundle|perl|php|Rscript|"
     r"julia|lua|ghc|stack|cabal|dotnet|swift|sbt|bazel|env|sudo|su|chroot"
@@ -62,7 +62,7 @@ _RUNNERS = re.compile(r"(?<![\w./-])(?:pytest|py\.test)(?![\w-])")
 _SETTINGS = re.compile(r"(?:^|\s)(?:PATH|HOME|ENV|BASH_ENV|(?:PYTHON|PYTEST_|UV_|LD_)\w*)=")
 _INSTALLED = re.compile(r"[\"']?(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env[\"']?")
 _TESTS = re.compile(r"[\"']?(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)/[\w./-]+[\"']?")
-_PARTS = re.compile(r"\n|;|&&|\|\||\||&|\$\(|`|\{|\}|\(|\)")
+_PARTS = re.compile(r"\n|;|&&|\|\||\||&|\$\(|`|(?<![$\w])\{(?=\s)|(?<=\s)\}|\(|\)")
 _BEFORE = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "time", "exec", "command"))
 
 

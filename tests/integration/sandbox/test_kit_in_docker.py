@@ -124,7 +124,13 @@ async def test_what_the_kit_does_not_have_is_refused_by_name(session: SandboxSes
         "apt-get install -y curl tmux; echo $?; apt-get install -y bash wget; echo $?; wget http://x.example/y; echo $?"
     )
     said = await graded(session, script)
-    assert said.split("\n")[:-1] == ["needs-network apt tmux", "100", "0", "needs-network wget http://x.example/y", "6"]
+    assert said.split("\n")[:-1] == [
+        "needs-network apt-get tmux",
+        "100",
+        "0",
+        "needs-network wget http://x.example/y",
+        "6",
+    ]
 
 
 async def test_the_kit_is_not_on_the_agents_path(session: SandboxSession):
