@@ -35,7 +35,7 @@ def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offli
         "UV_PYTHON_INSTALL_DIR": PYTHONS,
         "UV_PYTHON_PREFERENCE": "only-managed",
         "UV_PYTHON_DOWNLOADS": "never",
-        "UV_LIBC": "gnu",  # else uv starts the image's loader to find out
+        "UV_LIBC": "gnu",  # the kit's Python brings its own; else uv starts the image's loader to find out
         "UV_LINK_MODE": "copy",
         "UV_NO_CACHE": "1",
         "UV_NO_CONFIG": "1",

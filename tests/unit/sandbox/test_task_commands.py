@@ -117,7 +117,7 @@ apt-get update && apt-get install -y --no-install-recommends curl libpq-dev=1.2
 curl -LsSf https://astral.sh/uv/0.7.13/install.sh | sh
 uv add "pytest==8.4.1" 'pandas>=2' ; uv pip install -r requirements.txt numpy
 uvx -p 3.13 -w pytest==8.4.1 \\
-  -w requests --with pytest-json-ctrf==0.3.5 pytest --ctrf /x /tests/test_outputs.py
+  -w requests --with pytest-json-ctrf==0.3.4 pytest --ctrf /x /tests/test_outputs.py
 wget http://localhost:8080/x; git clone https://example.org/a.git
 """
 
@@ -137,7 +137,7 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
         (Phase.VERIFY, "apt-get install libpq-dev"),
         (Phase.VERIFY, "uv install pandas"),
         (Phase.VERIFY, "uv install numpy"),
-        (Phase.VERIFY, "uvx -w requests"),
+        (Phase.VERIFY, "uvx -w requests pytest-json-ctrf==0.3.4"),
         (Phase.VERIFY, "https://example.org/a.git"),
         (Phase.VERIFY, "https://data.example/x.csv"),
     }
