@@ -22,14 +22,15 @@ a PID 1 that does not answer is infrastructure (InfraError).
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandbox import wire
+from sandbox.child import run_child
 from sandbox.errors import SandboxLost
+from sandbox.files import FileTooLarge
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import BadArtifactError
 from sandbox.grading.outcome import REWARD, GradedTest, Report, contradiction, judge, weighted
@@ -38,7 +39,7 @@ from sandbox.grading.reports import MAX_BYTES, read_report
 from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
 from sandbox.grading.whose import Isolation, isolation_of, shell_of
-from sandbox.kit.phase import BUSYBOX, FACTS, TOOLS, verify_environment
+from sandbox.kit.phase import FACTS, verify_environment
 from sandbox.session import ANSWER_S, SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.truncate import HeadTail
@@ -47,13 +48,11 @@ TESTS_DIR = "/tests"
 _LOG_BYTES = 16 << 10
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENV = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "TEST_DIR": TESTS_DIR}
-_KIT_ENV = {"PATH": TOOLS}
 _NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\n"
 """The kit's programs still load name-service libraries that the container's nsswitch.conf names, but for these two."""
 _PYTEST_INI = b"[pytest]\n"
 """Beside tests that bring no settings: pytest then looks for settings and conftest.py nowhere above /tests."""
 _PYTEST_SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"})
-_READ = f'[ -f "$0" ] && [ ! -L "$0" ] && exec head -c {MAX_BYTES} "$0"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +95,6 @@ class _Ran:
     note: str = ""
     """Why it proves nothing."""
     timed_out: bool = False
-
-
-class _Child:
-    """A grade child's stream, as its bytes come and as it ended."""
-
-    def __init__(self, take: Callable[[bytes], None]) -> None:
-        self._take = take
-        self.end: wire.GradeExit | None = None
-        self.ended = asyncio.Event()
-
-    def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None:
-        if isinstance(message, wire.GradeExit):
-            self.end = message
-            self.ended.set()
-        else:
-            self._take(message.data)
 
 
 async def grade(
@@ -166,12 +149,15 @@ async def _test(bench: SandboxSession, task: Task, isolation: Isolation, limit_s
     env = {**_ENV, **verify_environment(_PATH, TESTS_DIR, ours_first=ours_first, offline=offline)}
     summary, log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
 
-    def take(data: bytes) -> None:
+    def take(data: bytes) -> bool:
         summary.feed(data)
         log.feed(data)
+        return True
 
-    end = await _run(bench, take, task.workdir, (*shell.argv, f"{TESTS_DIR}/run-tests.sh"), env, limit_s=limit_s)
+    argv = (*shell.argv, f"{TESTS_DIR}/run-tests.sh")
+    end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
     if end is None:
+        await leave_alone(bench)
         return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
     files = await _reports(bench, task.reports) if task.reports else ()
     reports = (*files, summary.report())
@@ -206,37 +192,15 @@ async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> s
     return why
 
 
-async def _run(
-    bench: SandboxSession,
-    take: Callable[[bytes], None],
-    workdir: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    *,
-    limit_s: float,
-) -> wire.GradeExit | None:
-    """Run one child of PID 1 to its end.  None when it ran out of its time; then it is dead."""
-    child = _Child(take)
-    bench.grading(child)
-    try:
-        bench.send(wire.grade(bench.next_request(), workdir, argv, env))
-        await bench.arrived(child.ended, limit_s)
-    except TimeoutError:
-        await leave_alone(bench)
-        return None
-    finally:
-        bench.grading(None)
-    return child.end
-
-
 async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[Report, ...]:
-    """What the report files say, once nobody is left who could write them.  Links and empty files say nothing."""
+    """What the report files say, once nobody is left who could write them.  Links, empty and huge files say nothing."""
     await leave_alone(bench)
     found: list[Report] = []
     for path in paths:
-        data = bytearray()
-        await _run(bench, data.extend, "/", (BUSYBOX, "sh", "-c", _READ, path), _KIT_ENV, limit_s=ANSWER_S)
-        report = read_report(path, bytes(data))
+        try:
+            report = read_report(path, await bench.read_file(path, MAX_BYTES))
+        except (OSError, FileTooLarge):
+            continue
         if report.tests or report.reward is not None:
             found.append(report)
     return tuple(found)

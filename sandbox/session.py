@@ -23,6 +23,7 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.link import Link
 from sandbox.named import Named
 from sandbox.shell import CommandResult, Shell
+from sandbox.shielded import seen_through
 from sandbox.terminal import Terminal
 
 HELLO_S = 60.0
@@ -262,12 +263,10 @@ class SandboxSession(Link):
 
 
 async def _create(engine: DockerEngine, spec: ContainerSpec) -> str:
-    """The daemon finishes a creation that its client has given up, and what never ran has no deadline.  So a cancelled
-    creation is seen to its end, which has a deadline of its own, and removed."""
-    making = asyncio.ensure_future(engine.create(spec))
-    try:
-        return await asyncio.shield(making)
-    except asyncio.CancelledError:
+    """What never ran has no deadline, so a cancelled creation is seen to its end and removed."""
+
+    async def remove(container: str) -> None:
         with contextlib.suppress(EngineError):
-            await engine.remove(await making)
-        raise
+            await engine.remove(container)
+
+    return await seen_through(lambda: engine.create(spec), remove)
