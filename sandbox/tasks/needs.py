@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sandbox.grading.whose import Isolation, isolation_of
 from sandbox.kit.answers import APT_TOOLS, has_deb, has_package, is_installer
 from sandbox.tasks import dockerfile
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
 
 
 class Phase(StrEnum):
@@ -90,6 +91,12 @@ def remarks(task: Task) -> Iterator[str]:
         yield "it has no oracle"
     if not task.run_tests:
         yield "it has no tests: it cannot be graded"
+    elif not _graded_in_a_clean_image(task) and isolation_of(task.run_tests, task.tests) is Isolation.IMAGE:
+        yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
+
+
+def _graded_in_a_clean_image(task: Task) -> bool:
+    return task.grading is GradingLevel.ARTIFACTS or (task.grading is GradingLevel.SIBLING and bool(task.artifacts))
 
 
 def _builds(task: Task) -> list[ImageBuild]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.generated import held_out_tasks
 from sandbox.tasks.needs import Phase, live_services, network_needs, remarks, unmet
-from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Service, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -143,7 +144,12 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
     }
     assert {need.phase for need in unmet(task)} == {Phase.ORACLE, Phase.VERIFY}
     assert live_services(task) == ("db", "localhost:5000", "localhost:8080")
-    assert [each.split(" is ")[0] for each in remarks(task)] == ["its image's ENTRYPOINT", "its image's USER"]
+    assert [each.split(" is ")[0] for each in remarks(task)] == [
+        "its image's ENTRYPOINT",
+        "its image's USER",
+        "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`",
+    ]
+    assert len(list(remarks(replace(task, grading=GradingLevel.ARTIFACTS)))) == 2
 
 
 def test_a_need_that_the_task_may_satisfy_is_not_unmet():
