@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from sandbox.kit.answers import PROGRAMS, Done, Installer, Run, Venv, answer
+from sandbox.kit.answers import PROGRAMS, Done, Installer, Other, Run, Venv, answer
 from sandbox.kit.phase import BASH, BUSYBOX
 
 
@@ -58,10 +58,9 @@ _FOREIGN = re.compile(
     r"julia|lua|ghc|stack|cabal|dotnet|swift|sbt|bazel|env|sudo|su|chroot"
     r")(?![\w-])"
 )
-_RUNNERS = re.compile(r"(?<![\w./-])(?:pytest|py\.test)(?![\w-])")
 _SETTINGS = re.compile(r"(?:^|\s)(?:PATH|HOME|ENV|BASH_ENV|(?:PYTHON|PYTEST_|UV_|LD_)\w*)=")
 _INSTALLED = re.compile(r"[\"']?(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env[\"']?")
-_TESTS = re.compile(r"[\"']?(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)/[\w./-]+[\"']?")
+_TESTS = re.compile(r"[\"']?(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)(?:/[\w./:-]*)?[\"']?")
 _PARTS = re.compile(r"\n|;|&&|\|\||\||&|\$\(|`|(?<![$\w])\{(?=\s)|(?<=\s)\}|\(|\)")
 _BEFORE = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "time", "exec", "command"))
 
@@ -101,7 +100,9 @@ class _Reader:
             return self._verifier and self._stands_in(first, arguments)
         if first in ("source", "."):
             return bool(arguments) and self._may_source(arguments[0])
-        return not _FOREIGN.search(_RUNNERS.sub("", part) if self._active else part)
+        if self._active and first in ("pytest", "py.test"):
+            return _names_tests(arguments)
+        return not _FOREIGN.search(part)
 
     def _stands_in(self, program: str, arguments: Sequence[str]) -> bool:
         plain = [word.strip("\"'") for word in arguments if not re.match(r"\d?[<>]", word)]
@@ -114,8 +115,10 @@ class _Reader:
             case Venv(path):
                 self._made.add(path)
                 return True
-            case Run(command):
-                return command[0] == "pytest"
+            case Run(["pytest", *rest]):
+                return _names_tests(rest)
+            case Other():
+                return program == "wget"  # the kit's own
             case _:
                 return False
 
@@ -128,6 +131,11 @@ class _Reader:
             self._active = True
             return True
         return bool(_TESTS.fullmatch(path))
+
+
+def _names_tests(arguments: Sequence[str]) -> bool:
+    """Without one, pytest looks for tests and settings in the working directory."""
+    return any(_TESTS.fullmatch(each) for each in arguments)
 
 
 def _commands(script: str) -> Iterator[str]:

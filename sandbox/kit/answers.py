@@ -60,7 +60,7 @@ PROGRAMS = (*UV_TOOLS, *APT_TOOLS, *FETCHERS)
 _FLAGS = frozenset((
     "-q", "--quiet", "-v", "--verbose", "-n", "--no-cache", "-U", "--upgrade", "--no-progress", "--offline",
     "--no-project", "--no-config", "--isolated", "--active", "--frozen", "--no-sync", "--bare", "--no-readme",
-    "--no-workspace", "--seed", "--clear", "--system", "--dev", "--managed-python",
+    "--no-workspace", "--seed", "--clear", "--dev", "--managed-python",
 ))  # fmt: skip
 """Options of uv that change nothing in what the kit gives."""
 _VALUED = {"-p": "python", "--python": "python", "-w": "with", "--with": "with", "--from": "with", "--prompt": "name"}

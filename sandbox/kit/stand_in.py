@@ -1,8 +1,8 @@
 """The programs that stand in for apt-get, curl, wget, uv and uvx while tests run: :mod:`sandbox.kit.answers`, acted on.
 
 A copy runs in the container, on the kit's Python, from the kit's own read-only folder.  What the kit does not answer
-goes to the program itself: the image's, or the real uv; so does everything but uv's installer where the phase has a
-network (then ``UV_OFFLINE`` is not set).  What could only come from the network is named: ``needs-network …``.
+goes to the next program of that name on PATH, or to the real uv; so does everything but uv's installer where the phase
+has a network (then ``UV_OFFLINE`` is not set).  What could only come from the network is named: ``needs-network …``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import NoReturn
 from sandbox.kit import answers
 from sandbox.kit.phase import BIN, ENVIRONMENT, SHIMS, TOOLS
 
-_KIT = "/.sbx/"
 _INSTALLER = f"""\
 /.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
 echo 'export PATH="{SHIMS}:{BIN}:$PATH"' >"$HOME/.local/bin/env"
@@ -81,9 +80,8 @@ def _itself(program: str, arguments: Sequence[str]) -> NoReturn:
     if program in answers.UV_TOOLS:
         _become(f"{BIN}/{program}", (program, *arguments))
     for folder in os.environ.get("PATH", "").split(":"):
-        found = Path(folder, program)
-        if not f"{folder}/".startswith(_KIT) and os.access(found, os.X_OK):
-            _become(str(found), (program, *arguments))
+        if folder != SHIMS and os.access(Path(folder, program), os.X_OK):
+            _become(str(Path(folder, program)), (program, *arguments))
     wanted = next((each for each in arguments if "://" in each), " ".join(arguments))
     sys.exit(_wanting(program, wanted))
 

@@ -106,6 +106,9 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
         "uv add pandas",
         "apt-get install -y python3",
         "curl http://localhost:80/",
+        "uvx pytest -rA",
+        "uv run pytest tests/",
+        "uv venv v; source v/bin/activate; pytest -rA",
         "source $HOME/.local/bin/env",
         "source .venv/bin/activate",
         ". ./env.sh",
@@ -130,7 +133,9 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
         'a=$(head -c 10 /app/answer); [ "$a" = 42 ]',
         "start-stop-daemon -S -c 65534:65534 -x /app/program -- 12",
         ". ${TEST_DIR:-/tests}/inner.sh",
-        "uv venv v; source v/bin/activate; uv pip install pytest; pytest -rA",
+        "uv venv v; source v/bin/activate; uv pip install pytest; pytest -rA /tests/test_a.py::test_b",
+        "wget -q -O - http://127.0.0.1:8123/page",
+        "uvx pytest $TEST_DIR",
     ],
 )
 def test_shell_and_tools_are_ours(line: str):
