@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 from support.stock_scripts import PROJECT, STOCK
 
 from sandbox.grader import Isolation, grade
 from sandbox.host import Host
-from sandbox.pool import SandboxPool
+from sandbox.kit.build import build_kit
+from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -92,3 +96,15 @@ async def test_an_agent_finds_none_of_it_on_its_path_and_can_alter_none_of_it(po
             "mount -o remount,rw /.sbx",
         ):
             assert (await session.run(attempt, S)).exit_code, attempt
+
+
+async def test_a_machine_without_the_verifier_half_grades_by_the_images_bash_and_says_so(docker_engine: Host):
+    bare = await asyncio.to_thread(build_kit, docker_engine.home, None, None, lambda _: None)
+    script = "#!/bin/bash\na=(short test summary info)\necho ${a[@]}\necho PASSED test_x\n"
+    task = Task("bare", "", run_tests=script, expected_tests=("test_x",))
+    async with (
+        SandboxPool(PoolSettings("bare-kit", "test", 1), replace(docker_engine, kit=bare)) as pool,
+        pool.acquire(task) as session,
+    ):
+        result = await grade(session, task)
+        assert (result.all_passed, result.isolation) == (True, Isolation.IMAGE), result.log
