@@ -108,7 +108,7 @@ async def grade(
     """
     started = time.perf_counter()
     limit_s = timeout_s or task.test_timeout_s
-    isolation = Isolation.IMAGE
+    isolation = isolation_of(task.run_tests, task.tests)
     try:
         async with place(session, task, limit_s) as bench:
             verifier = await _has_verifier(bench)
