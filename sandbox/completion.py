@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from protocol.errors import InfraError
@@ -42,3 +43,13 @@ async def completed(call: Callable[[], Awaitable[T]], take_back: Callable[[T], A
     for error in failed:
         raise error
     return made[0]
+
+
+@asynccontextmanager
+async def made(call: Callable[[], Awaitable[T]], take_back: Callable[[T], Awaitable[object]]) -> AsyncGenerator[T]:
+    """What ``call`` gave, taken back at the end, however that comes.  Raises what ``call`` and ``take_back`` raise."""
+    result = await completed(call, take_back)
+    try:
+        yield result
+    finally:
+        await asyncio.shield(take_back(result))

@@ -38,10 +38,9 @@ _PROCESSES = 4096
 """Of one user; the cgroup's limit on pids is lower and counts.  Written out for the same reason as the open files."""
 
 _CALL_S = 60.0
+_REMOVAL_S = 300.0
 _ATTEMPTS = 5
-_REMOVED_S = 60.0
-"""A busy daemon takes as long to remove what it is removing already."""
-_LOOK_AGAIN_S = 0.05
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _RETRIED_STATUS = frozenset({409, 500, 502, 503})
 
 
@@ -222,21 +221,23 @@ class DockerEngine:
         await retried(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
     async def remove(self, container: str) -> None:
-        """Kill and remove, until the daemon says that it is gone, for as long as it says that it is about it."""
+        """Kill and remove, until the daemon says that it is gone: under load one try is not enough, and a removal that
+        is under way may take long.  Raises EngineError."""
 
         async def call() -> None:
             await self._container(container).delete(force=True, v=True)
 
-        give_up = time.monotonic() + _REMOVED_S
+        give_up, pause_s = time.monotonic() + _REMOVAL_S, _FIRST_PAUSE_S
         while True:
             try:
-                await retried(f"remove container {container[:12]}", call, frozenset({500, 502, 503}))
+                await retried(f"remove container {container[:12]}", call, _RETRIED_STATUS - {409})
             except EngineError as error:
                 if error.status == 404:
                     return
                 if error.status != 409 or time.monotonic() > give_up:
                     raise
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def containers(self, labels: Mapping[str, str] | None = None) -> tuple[ContainerInfo, ...]:
         """Containers in any state that carry all these labels."""
@@ -320,5 +321,5 @@ async def retried(
                 raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
             raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
-        await asyncio.sleep(0.05 * 2**attempt)
+        await asyncio.sleep(_FIRST_PAUSE_S * 2**attempt)
     raise AssertionError("unreachable")

@@ -7,7 +7,6 @@ read: a file by its size, a tree by its bytes and its number of files.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import io
 import os
@@ -17,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from sandbox import wire
+from sandbox.child import run_child
 from sandbox.errors import SandboxLost
 from sandbox.link import ANSWER_S, Link
 
@@ -80,27 +80,6 @@ async def read_file(link: Link, path: str, max_bytes: int = MAX_FILE_BYTES) -> b
             return bytes(content)
 
 
-class _Packer:
-    """The grade child's output, up to a limit."""
-
-    def __init__(self, most: int) -> None:
-        self.data, self.most = bytearray(), most
-        self.code = 0
-        self.full, self.ended = asyncio.Event(), asyncio.Event()
-
-    def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None:
-        match message:
-            case wire.GradeOutput(data):
-                if len(self.data) <= self.most:
-                    self.data += data
-                if len(self.data) > self.most:
-                    self.full.set()
-            case wire.GradeExit():
-                self.code = message.code
-                self.full.set()
-                self.ended.set()
-
-
 async def read_tree(
     session: SandboxSession, path: str, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
 ) -> dict[str, bytes]:
@@ -111,23 +90,20 @@ async def read_tree(
     Raises FileTooLarge, OSError, SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
-    child = _Packer(room)
-    session.grading(child)
-    try:
-        session.send(wire.grade(session.next_request(), "/", (*_PACK, path), {}))
-        await session.arrived(child.full, _TREE_S)
-        if not child.ended.is_set():
-            session.send(wire.interrupt(session.next_request(), wire.GRADE_SLOT))
-            await session.arrived(child.ended, ANSWER_S)
-    except TimeoutError as error:
-        raise SandboxLost(f"{path} was not read within {_TREE_S:.0f} s") from error
-    finally:
-        session.grading(None)
-    if len(child.data) > room:
+    packed = bytearray()
+
+    def take(data: bytes) -> bool:
+        packed.extend(data)
+        return len(packed) <= room
+
+    end = await run_child(session, (*_PACK, path), take, env={}, limit_s=_TREE_S)
+    if len(packed) > room:
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
-    if child.code and not child.data.strip(b"\0"):
+    if end is None:
+        raise SandboxLost(f"{path} was not read within {_TREE_S:.0f} s")
+    if end.code and not packed.strip(b"\0"):
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return unpack(bytes(child.data), max_bytes=max_bytes, max_files=max_files)
+    return unpack(bytes(packed), max_bytes=max_bytes, max_files=max_files)
 
 
 def unpack(archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES) -> dict[str, bytes]:

@@ -3,10 +3,14 @@
 Before a byte of a test enters a container, nothing of the agent's runs in it (:mod:`sandbox.grading.place` says which
 container that is).  The tests run as PID 1's child with a pinned environment; the verdict is read from that child's own
 stream, which nothing that ran before can reach, and from report files that were emptied before and are read after
-everything else has been killed.  A ``#!/bin/sh`` script runs in a static shell and with static tools that are mounted
-read-only (:attr:`Isolation.KIT`), so that a poisoned /bin/sh, grep, PATH, bashrc or ld.so.preload changes nothing; any
-other script needs the image's own shell (:attr:`Isolation.IMAGE`), which a root agent can have replaced unless the
-container is a clean one.
+everything else has been killed.
+
+``sh`` and ``bash`` scripts run in static shells with static tools that are mounted read-only, and a stock script's
+``apt-get``, ``curl`` and ``uv`` are answered by the kit, whose own Python then runs pytest, without a network: a
+poisoned shell, grep, git, PATH, bashrc, Python, pytest, project or ld.so.preload changes nothing
+(:attr:`Isolation.KIT`).  A script that names an interpreter or a test runner of the image's gets that, after the kit's
+stand-ins: only a clean container (levels ``artifacts`` and ``sibling``) then keeps an agent from having replaced it
+(:attr:`Isolation.IMAGE`).
 
 No grader can protect tests from code that they run in their own process or as their own user: tests that start the
 agent's program do it as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c 65534:65534
@@ -18,16 +22,15 @@ a PID 1 that does not answer is infrastructure (InfraError).
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from types import MappingProxyType
 
 from sandbox import wire
+from sandbox.child import run_child
 from sandbox.errors import SandboxLost
+from sandbox.files import FileTooLarge
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import BadArtifactError
 from sandbox.grading.outcome import REWARD, GradedTest, Report, contradiction, judge, weighted
@@ -35,30 +38,21 @@ from sandbox.grading.place import place
 from sandbox.grading.reports import MAX_BYTES, read_report
 from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
+from sandbox.grading.whose import Isolation, isolation_of, shell_of
+from sandbox.kit.phase import FACTS, verify_environment
 from sandbox.session import ANSWER_S, SandboxSession
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.truncate import HeadTail
 
 TESTS_DIR = "/tests"
 _LOG_BYTES = 16 << 10
-_BUSYBOX = "/.sbx/busybox"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENV = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "TEST_DIR": TESTS_DIR}
-_NSSWITCH = b"passwd: files\ngroup: files\nhosts: files\n"
-"""A static program still loads name-service libraries that the container's nsswitch.conf names."""
+_NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\n"
+"""The kit's programs still load name-service libraries that the container's nsswitch.conf names, but for these two."""
 _PYTEST_INI = b"[pytest]\n"
 """Beside tests that bring no settings: pytest then looks for settings and conftest.py nowhere above /tests."""
 _PYTEST_SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"})
-_READ = f'[ -f "$0" ] && [ ! -L "$0" ] && exec head -c {MAX_BYTES} "$0"'
-
-
-class Isolation(StrEnum):
-    """Whose shell and tools the tests use.  Always: alone, hidden until now, own stream."""
-
-    KIT = "kit"
-    """Ours, static and read-only."""
-    IMAGE = "image"
-    """The container's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +97,6 @@ class _Ran:
     timed_out: bool = False
 
 
-class _Child:
-    """A grade child's stream, as its bytes come and as it ended."""
-
-    def __init__(self, take: Callable[[bytes], None]) -> None:
-        self._take = take
-        self.end: wire.GradeExit | None = None
-        self.ended = asyncio.Event()
-
-    def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None:
-        if isinstance(message, wire.GradeExit):
-            self.end = message
-            self.ended.set()
-        else:
-            self._take(message.data)
-
-
 async def grade(
     session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
 ) -> GradeResult:
@@ -130,10 +108,12 @@ async def grade(
     """
     started = time.perf_counter()
     limit_s = timeout_s or task.test_timeout_s
-    isolation = isolation_of(task.run_tests)
+    isolation = isolation_of(task.run_tests, task.tests)
     try:
-        async with place(session, task, limit_s) as bench, session.verifying(bench) as env:
-            ran = await _test(bench, task, isolation, limit_s, env)
+        async with place(session, task, limit_s) as bench, session.verifying(bench) as network:
+            verifier = await _has_verifier(bench)
+            isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
+            ran = await _test(bench, task, isolation, limit_s, network, verifier=verifier)
     except BadArtifactError as error:
         ran = _Ran(note=f"the artifacts could not be carried over: {error}")
     tests, reward = judge(task.expected_tests, task.weights, () if ran.note else ran.reports)
@@ -150,29 +130,42 @@ async def grade(
     )
 
 
-def isolation_of(script: str) -> Isolation:
-    """A script that asks for nothing but /bin/sh gets ours."""
-    return Isolation.KIT if script.split("\n", 1)[0].split() in ([], ["#!/bin/sh"]) else Isolation.IMAGE
+async def _has_verifier(bench: SandboxSession) -> bool:
+    """Whether the kit that is mounted there has its verifier half."""
+    try:
+        return bool(await bench.read_file(FACTS))
+    except FileNotFoundError:
+        return False
 
 
 async def _test(
-    bench: SandboxSession, task: Task, isolation: Isolation, limit_s: float, network: Mapping[str, str]
+    bench: SandboxSession,
+    task: Task,
+    isolation: Isolation,
+    limit_s: float,
+    network: Mapping[str, str],
+    *,
+    verifier: bool,
 ) -> _Ran:
     """Bring the tests in, run them, collect what they said.  ``network`` is what they need in their environment."""
-    why = await _bring_in(bench, task, isolation)
+    shell = shell_of(task.run_tests, verifier=verifier)
+    ours_first = shell.posix or isolation is Isolation.KIT
+    why = await _bring_in(bench, task, ours_first=ours_first)
     if why:
         return _Ran(note=why)
-    script = f"{TESTS_DIR}/run-tests.sh"
-    kit = isolation is Isolation.KIT
-    argv = (_BUSYBOX, "sh", script) if kit else ("/bin/bash", "--noprofile", "--norc", script)
+    offline = task.network.verify is NetworkMode.NONE
+    env = {**network, **_ENV, **verify_environment(_PATH, TESTS_DIR, ours_first=ours_first, offline=offline)}
     summary, log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
 
-    def take(data: bytes) -> None:
+    def take(data: bytes) -> bool:
         summary.feed(data)
         log.feed(data)
+        return True
 
-    end = await _run(bench, take, task.workdir, argv, kit=kit, limit_s=limit_s, network=network)
+    argv = (*shell.argv, f"{TESTS_DIR}/run-tests.sh")
+    end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
     if end is None:
+        await leave_alone(bench)
         return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
     files = await _reports(bench, task.reports) if task.reports else ()
     reports = (*files, summary.report())
@@ -183,7 +176,7 @@ async def _test(
     return _Ran(reports, log.text(), note)
 
 
-async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> str:
+async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> str:
     """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
     prevents it."""
     files = {"run-tests.sh": task.run_tests.encode(), **task.tests}
@@ -194,7 +187,7 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
         sent += bench.put(f"{TESTS_DIR}/{name}", data, mode=0o700)
     for report in task.reports:
         sent += bench.put(report, b"", mode=0o600, flags=wire.WriteFlag.REPLACE)
-    if isolation is Isolation.KIT:
+    if ours_first:
         sent += bench.put("/etc/nsswitch.conf", _NSSWITCH, flags=wire.WriteFlag.REPLACE)
     why = ""
     for request in sent:
@@ -207,39 +200,15 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
     return why
 
 
-async def _run(
-    bench: SandboxSession,
-    take: Callable[[bytes], None],
-    workdir: str,
-    argv: Sequence[str],
-    *,
-    kit: bool,
-    limit_s: float,
-    network: Mapping[str, str] = MappingProxyType({}),
-) -> wire.GradeExit | None:
-    """Run one child of PID 1 to its end.  None when it ran out of its time; then it is dead."""
-    child = _Child(take)
-    env = {**network, **_ENV, "PATH": f"/.sbx/bin:{_PATH}" if kit else _PATH}
-    bench.grading(child)
-    try:
-        bench.send(wire.grade(bench.next_request(), workdir, argv, env))
-        await bench.arrived(child.ended, limit_s)
-    except TimeoutError:
-        await leave_alone(bench)
-        return None
-    finally:
-        bench.grading(None)
-    return child.end
-
-
 async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[Report, ...]:
-    """What the report files say, once nobody is left who could write them.  Links and empty files say nothing."""
+    """What the report files say, once nobody is left who could write them.  Links, empty and huge files say nothing."""
     await leave_alone(bench)
     found: list[Report] = []
     for path in paths:
-        data = bytearray()
-        await _run(bench, data.extend, "/", (_BUSYBOX, "sh", "-c", _READ, path), kit=True, limit_s=ANSWER_S)
-        report = read_report(path, bytes(data))
+        try:
+            report = read_report(path, await bench.read_file(path, MAX_BYTES))
+        except (OSError, FileTooLarge):
+            continue
         if report.tests or report.reward is not None:
             found.append(report)
     return tuple(found)

@@ -9,29 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import cast
 
-import aiodocker
-
-from sandbox.engine import EngineError, retried
+from sandbox.commit import committed
+from sandbox.engine import EngineError
 from sandbox.errors import SandboxLost
 from sandbox.session import SandboxSession, SessionLimits
-
-_BUSY = frozenset({409, 500, 503})
 
 
 @asynccontextmanager
 async def snapshot(session: SandboxSession) -> AsyncGenerator[str]:
     """The id of an image of the session's files.  Raises SandboxLost."""
-    copying = asyncio.ensure_future(_commit(session))
-    try:
-        yield await asyncio.shield(copying)
-    except EngineError as error:
-        raise SandboxLost(f"the sandbox could not be copied: {error}") from error
-    finally:
-        await asyncio.shield(_forget(session, copying))
+    async with AsyncExitStack() as stack:
+        try:
+            image = await stack.enter_async_context(committed(session.engine, session.container, pause=True))
+        except EngineError as error:
+            raise SandboxLost(f"the sandbox could not be copied: {error}") from error
+        yield image
 
 
 @asynccontextmanager
@@ -51,29 +46,3 @@ async def fork(session: SandboxSession, limits: SessionLimits) -> AsyncGenerator
             await copy.close()
             with contextlib.suppress(EngineError):
                 await asyncio.shield(session.engine.remove(copy.container))  # an image in use cannot be removed
-
-
-async def _commit(session: SandboxSession) -> str:
-    docker = session.engine.docker
-
-    async def call() -> str:
-        container = docker.containers.container(session.container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-        return cast("str", (await container.commit(pause=True))["Id"])
-
-    return await retried(f"copy container {session.container[:12]}", call, frozenset({500, 503}), idempotent=False)
-
-
-async def _forget(session: SandboxSession, copying: asyncio.Future[str]) -> None:
-    """The daemon finishes a copy whose client has gone, so a cancelled one is seen to its end and removed."""
-    docker = session.engine.docker
-    with contextlib.suppress(EngineError):
-        image = await copying
-
-        async def call() -> None:
-            try:
-                await docker.images.delete(image, force=True, noprune=True)
-            except aiodocker.DockerError as error:
-                if error.status != 404:
-                    raise
-
-        await retried(f"remove image {image[:19]}", call, _BUSY)

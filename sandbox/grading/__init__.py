@@ -2,5 +2,5 @@
 
 ``outcome`` holds the values and the rule that makes a verdict of them; ``summary`` and ``reports`` read what tests say;
 ``place`` prepares the container that they run in, with ``alone``, ``daemon`` and ``artifacts`` for its steps;
-``suspicion`` says which passes a person should read.
+``whose`` says whose programs run the tests, ``suspicion`` which passes a person should read.
 """

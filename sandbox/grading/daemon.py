@@ -1,20 +1,19 @@
-"""What grading asks of the Docker daemon: freeze, copy, look, carry.  Every call has a deadline (:func:`retried`).
+"""What grading asks of the Docker daemon: freeze, look, carry.  Every call has a deadline (:func:`retried`).
 
 Never ``kill`` on a paused container: it resumes it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import aiodocker
 from aiodocker.containers import DockerContainer
 
+from sandbox.completion import made
 from sandbox.engine import DockerEngine, EngineError, retried
 
 _AGAIN = frozenset({500, 502, 503})
@@ -35,17 +34,13 @@ async def paused(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
 
     Raises EngineError: runc gives up when processes start faster than it freezes them, on cgroup v1 and a busy host.
     """
-    handle = _container(engine, container)
-    pausing = asyncio.ensure_future(retried(f"pause container {container[:12]}", handle.pause, _AGAIN))
-    try:
-        await asyncio.shield(pausing)
-        yield
-    finally:
-        await asyncio.shield(_thaw(engine, container, pausing))
 
-
-async def _thaw(engine: DockerEngine, container: str, pausing: asyncio.Future[None]) -> None:
-    """The daemon finishes a pause whose client has gone, so it is waited for."""
+    async def freeze() -> None:
+        try:
+            await retried(f"pause container {container[:12]}", _container(engine, container).pause, _AGAIN)
+        except EngineError:
+            await thaw(None)  # it may have been frozen all the same
+            raise
 
     async def call() -> None:
         try:
@@ -54,44 +49,11 @@ async def _thaw(engine: DockerEngine, container: str, pausing: asyncio.Future[No
             if error.status != 404 and "is not paused" not in error.message and "is not running" not in error.message:
                 raise
 
-    with contextlib.suppress(EngineError):
-        await pausing
-    await retried(f"unpause container {container[:12]}", call, _AGAIN)
+    async def thaw(_: None) -> None:
+        await retried(f"unpause container {container[:12]}", call, _AGAIN)
 
-
-@asynccontextmanager
-async def committed(engine: DockerEngine, container: str) -> AsyncGenerator[str]:
-    """Id of an image of the container's files as they are now; removed by that id at the end.  Raises EngineError.
-
-    The image carries the container's labels.  What lies on volumes is not in it.
-    """
-
-    async def call() -> str:
-        made = await _container(engine, container).commit(pause=False)
-        return cast("str", made["Id"])
-
-    making = asyncio.ensure_future(retried(f"copy container {container[:12]}", call, frozenset(), idempotent=False))
-    try:
-        yield await asyncio.shield(making)
-    finally:
-        await asyncio.shield(_forget(engine, making))
-
-
-async def _forget(engine: DockerEngine, making: asyncio.Future[str]) -> None:
-    """The daemon finishes a copy whose client has gone, so a cancelled one is seen to its end and removed."""
-    with contextlib.suppress(EngineError):
-        await _remove_image(engine, await making)
-
-
-async def _remove_image(engine: DockerEngine, image: str) -> None:
-    async def call() -> None:
-        try:
-            await engine.docker.images.delete(image, force=True, noprune=True)  # a parent may have no name either
-        except aiodocker.DockerError as error:
-            if error.status != 404:
-                raise
-
-    await retried(f"remove image {image[:19]}", call, _AGAIN | {409})
+    async with made(freeze, thaw):
+        yield
 
 
 async def pids_of(engine: DockerEngine, container: str) -> tuple[int, ...]:
@@ -112,7 +74,10 @@ async def main_pid(engine: DockerEngine, container: str) -> int:
 
 
 async def read_archive(engine: DockerEngine, container: str, path: str, into: IO[bytes], most: int) -> bool:
-    """Write a tar of ``path`` to ``into``.  Returns whether the path exists.  Raises TooLargeError, EngineError."""
+    """Write a tar of ``path`` to ``into``.  Returns whether the path exists.  Raises TooLargeError, EngineError.
+
+    By the daemon, and not by PID 1 as :func:`sandbox.files.read_tree`: the container may be frozen.
+    """
 
     async def call() -> bool:
         docker = engine.docker

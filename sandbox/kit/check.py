@@ -18,8 +18,8 @@ for file in /lib/ld-musl-* /lib64/ld-linux-* /lib/ld-linux-*; do
     case $file in *musl*) libc=musl ;; *) libc=glibc ;; esac
 done
 echo "libc $libc"
-/.sbx/bash -c : && uv --version >/dev/null && python=$(uv python find) &&
-    "$python" -I -c 'import ctypes, json, lzma, sqlite3, ssl; print("works")'
+/.sbx/bash -c : && uv --version >/dev/null && uvx pytest --version >/dev/null &&
+    uv run python -c 'import ctypes, json, lzma, sqlite3, ssl; print("works")'
 """
 
 

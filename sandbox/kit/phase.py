@@ -1,41 +1,51 @@
-"""What a grader's processes have in their environment, so that the kit is found, and nothing that the agent left."""
+"""Where the kit's things lie, and what a grader's processes have in their environment so that they are found, and
+nothing that the agent left.  Standard library only: a copy runs in containers."""
 
 from __future__ import annotations
-
-from sandbox.tasks.task import NetworkMode
 
 VERIFY = "/.sbx/verify"
 WHEELS = f"{VERIFY}/wheels"
 PYTHONS = f"{VERIFY}/pythons"
+ENVIRONMENT = f"{VERIFY}/env"
+"""A virtual environment on the kit's Python, with pytest and its plugin, that nobody can write to."""
+BIN = f"{VERIFY}/bin"
+"""The real uv, and bash."""
+SHIMS = f"{VERIFY}/shim"
+"""What stands in for the network's tools (:mod:`sandbox.kit.stand_in`)."""
+FACTS = "/.sbx/kit.json"
+"""There in every kit that has its verifier half."""
+
 BASH = "/.sbx/bash"
-"""A static bash: what a ``#!/bin/bash`` script gets when the image's own is not trusted."""
-
-PATH = f"{VERIFY}/shim:{VERIFY}/bin"
-"""Goes before the image's PATH."""
-
+"""A static bash."""
+BUSYBOX = "/.sbx/busybox"
 TOOLS = "/.sbx/bin"
-"""Goes after it: for an image that lacks the tools that a script takes for granted."""
+"""Static tools."""
 
 
-def verify_environment(path: str, fresh: str, network: NetworkMode = NetworkMode.NONE) -> dict[str, str]:
+def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offline: bool = True) -> dict[str, str]:
     """For the verify phase; ``path`` is the image's PATH, ``fresh`` a folder that the agent had no hand in.
 
-    uv keeps no cache between its calls, and its tools lie in ``fresh``: elsewhere the agent could have put its own.
+    ``ours_first``: the kit's tools come before the image's, else after them, for an image that lacks some.  The real uv
+    keeps no cache between its calls, and what it makes lies in ``fresh``: elsewhere the agent could have put its own.
     """
+    tools = f"{TOOLS}:{path}" if ours_first else f"{path}:{TOOLS}"
     env = {
-        "PATH": f"{PATH}:{path}:{TOOLS}",
+        "PATH": f"{SHIMS}:{BIN}:{tools}",
         "UV_FIND_LINKS": WHEELS,
         "UV_PYTHON_INSTALL_DIR": PYTHONS,
         "UV_PYTHON_PREFERENCE": "only-managed",
         "UV_PYTHON_DOWNLOADS": "never",
+        "UV_LIBC": "gnu",  # the kit's Python brings its own; else uv starts the image's loader to find out
         "UV_LINK_MODE": "copy",
         "UV_NO_CACHE": "1",
         "UV_NO_CONFIG": "1",
         "UV_TOOL_DIR": f"{fresh}/.uv-tools",
+        "UV_PROJECT_ENVIRONMENT": f"{fresh}/.uv-project",
+        "UV_VENV_CLEAR": "1",
         "UV_NO_PROGRESS": "1",
         "PIP_FIND_LINKS": WHEELS,
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
-    if network is NetworkMode.NONE:
+    if offline:
         env |= {"UV_OFFLINE": "1", "UV_NO_INDEX": "1", "PIP_NO_INDEX": "1"}
     return env

@@ -28,4 +28,7 @@ WHEELS = {
 """pytest and the CTRF plugin as the formats pin them, and what a resolver wants beside them for every platform."""
 
 APT_PACKAGES = ("ca-certificates", "curl", "wget")
-"""What ``apt-get install`` is asked for and need not do: the shims stand in for it."""
+"""What ``apt-get install`` is asked for and need not do: the stand-ins serve for it."""
+
+INSTALLERS = ("http*://*/uv/install.sh", "http*://*/uv/*/install.sh")
+"""Addresses of uv's installer, as patterns: what they give is in the kit."""

@@ -21,6 +21,21 @@ from sandbox.provision import run
 LIBRARIES = f"{VERIFY}/lib"
 _LOADER = f"{LIBRARIES}/ld.so"
 _LOADER_STRINGS = {b"/etc/ld.so.cache": b"/.sbx/ldso.cache", b"/etc/ld.so.preload": b"/.sbx/ldso.preload"}
+_OPENSSL = f"{VERIFY}/openssl.cnf"
+SITE_CUSTOMIZE = f"""\
+import os
+given = os.environ.get("OPENSSL_CONF")
+os.environ["OPENSSL_CONF"] = "{_OPENSSL}"
+try:
+    import _hashlib  # OpenSSL reads its settings now, once
+except ImportError:
+    pass
+finally:
+    del os.environ["OPENSSL_CONF"]
+    if given is not None:
+        os.environ["OPENSSL_CONF"] = given
+"""
+"""OpenSSL's settings may name libraries to load; the container's are the agent's."""
 _DROPPED = (
     "test", "idlelib", "turtledemo", "tkinter", "lib2to3", "site-packages", "dist-packages", "config-*", "__pycache__",
     "_tkinter*.so", "_test*.so", "*.a",
@@ -72,7 +87,8 @@ def install(source: SourcePython, machine: str, patchelf: Path, verify: Path) ->
     )
     loader = run((str(patchelf), "--print-interpreter", str(program)), "read the Python's loader").strip()
     originals = [source.executable, *(source.standard_library / "lib-dynload").glob("*.so")]
-    for library in _libraries(each for each in originals if not each.match("_tkinter*")):
+    needed = _libraries(each for each in originals if not each.match("_tkinter*"))
+    for library in needed | _loaded_later(needed):
         if library.name != Path(loader).name:
             shutil.copy(library, libraries / library.name)
     for module in (*modules.glob("lib-dynload/*.so"), *libraries.iterdir()):
@@ -82,21 +98,19 @@ def install(source: SourcePython, machine: str, patchelf: Path, verify: Path) ->
         (str(patchelf), "--set-interpreter", _LOADER, "--force-rpath", "--set-rpath", LIBRARIES, str(program)),
         "make the kit's Python relocatable",
     )
-    _alias(home, f"{name.removesuffix('gnu')}musl")
-    inside = f"{PYTHONS}/{name}/lib/python{source.short}"
-    run(
-        (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(modules), "-p", inside, str(modules)),
-        "compile the kit's Python modules",
-    )
+    (modules / "sitecustomize.py").write_text(SITE_CUSTOMIZE)
+    (verify / "openssl.cnf").touch()
+    compile_all(source, modules, f"{PYTHONS}/{name}/lib/python{source.short}")
     return name
 
 
-def _alias(home: Path, name: str) -> None:
-    """The same Python under the name that uv looks for in a musl image; uv overlooks a folder that is itself a link."""
-    alias = home.with_name(name)
-    alias.mkdir()
-    for part in ("bin", "lib"):
-        (alias / part).symlink_to(f"../{home.name}/{part}")
+def compile_all(source: SourcePython, folder: Path, inside: str) -> None:
+    """The modules under ``folder``, which is ``inside`` in a container; what is read-only there cannot be compiled
+    later."""
+    run(
+        (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(folder), "-p", inside, str(folder)),
+        f"compile the modules of {inside}",
+    )
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
@@ -107,6 +121,12 @@ def _libraries(programs: Iterable[Path]) -> set[Path]:
             raise UserError(f"{program} lacks libraries on this machine:\n{said}")
         found.update(Path(path) for path in _LDD.findall(said))
     return found
+
+
+def _loaded_later(needed: Iterable[Path]) -> set[Path]:
+    """What glibc itself loads when a thread is ended early: from the container, if not from here."""
+    beside = (each.with_name("libgcc_s.so.1") for each in needed if each.name == "libc.so.6")
+    return {each for each in beside if each.exists()}
 
 
 def _copy_loader(loader: Path, target: Path) -> None:

@@ -8,14 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
+from sandbox.edge.app import application, exposition
 from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import Call, Endpoint, not_found, openapi, route
+from sandbox.edge.endpoint import Call, Endpoint
 from sandbox.leases import UnknownLease
 from sandbox.router.groups import Groups
 from sandbox.router.placement import Node, lease_id, order, parse_lease
@@ -36,27 +33,15 @@ class RouterStatus(m.Done):
 
 def create_app(open_workers: Callable[[], Workers], access: Access) -> Starlette:
     handlers = _Handlers()
-    table = handlers.table()
-    document = openapi("longshore sandbox router", table)
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+    async def running() -> AsyncGenerator[None]:
         async with open_workers() as workers:
             handlers.workers, handlers.groups = workers, Groups(workers)
             yield
 
-    async def describe(_: Request) -> Response:
-        return Response(document, media_type="application/json")
-
-    async def metrics(_: Request) -> Response:
-        return Response(_metrics(handlers.workers), media_type="text/plain; version=0.0.4")
-
-    return Starlette(
-        routes=[*map(route, table), Route("/openapi.json", describe), Route("/metrics", metrics)],
-        middleware=access.middleware(),
-        exception_handlers={404: not_found, 405: not_found},
-        lifespan=lifespan,
-    )
+    title = "longshore sandbox router"
+    return application(title, handlers.table(), running, lambda: _metrics(handlers.workers), access)
 
 
 class _Handlers:
@@ -178,20 +163,17 @@ def _reply(answer: Answer) -> Reply:
 
 
 def _metrics(workers: Workers) -> bytes:
-    registry = CollectorRegistry()
     nodes = workers.nodes
-    Gauge("longshore_router_workers", "workers", registry=registry).set(len(nodes))
-    Gauge("longshore_router_workers_reachable", "workers that answer", registry=registry).set(
-        sum(node.reachable for node in nodes)
-    )
-    Gauge("longshore_router_free_slots", "slots, as last told", registry=registry).set(
-        sum(node.free for node in nodes if node.reachable)
-    )
-    for name, about in {
+    reachable = [node for node in nodes if node.reachable]
+    about = {
         "forwarded": "requests sent to workers",
         "repeated": "sent a second time, where that does no harm",
         "spilled": "allocations that a full worker refused",
         "unreachable": "requests that found no worker",
-    }.items():
-        Counter(f"longshore_router_{name}", about, registry=registry).inc(workers.counts[name])
-    return generate_latest(registry)
+    }
+    gauges = {
+        "workers": ("workers", len(nodes)),
+        "workers_reachable": ("workers that answer", len(reachable)),
+        "free_slots": ("slots, as last told", sum(node.free for node in reachable)),
+    }
+    return exposition("longshore_router", gauges, {name: (what, workers.counts[name]) for name, what in about.items()})

@@ -10,12 +10,10 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
+from sandbox.edge.app import application
 from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import Call, Endpoint, not_found, openapi, route
+from sandbox.edge.endpoint import Call, Endpoint
 from sandbox.errors import SandboxDestroyed
 from sandbox.grader import GradeResult
 from sandbox.leases import SlotsExhausted
@@ -35,27 +33,15 @@ Op = TypeVar("Op", m.Reset, m.ExecTool, m.Evaluate, m.Run, m.WriteFiles)
 def create_app(open_service: Callable[[], AbstractAsyncContextManager[PoolService]], access: Access) -> Starlette:
     """``open_service`` is entered when the server starts and left when it stops."""
     handlers = _Handlers()
-    table = handlers.table()
-    document = openapi("longshore sandbox pool", table)
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+    async def running() -> AsyncGenerator[None]:
         async with open_service() as service:
             handlers.service = service
             yield
 
-    async def describe(_: Request) -> Response:
-        return Response(document, media_type="application/json")
-
-    async def metrics(_: Request) -> Response:
-        return Response(render(handlers.service), media_type="text/plain; version=0.0.4")
-
-    return Starlette(
-        routes=[*map(route, table), Route("/openapi.json", describe), Route("/metrics", metrics)],
-        middleware=access.middleware(),
-        exception_handlers={404: not_found, 405: not_found},
-        lifespan=lifespan,
-    )
+    title = "longshore sandbox pool"
+    return application(title, handlers.table(), running, lambda: render(handlers.service), access)
 
 
 class _Handlers:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-
+from sandbox.edge.app import exposition
 from sandbox.server.service import PoolService
 
 
 def render(service: PoolService) -> bytes:
-    """A registry for this one answer: the numbers are the pool's own, and none is kept twice."""
-    registry = CollectorRegistry()
     pool, limits = service.provider.statistics(), service.settings.leases
     gauges = {
         "leases": ("leases that are held", len(service.table)),
@@ -34,8 +31,4 @@ def render(service: PoolService) -> bytes:
         "leases_adopted": ("sandboxes taken over from an earlier server", service.adopted),
         "containers_swept": ("containers of an earlier server that were removed", service.swept),
     }
-    for name, (about, value) in gauges.items():
-        Gauge(f"longshore_sandbox_{name}", about, registry=registry).set(value)
-    for name, (about, value) in counters.items():
-        Counter(f"longshore_sandbox_{name}", about, registry=registry).inc(value)
-    return generate_latest(registry)
+    return exposition("longshore_sandbox", gauges, counters)

@@ -1,7 +1,7 @@
 """What a task wants beyond its own container: the network, by phase, and services that live while it is graded.
 
 Read from scripts, so a guess in both directions; ``validate --run`` is the proof.  What the verifier kit brings is no
-need: uv and its installer, pytest and its CTRF plugin, curl, wget and certificates.  Pure.
+need (:mod:`sandbox.kit.answers`): uv and its installer, pytest and its CTRF plugin, curl, wget and certificates.  Pure.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox.kit.pins import APT_PACKAGES, WHEELS
+from sandbox.grading.whose import Isolation, isolation_of
+from sandbox.kit.answers import APT_TOOLS, has_deb, has_package, is_installer
 from sandbox.tasks import dockerfile
-from sandbox.tasks.task import ImageBuild, NetworkMode, Task
-
-KIT_WHEELS = frozenset(WHEELS) | {"uv"}
-KIT_DEBS = frozenset(APT_PACKAGES)
-KIT_URLS = ("https://astral.sh/uv",)
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
 
 
 class Phase(StrEnum):
@@ -44,7 +41,8 @@ _FETCH = re.compile(r"\b(?:curl|wget|git\s+clone)\b[^\n;&|]*?(?P<url>(?:https?|g
 _URL = re.compile(r"https?://(?P<host>[\w.-]+)(?::\d+)?[^\s\"')]*")
 _LOCAL = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
 _VALUED = {"-p", "-c", "-r", "-i", "--python", "--index-url", "--extra-index-url", "-t", "--target"}
-_IN_KIT = {"apt": KIT_DEBS, "apt-get": KIT_DEBS, "pip": KIT_WHEELS, "pip3": KIT_WHEELS, "uv": KIT_WHEELS}
+_PYTHON_TOOLS = ("pip", "pip3", "uv")
+_VERSION = re.compile(r"[=<>~!\[@;]")
 _SHOWN = 100
 
 
@@ -93,6 +91,12 @@ def remarks(task: Task) -> Iterator[str]:
         yield "it has no oracle"
     if not task.run_tests:
         yield "it has no tests: it cannot be graded"
+    elif not _graded_in_a_clean_image(task) and isolation_of(task.run_tests, task.tests) is Isolation.IMAGE:
+        yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
+
+
+def _graded_in_a_clean_image(task: Task) -> bool:
+    return task.grading is GradingLevel.ARTIFACTS or (task.grading is GradingLevel.SIBLING and bool(task.artifacts))
 
 
 def _builds(task: Task) -> list[ImageBuild]:
@@ -112,27 +116,36 @@ def _wanted(script: str) -> Iterator[str]:
     text = re.sub(r"\\\n\s*", " ", script)
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     for found in _PACKAGES.finditer(text):
-        known = _IN_KIT.get(found["tool"], frozenset[str]())
-        if names := [name for name in _names(found["names"]) if name not in known]:
+        if names := [_name(each) for each in _packages(found["names"]) if not _in_kit(found["tool"], each)]:
             yield f"{found['tool']} install {' '.join(names)}"
     for found in _UVX.finditer(text):
-        if names := [name for name in _uvx_packages(found["names"].split()) if name not in KIT_WHEELS]:
+        if names := [_name(each) for each in _uvx_packages(found["names"].split()) if not has_package(each)]:
             yield f"uvx -w {' '.join(names)}"
     for found in _FETCH.finditer(text):
-        if not found["url"].startswith(KIT_URLS) and not _LOCAL.search(found["url"]):
+        if not is_installer(found["url"]) and not _LOCAL.search(found["url"]):
             yield found["url"]
 
 
-def _names(words: str) -> Iterator[str]:
-    """Package names among the words of an install command, without versions."""
+def _in_kit(tool: str, package: str) -> bool:
+    return has_deb(package) if tool in APT_TOOLS else tool in _PYTHON_TOOLS and has_package(package)
+
+
+def _packages(words: str) -> Iterator[str]:
+    """Packages among the words of an install command, as they are asked for."""
     skip = False
     for word in words.split():
         if skip or word.startswith("-"):
             skip = word in _VALUED
             continue
-        name = re.split(r"[=<>~!\[@;]", word.strip("\"'"), maxsplit=1)[0]
-        if name and not name.startswith((".", "/", "$")):
-            yield name
+        package = word.strip("\"'")
+        if _name(package) and not package.startswith((".", "/", "$")):
+            yield package
+
+
+def _name(package: str) -> str:
+    """With the version where it is one that the kit has in another."""
+    name = _VERSION.split(package, maxsplit=1)[0]
+    return package if has_package(name) else name
 
 
 def _uvx_packages(words: list[str]) -> Iterator[str]:
@@ -140,11 +153,11 @@ def _uvx_packages(words: list[str]) -> Iterator[str]:
     rest = iter(words)
     for word in rest:
         if word in {"-w", "--with", "--from"}:
-            yield from _names(next(rest, ""))
+            yield from _packages(next(rest, ""))
         elif word in _VALUED:
             next(rest, None)
         elif not word.startswith("-"):
-            yield from _names(word)
+            yield from _packages(word)
             return
 
 

@@ -7,11 +7,19 @@ from dataclasses import replace
 
 import pytest
 from support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
-from support.cheats.graders import EXPECTED, SOLUTION, careless_task, pytest_task, shell_task
+from support.cheats.graders import (
+    EXPECTED,
+    SOLUTION,
+    careless_task,
+    harbor_task,
+    project_task,
+    pytest_task,
+    shell_task,
+)
 from support.python_image import python_image
 
 from sandbox.errors import SandboxDestroyed
-from sandbox.grader import GradeResult, grade
+from sandbox.grader import GradeResult, Isolation, grade
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 
@@ -19,24 +27,26 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 
 
+ON_PYTHON = {On.HARBOR: harbor_task, On.PROJECT: project_task, On.PYTEST: pytest_task}
+
+
 def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
-    match grader:
-        case On.SHELL:
-            return replace(shell_task(level), artifacts=() if level is GradingLevel.SIBLING else ("/app",))
-        case On.PYTEST:
-            return pytest_task(level, python_image(pool.host))
-        case _:
-            return careless_task(level)
+    if grader in ON_PYTHON:
+        return ON_PYTHON[grader](level, python_image(pool.host))
+    if grader is On.SHELL:
+        return replace(shell_task(level), artifacts=() if level is GradingLevel.SIBLING else ("/app",))
+    return careless_task(level)
 
 
 def cases() -> Iterator[object]:
-    """Quick: the default level, each attack on the grader that it is made for.  All else is slow."""
+    """Quick: the default level, each attack on one grader that it is made for.  All else is slow."""
     for attack in ATTACKS:
+        first = next(grader for grader in On if grader in attack.on)
         for grader in On:
             if grader not in attack.on:
                 continue
-            for level in attack.pytest_levels if grader is On.PYTEST else LEVELS:
-                quick = level is GradingLevel.SAME and (grader is not On.PYTEST or On.SHELL not in attack.on)
+            for level in attack.image_levels if grader is On.PYTEST else LEVELS:
+                quick = level is GradingLevel.SAME and grader in (first, On.CARELESS)
                 marks = () if quick else (pytest.mark.slow,)
                 yield pytest.param(attack, grader, level, marks=marks, id=f"{grader.name}-{level}-{attack.name}")
 
@@ -58,10 +68,13 @@ async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader:
         assert (result.score, result.pass_ratio, result.all_passed) == (0.0, 0.0, False), result.log
         assert tuple(test.name for test in result.tests) == EXPECTED
         assert result.level is level
+        assert result.isolation is (Isolation.IMAGE if grader is On.PYTEST else Isolation.KIT)
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("grader", [On.SHELL, On.CARELESS, pytest.param(On.PYTEST, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "grader", [On.SHELL, On.CARELESS, *(pytest.param(each, marks=pytest.mark.slow) for each in ON_PYTHON)]
+)
 async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, grader: On, level: GradingLevel):
     task = task_of(grader, level, pool)
     whole = await graded(pool, task, SOLUTION)
@@ -73,13 +86,12 @@ async def test_honest_work_scores_one_and_half_of_it_a_half(pool: SandboxPool, g
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "attack", [each for each in ATTACKS if each.pytest_levels == CLEAN], ids=lambda each: each.name
-)
+@pytest.mark.parametrize("attack", [each for each in ATTACKS if each.image_levels == CLEAN], ids=lambda each: each.name)
 async def test_what_needs_a_clean_image_fools_the_image_s_own_python(pool: SandboxPool, attack: Attack):
     result = await graded(pool, task_of(On.PYTEST, GradingLevel.SAME, pool), attack.run)
     assert result is not None
-    assert result.all_passed, "the attack has no teeth: that it scores nothing in a clean image proves nothing"
+    assert result.all_passed, "the attack has no teeth: that the kit's Python resists it proves nothing"
+    assert result.isolation is Isolation.IMAGE
 
 
 async def test_there_are_at_least_twenty_attacks_each_of_its_own_name():

@@ -62,7 +62,8 @@ CHEATS = {
 async def test_a_cheat_that_the_kit_resists_fools_a_grader_that_trusts_the_image(pool: SandboxPool, cheat: str):
     resisted, log = await score(pool, CHEATS[cheat])
     assert not resisted, log
-    trusting = dataclasses.replace(TASK, run_tests=TASK.run_tests.replace("#!/bin/sh", "#!/bin/bash"))
+    inner = {**TASK.tests, "inner": TASK.run_tests.encode()}
+    trusting = dataclasses.replace(TASK, tests=inner, run_tests='#!/bin/bash\n/bin/bash --norc "$TEST_DIR/inner"\n')
     passed, _ = await score(pool, CHEATS[cheat], trusting)
     assert passed, "the cheat has no teeth: that the kit resists it proves nothing"
 
@@ -82,13 +83,21 @@ async def test_tests_that_hang_are_an_outcome_and_are_dead_afterwards(pool: Sand
         assert "sleep 1007" not in (await session.run("ps -eo args | grep -v grep", S)).output
 
 
-async def test_a_test_script_that_needs_bash_runs_in_the_image_and_says_so(pool: SandboxPool):
-    script = "#!/bin/bash\na=(short test summary info)\necho ${a[@]}\necho PASSED $(pwd):test_x\n"
-    task = Task(id="bash", instruction="", expected_tests=("test_x",), run_tests=script)
+async def test_a_bash_script_runs_in_a_bash_of_ours_whatever_became_of_the_image_s(pool: SandboxPool):
+    script = "#!/usr/bin/env bash\na=(short test summary info)\necho ${a[@]}\necho PASSED $(pwd):test_x\n"
+    task = Task(id="bash", instruction="", expected_tests=("/app:test_x",), run_tests=script)
+    async with pool.acquire(task) as session:
+        await session.run("rm -f /bin/bash /usr/bin/env", S)
+        result = await grade(session, task)
+        assert (result.all_passed, result.isolation) == (True, Isolation.KIT), result.log
+
+
+async def test_a_script_in_another_language_runs_in_the_image_and_says_so(pool: SandboxPool):
+    script = "#!/bin/cat\nshort test summary info\nPASSED test_x\n"
+    task = Task(id="cat", instruction="", expected_tests=("test_x",), run_tests=script)
     async with pool.acquire(task) as session:
         result = await grade(session, task)
-        assert result.isolation is Isolation.IMAGE
-        assert "PASSED /app:test_x" in result.log
+        assert (result.all_passed, result.isolation) == (True, Isolation.IMAGE), result.log
 
 
 async def test_skipped_is_not_passed_and_a_killed_run_proves_nothing(pool: SandboxPool):

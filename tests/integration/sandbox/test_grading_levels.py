@@ -143,11 +143,17 @@ async def test_a_pass_whose_commands_touched_the_tests_is_shown_and_a_failure_is
         assert (found.command, found.touched) == (1, "the tests' folder")
 
 
+def another_users(command: str) -> str:
+    """Starts it, and ends when it runs as that user."""
+    runs = f"pgrep -u 65534 -fx '{command}' >/dev/null"
+    return f"setpriv --reuid=65534 --regid=65534 --clear-groups {command} & until {runs}; do sleep 0.02; done"
+
+
 async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(docker_engine: Host, monkeypatch):
     monkeypatch.setattr(blueprint, "CAPABILITIES", ("SETUID", "SETGID"))
     graded = task("echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
-        await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1009 & sleep 0.1", S)
+        await session.run(another_users("sleep 1009"), S)
         assert len(await pids_of(pool.engine, session.container)) > 2
         await alone.kill_by_cgroup(session)
         assert await pids_of(pool.engine, session.container) == (await main_pid(pool.engine, session.container),)
@@ -158,10 +164,10 @@ async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: Host, mon
     monkeypatch.setattr(blueprint, "CAPABILITIES", ("SETUID", "SETGID"))
     graded = task("ps -o args | grep -q '[s]leep 1010' || echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
-        await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1010 & sleep 0.1", S)
+        await session.run(another_users("sleep 1010"), S)
         assert (await grade(session, graded)).all_passed
         monkeypatch.setattr(alone, "cgroup_procs", lambda *_: None)
-        await session.run("setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1010 & sleep 0.1", S)
+        await session.run(another_users("sleep 1010"), S)
         with pytest.raises(SandboxLost, match="daemon's host is not this one"):
             await grade(session, graded)
 

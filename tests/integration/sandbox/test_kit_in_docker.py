@@ -21,7 +21,7 @@ from sandbox.images import calls
 from sandbox.kit.__main__ import main
 from sandbox.kit.check import check
 from sandbox.kit.fetch import debian_program
-from sandbox.kit.phase import BASH, verify_environment
+from sandbox.kit.phase import BASH, ENVIRONMENT, verify_environment
 from sandbox.network import LABEL
 from sandbox.session import SandboxSession, SessionLimits
 
@@ -105,12 +105,13 @@ async def test_the_kits_python_loads_nothing_that_the_agent_left(session: Sandbo
     traps = (
         "mkdir -p /root/.local/share/uv/tools/pytest/bin /root/.cache/uv; "
         "echo /app/evil.so > /etc/ld.so.preload; : > /etc/ld.so.cache; "
-        "for lib in libc.so.6 libsqlite3.so.0 libssl.so.3; do echo evil > /usr/local/lib/$lib; done; "
+        "for lib in libc.so.6 libsqlite3.so.0 libssl.so.3 libgcc_s.so.1; do echo evil > /usr/local/lib/$lib; done; "
         "printf '#!/bin/sh\\necho evil' > /root/.local/share/uv/tools/pytest/bin/pytest; "
         "printf '[tool.uv]\\nindex-url = \"http://evil.example\"' > /app/uv.toml; printf 42 > /app/answer"
     )
     await session.run(traps, S)
-    look = "$(uv python find 3.13) -I -c 'import ssl; print(open(\"/proc/self/maps\").read())'"
+    look = f"{ENVIRONMENT}/bin/python -c 'import ctypes, ssl; "
+    look += 'ctypes.CDLL("libgcc_s.so.1"); print(open("/proc/self/maps").read())\''
     own = await graded(session, look)
     mapped = {line.split()[-1] for line in own.splitlines() if ".so" in line}
     assert mapped
@@ -119,12 +120,30 @@ async def test_the_kits_python_loads_nothing_that_the_agent_left(session: Sandbo
     assert "2 passed, 1 skipped" in said, said
 
 
+OPENSSL = "[a]\nproviders = b\n[b]\nlegacy = c\ndefault = c\n[c]\nactivate = 1\n"
+
+
+async def test_the_kits_python_reads_no_settings_of_openssl_that_name_a_library(session: SandboxSession):
+    settings = f"openssl_conf = a\n{OPENSSL}".encode()
+    await session.run("rm -f /dev/null", S)
+    await session.write_files({"/etc/ssl/openssl.cnf": settings, "/dev/null": settings})
+    look = f'{ENVIRONMENT}/bin/python %s -c \'import hashlib; hashlib.new("md4"); print("loaded")\''
+    assert "loaded" not in (await graded(session, look % "")).splitlines()
+    assert "loaded" in (await graded(session, look % "-S")).splitlines(), "the settings have no teeth"
+
+
 async def test_what_the_kit_does_not_have_is_refused_by_name(session: SandboxSession):
     script = (
-        "apt-get install -y curl tmux; echo $?; apt-get install -y bash wget; echo $?; wget http://x.example/y; echo $?"
+        "apt-get install -y curl tmux; echo $?; apt-get install -y bash wget; echo $?; curl http://x.example/y; echo $?"
     )
     said = await graded(session, script)
-    assert said.split("\n")[:-1] == ["needs-network apt tmux", "100", "0", "needs-network wget http://x.example/y", "6"]
+    assert said.split("\n")[:-1] == [
+        "needs-network apt-get tmux",
+        "100",
+        "0",
+        "needs-network curl http://x.example/y",
+        "6",
+    ]
 
 
 async def test_the_kit_is_not_on_the_agents_path(session: SandboxSession):

@@ -1,4 +1,4 @@
-"""The graders that the cheats are tried on: the same task, tested by a shell script and by pytest.
+"""The graders that the cheats are tried on: the same task, tested by shell scripts, by stock scripts and by pytest.
 
 The task: leave the answer in /app/answer and a program /app/square that prints the square of its argument.  Both
 graders know the answer only from a hidden file, run the agent's program as nobody, and need two tests to pass.
@@ -7,6 +7,8 @@ graders know the answer only from a hidden file, run the agent's program as nobo
 from __future__ import annotations
 
 from dataclasses import replace
+
+from support.stock_scripts import HARBOR, PROJECT, REPORTS
 
 from sandbox.tasks.task import GradingLevel, Task
 
@@ -77,6 +79,7 @@ _BASE = Task(
     memory_mb=256,
     pids=64,
 )
+_PYTEST_FILES = {**_BASE.tests, "test_outputs.py": _PYTEST.encode()}
 
 
 def shell_task(level: GradingLevel) -> Task:
@@ -84,10 +87,19 @@ def shell_task(level: GradingLevel) -> Task:
     return replace(_BASE, run_tests=_SHELL, grading=level)
 
 
+def harbor_task(level: GradingLevel, image: str) -> Task:
+    """Graded by a stock Harbor script, in an image that has a Python and a pytest of its own."""
+    return replace(_BASE, run_tests=HARBOR, tests=_PYTEST_FILES, image=image, grading=level, reports=REPORTS)
+
+
+def project_task(level: GradingLevel, image: str) -> Task:
+    """The same by a stock Terminal-Bench script."""
+    return replace(_BASE, run_tests=PROJECT, tests=_PYTEST_FILES, image=image, grading=level)
+
+
 def pytest_task(level: GradingLevel, image: str) -> Task:
     """Graded by pytest on the image's own Python, started so that it reads nothing outside its own folders."""
-    tests = {**_BASE.tests, "test_outputs.py": _PYTEST.encode()}
-    return replace(_BASE, run_tests=_RUN_PYTEST, tests=tests, image=image, grading=level)
+    return replace(_BASE, run_tests=_RUN_PYTEST, tests=_PYTEST_FILES, image=image, grading=level)
 
 
 def careless_task(level: GradingLevel) -> Task:

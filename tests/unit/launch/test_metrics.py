@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.metrics import MetricsLog, StepFacts, read_metrics
-
-
-def facts(step: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0)) -> StepFacts:
-    return StepFacts(
-        step=step,
-        rewards=rewards,
-        zero_variance_groups=1,
-        groups=2,
-        trained=3,
-        dropped={"all_stale": 1},
-        ages=(150, 50),
-        sampled_tokens=400,
-        wait_s=0.5,
-        step_s=1.5,
-        pause_ms=7.25,
-    )
+from launch.metrics import MetricsLog, read_metrics
+from tests.support.step_facts import facts
 
 
 class Clock:

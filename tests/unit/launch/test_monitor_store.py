@@ -8,33 +8,17 @@ from pathlib import Path
 import orjson
 import pytest
 
-from launch.metrics import MetricsLog, StepFacts
+from launch.metrics import MetricsLog
 from launch.monitor.describe import describe
 from launch.monitor.store import EVENT_FILES, RunStore
 from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
 from launch.rundir import NoSuchRunError
 from tests.support.fake_run import ETA, write_fake_run
+from tests.support.step_facts import facts
 
 
 def _keys(lines: list) -> list[tuple[str, int]]:
     return [(line.value["writer"], line.value["seq"]) for line in lines]
-
-
-def _facts(step: int, rewards: tuple[float, ...]) -> StepFacts:
-    """Of a step with three trained trajectories, one that was too old, and tokens of two ages."""
-    return StepFacts(
-        step=step,
-        rewards=rewards,
-        zero_variance_groups=0,
-        groups=1,
-        trained=3,
-        dropped={"all_stale": 1},
-        ages=(4, 6),
-        sampled_tokens=10,
-        wait_s=0.0,
-        step_s=1.0,
-        pause_ms=0.0,
-    )
 
 
 def _all(reader: RunReader, limit: int = 5_000) -> list:
@@ -181,16 +165,16 @@ def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
 def test_steps_that_are_taken_again_replace_the_first_ones(tmp_path: Path):
     log = MetricsLog(tmp_path)
     for step in (1, 2, 3):
-        log.add(_facts(step, rewards=(0.1,)), {"trained_tokens": 10.0})
+        log.add(facts(step, rewards=(0.1,)), {"trained_tokens": 10.0})
     log.rewind(1)
-    log.add(_facts(2, rewards=(0.9,)), {"trained_tokens": 10.0})
+    log.add(facts(2, rewards=(0.9,)), {"trained_tokens": 10.0})
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
     assert view.curves["step"] == [1, 2]
     assert view.curves["reward_mean"] == [0.1, 0.9]
     assert view.tokens.trained == 20
-    assert (view.totals.trained, view.totals.dropped, view.age_histogram) == (6, {"all_stale": 2}, [8, 12])
+    assert (view.totals.trained, view.totals.dropped, view.age_histogram) == (6, {"all_stale": 2}, [300, 100])
     assert view.totals.rewinds == 1
 
 

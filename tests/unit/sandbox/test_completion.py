@@ -1,4 +1,4 @@
-"""A container, a network or an image stays behind when its maker is cancelled and these fail."""
+"""If these fail, an image or a container that a cancelled caller asked for stays on the machine."""
 
 from __future__ import annotations
 
@@ -6,67 +6,83 @@ import asyncio
 
 import pytest
 
-from protocol.errors import InfraError
-from sandbox.completion import completed
+from sandbox.completion import completed, made
 
 
-class FakeDaemon:
-    """Makes one thing, when it is told to go on, and takes it back."""
+class Maker:
+    """Makes one thing when it is let."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
-        self.there: list[str] = []
-        self.error = error
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self.there: set[str] = set()
+        self._error = error
 
     async def make(self) -> str:
         self.asked.set()
-        await self.go_on.wait()
-        if self.error is not None:
-            raise self.error
-        self.there.append("made")
-        return "made"
+        await self.let.wait()
+        if self._error is not None:
+            raise self._error
+        self.there.add("it")
+        return "it"
 
-    async def remove(self, name: str) -> None:
-        self.there.remove(name)
-        raise InfraError("and then the daemon went away")
-
-
-async def test_what_is_made_is_the_callers():
-    daemon = FakeDaemon()
-    daemon.go_on.set()
-    assert await completed(daemon.make, daemon.remove) == "made"
-    assert daemon.there == ["made"]
-
-
-async def test_an_error_leaves_as_it_is():
-    daemon = FakeDaemon(InfraError("no room"))
-    daemon.go_on.set()
-    with pytest.raises(InfraError, match="no room"):
-        await completed(daemon.make, daemon.remove)
-
-
-@pytest.mark.parametrize("error", [None, InfraError("no room")], ids=["made", "failed"])
-async def test_a_cancelled_call_is_seen_to_its_end_and_taken_back(error: Exception | None):
-    daemon = FakeDaemon(error)
-    async with asyncio.TaskGroup() as group:
-        calling = group.create_task(completed(daemon.make, daemon.remove))
-        await daemon.asked.wait()
-        calling.cancel()
+    async def undo(self, thing: str) -> None:
         await asyncio.sleep(0)
-        assert not calling.done(), "it left the daemon at work"
-        daemon.go_on.set()
-    assert calling.cancelled()
-    assert daemon.there == []
+        self.there.remove(thing)
 
 
-async def test_a_deadline_is_still_a_deadline():
-    daemon = FakeDaemon()
+async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
+    maker = Maker()
+    async with asyncio.TaskGroup() as group:
+        caller = group.create_task(completed(maker.make, maker.undo))
+        await maker.asked.wait()
+        caller.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not caller.done()
+        maker.let.set()
+    assert caller.cancelled()
+    assert not maker.there
 
-    async def too_late() -> None:
-        async with asyncio.timeout(0):
-            asyncio.get_running_loop().call_soon(daemon.go_on.set)
-            await completed(daemon.make, daemon.remove)
 
-    with pytest.raises(TimeoutError):
-        await too_late()
-    assert daemon.there == []
+async def test_one_that_failed_has_nothing_to_undo():
+    maker = Maker(OSError("no"))
+    maker.let.set()
+    with pytest.raises(OSError, match="no"):
+        await completed(maker.make, maker.undo)
+    maker = Maker(OSError("no"))
+    async with asyncio.TaskGroup() as group:
+        caller = group.create_task(completed(maker.make, maker.undo))
+        await maker.asked.wait()
+        caller.cancel()
+        maker.let.set()
+    assert caller.cancelled()
+
+
+@pytest.mark.parametrize("ends", ["well", "in an error", "cancelled"])
+async def test_what_was_made_is_there_within_its_context_and_not_after(ends: str):
+    maker = Maker()
+    maker.let.set()
+    inside = asyncio.Event()
+
+    async def use() -> None:
+        async with made(maker.make, maker.undo) as thing:
+            assert maker.there == {thing}
+            inside.set()
+            if ends == "in an error":
+                raise LookupError
+            if ends == "cancelled":
+                await asyncio.Event().wait()
+
+    async def through() -> None:
+        async with asyncio.TaskGroup() as group:
+            using = group.create_task(use())
+            await inside.wait()
+            if ends == "cancelled":
+                using.cancel()
+
+    if ends == "in an error":
+        with pytest.raises(ExceptionGroup):
+            await through()
+    else:
+        await through()
+    assert not maker.there

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.generated import held_out_tasks
 from sandbox.tasks.needs import Phase, live_services, network_needs, remarks, unmet
-from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Service, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -117,7 +118,7 @@ apt-get update && apt-get install -y --no-install-recommends curl libpq-dev=1.2
 curl -LsSf https://astral.sh/uv/0.7.13/install.sh | sh
 uv add "pytest==8.4.1" 'pandas>=2' ; uv pip install -r requirements.txt numpy
 uvx -p 3.13 -w pytest==8.4.1 \\
-  -w requests --with pytest-json-ctrf==0.3.5 pytest --ctrf /x /tests/test_outputs.py
+  -w requests --with pytest-json-ctrf==0.3.4 pytest --ctrf /x /tests/test_outputs.py
 wget http://localhost:8080/x; git clone https://example.org/a.git
 """
 
@@ -137,13 +138,18 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
         (Phase.VERIFY, "apt-get install libpq-dev"),
         (Phase.VERIFY, "uv install pandas"),
         (Phase.VERIFY, "uv install numpy"),
-        (Phase.VERIFY, "uvx -w requests"),
+        (Phase.VERIFY, "uvx -w requests pytest-json-ctrf==0.3.4"),
         (Phase.VERIFY, "https://example.org/a.git"),
         (Phase.VERIFY, "https://data.example/x.csv"),
     }
     assert {need.phase for need in unmet(task)} == {Phase.ORACLE, Phase.VERIFY}
     assert live_services(task) == ("db", "localhost:5000", "localhost:8080")
-    assert [each.split(" is ")[0] for each in remarks(task)] == ["its image's ENTRYPOINT", "its image's USER"]
+    assert [each.split(" is ")[0] for each in remarks(task)] == [
+        "its image's ENTRYPOINT",
+        "its image's USER",
+        "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`",
+    ]
+    assert len(list(remarks(replace(task, grading=GradingLevel.ARTIFACTS)))) == 2
 
 
 def test_a_need_that_the_task_may_satisfy_is_not_unmet():

@@ -1,0 +1,80 @@
+"""The kit's own programs for the verify phase: a ready environment with pytest, and the stand-ins.  Blocking.
+
+Both lie read-only in the kit, so that nothing is installed while tests run, and nothing that an agent left (a project,
+an environment, a cache, a package of the image's) has a part in it.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from importlib.resources import files
+from pathlib import Path
+
+from sandbox.kit.answers import PROGRAMS
+from sandbox.kit.phase import ENVIRONMENT, PYTHONS, VERIFY
+from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_all
+
+_COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py")
+_STAND_IN = """#!{python} -IS
+import sys
+sys.path.insert(0, "{folder}")
+from sandbox.kit.stand_in import main
+sys.exit(main("{name}", sys.argv[1:]))
+"""
+_VENV = """home = {home}/bin
+include-system-site-packages = false
+version = {version}
+"""
+"""Without its second line a user's own packages would be loaded."""
+_PYTEST = f"""#!{ENVIRONMENT}/bin/python
+import sys
+from pytest import console_main
+sys.exit(console_main())
+"""
+
+
+def texts() -> list[str]:
+    """All that a change of these programs changes."""
+    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(_source(name) for name in _COPIED)]
+
+
+def install(source: SourcePython, name: str, verify: Path) -> None:
+    """Into ``verify``, around its Python of this name."""
+    home = f"{PYTHONS}/{name}"
+    _environment(verify, source, home)
+    copies = verify / "stand-in" / "sandbox" / "kit"
+    copies.mkdir(parents=True)
+    for folder in (copies, copies.parent):
+        (folder / "__init__.py").touch()
+    for each in _COPIED:
+        (copies / each).write_text(_source(each))
+    compile_all(source, verify / "stand-in", f"{VERIFY}/stand-in")
+    for program in PROGRAMS:
+        text = _STAND_IN.format(python=f"{home}/bin/python{source.short}", folder=f"{VERIFY}/stand-in", name=program)
+        _program(verify / "shim" / program, text)
+
+
+def _environment(verify: Path, source: SourcePython, home: str) -> None:
+    """What ``uv venv`` and ``uv pip install`` would have made."""
+    made = verify / "env"
+    packages = made / "lib" / f"python{source.short}" / "site-packages"
+    packages.mkdir(parents=True)
+    for wheel in sorted((verify / "wheels").glob("*-none-any.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(packages)
+    compile_all(source, packages, f"{ENVIRONMENT}/{packages.relative_to(made)}")
+    (made / "pyvenv.cfg").write_text(_VENV.format(home=home, version=source.version))
+    for program in ("pytest", "py.test"):
+        _program(made / "bin" / program, _PYTEST)
+    for alias in ("python", "python3", f"python{source.short}"):
+        (made / "bin" / alias).symlink_to(f"{home}/bin/python{source.short}")
+
+
+def _program(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def _source(name: str) -> str:
+    return files("sandbox.kit").joinpath(name).read_text()

@@ -1,0 +1,109 @@
+"""The programs that stand in for apt-get, curl, wget, uv and uvx while tests run: :mod:`sandbox.kit.answers`, acted on.
+
+A copy runs in the container, on the kit's Python, from the kit's own read-only folder.  What the kit does not answer
+goes to the next program of that name on PATH, or to the real uv; so does everything but uv's installer where the phase
+has a network (then ``UV_OFFLINE`` is not set).  What could only come from the network is named: ``needs-network …``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from sandbox.kit import answers
+from sandbox.kit.phase import BIN, ENVIRONMENT, SHIMS, TOOLS
+
+_INSTALLER = f"""\
+/.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
+echo 'export PATH="{SHIMS}:{BIN}:$PATH"' >"$HOME/.local/bin/env"
+"""
+_ACTIVATE = """\
+export VIRTUAL_ENV="{path}" PATH="{environment}/bin:$PATH"
+deactivate() {{ PATH=${{PATH#{environment}/bin:}}; unset VIRTUAL_ENV; }}
+"""
+_NOT_FOUND, _NO_NETWORK, _NO_HOST = 2, 100, 6
+
+
+def main(program: str, arguments: Sequence[str]) -> int:
+    """Exit code of what needs no other program; anything else takes this process over."""
+    match answers.answer(program, arguments):
+        case answers.Installer(into):
+            _say(_INSTALLER, into)
+            return 0
+        case _ if "UV_OFFLINE" not in os.environ:
+            return _itself(program, arguments)
+        case answers.Done():
+            return 0
+        case answers.Venv(path):
+            return _venv(Path(path).absolute())
+        case answers.Run(command):
+            return _run(command)
+        case answers.Missing(names):
+            missing = [name for name in names if program not in answers.APT_TOOLS or not _installed(name)]
+            return _wanting(program, *missing) if missing else 0
+        case answers.Other():
+            return _itself(program, arguments)
+
+
+def _say(text: str, into: str) -> None:
+    if into:
+        Path(into).write_text(text)
+    else:
+        sys.stdout.write(text)
+
+
+def _venv(path: Path) -> int:
+    """Whatever environment stood there is gone: it was the agent's."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
+    elif (path / "pyvenv.cfg").exists() or (path / "bin").exists():
+        shutil.rmtree(path)
+    shutil.copytree(ENVIRONMENT, path, symlinks=True, ignore=shutil.ignore_patterns("site-packages"))
+    packages = next(Path(ENVIRONMENT).glob("lib/*/site-packages"))
+    (path / packages.relative_to(ENVIRONMENT)).symlink_to(packages)
+    (path / "bin" / "activate").write_text(_ACTIVATE.format(path=path, environment=ENVIRONMENT))
+    return 0
+
+
+def _run(command: Sequence[str]) -> NoReturn:
+    """The tests' own programs find the kit's Python first, and the image's tools before ours."""
+    rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (TOOLS, f"{ENVIRONMENT}/bin")]
+    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, TOOLS)), VIRTUAL_ENV=ENVIRONMENT)
+    _become(command[0], command)
+
+
+def _itself(program: str, arguments: Sequence[str]) -> NoReturn:
+    if program in answers.UV_TOOLS:
+        _become(f"{BIN}/{program}", (program, *arguments))
+    for folder in os.environ.get("PATH", "").split(":"):
+        if folder != SHIMS and os.access(Path(folder, program), os.X_OK):
+            _become(str(Path(folder, program)), (program, *arguments))
+    wanted = next((each for each in arguments if "://" in each), " ".join(arguments))
+    sys.exit(_wanting(program, wanted))
+
+
+def _wanting(program: str, *what: str) -> int:
+    sys.stderr.write(" ".join(("needs-network", program, *what)) + "\n")
+    return _NO_HOST if program in answers.FETCHERS else _NO_NETWORK
+
+
+def _become(program: str, command: Sequence[str]) -> NoReturn:
+    try:
+        os.execvp(program, [*command])  # noqa: S606  this program's purpose: no shell is between
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        sys.exit(_NOT_FOUND)
+
+
+def _installed(package: str) -> bool:
+    """Whether the image's dpkg has it."""
+    try:
+        status = Path("/var/lib/dpkg/status").read_text(errors="replace")
+    except OSError:
+        return False
+    entries = (entry.splitlines() for entry in status.split("\n\n"))
+    return any(f"Package: {package}" in entry and "Status: install ok installed" in entry for entry in entries)

@@ -1,0 +1,22 @@
+"""What a driver would say of a step, for those who only read it."""
+
+from __future__ import annotations
+
+from launch.metrics import StepFacts
+
+
+def facts(step: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0)) -> StepFacts:
+    """Of a step with three trained trajectories, one that was too old, and tokens of two ages."""
+    return StepFacts(
+        step=step,
+        rewards=rewards,
+        zero_variance_groups=1,
+        groups=2,
+        trained=3,
+        dropped={"all_stale": 1},
+        ages=(150, 50),
+        sampled_tokens=400,
+        wait_s=0.5,
+        step_s=1.5,
+        pause_ms=7.25,
+    )

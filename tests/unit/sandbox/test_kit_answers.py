@@ -1,0 +1,159 @@
+"""If these fail, a stock test script is refused what the kit has, or believes it has what nobody brought."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from support.stock_scripts import STOCK
+
+from sandbox.grading.whose import Isolation, isolation_of, shell_of
+from sandbox.kit.answers import Done, Installer, Missing, Other, Run, Venv, answer, has_package
+from sandbox.kit.phase import BASH, BUSYBOX
+from sandbox.tasks.needs import network_needs
+from sandbox.tasks.task import Task
+
+URL = "https://installer.example/uv/0.7.13/install.sh"
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("apt-get update", Done()),
+        ("apt-get install -y --no-install-recommends curl wget=1.2", Done()),
+        ("apt install -y curl tmux git", Missing(("tmux", "git"))),
+        ("apt-get purge curl", Other()),
+        (f"curl -LsSf {URL}", Installer("")),
+        (f"curl -LsSf {URL} -o /tmp/get.sh", Installer("/tmp/get.sh")),
+        (f"curl -fsSLO {URL}", Installer("install.sh")),
+        (f"wget -qO- {URL}", Installer("")),
+        (f"wget -q -O - {URL}", Installer("")),
+        (f"wget {URL}", Installer("install.sh")),
+        ("curl http://localhost:8080/uv", Other()),
+        ("uv --version", Other()),
+        ("uv init", Done()),
+        ("uv init --bare", Done()),
+        ("uv init here", Other()),
+        ("uv venv", Venv(".venv")),
+        ("uv venv -p 3.13 --seed .tbench-testing", Venv(".tbench-testing")),
+        ("uv venv -p 3.9", Other()),
+        ("uv add pytest==8.4.1", Done()),
+        ("uv add pytest==8.4.1 pandas", Missing(("pandas",))),
+        ("uv pip install -r requirements.txt", Other()),
+        ("uv pip install --index-url http://x.example pytest", Other()),
+        ("uv run pytest /tests/x.py -rA -p no:cache", Run(("pytest", "/tests/x.py", "-rA", "-p", "no:cache"))),
+        ("uv run --with pytest==8.4.1 -m pytest -q", Run(("python", "-m", "pytest", "-q"))),
+        ("uv run check.py a", Run(("python", "check.py", "a"))),
+        ("uv run --with numpy pytest", Missing(("numpy",))),
+        ("uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 pytest -rA", Run(("pytest", "-rA"))),
+        ("uvx --with=pytest-json-ctrf pytest@8.4.1 -q", Run(("pytest", "-q"))),
+        ("uvx -w requests pytest", Missing(("requests",))),
+        ("uvx --from pytest-json-ctrf pytest", Run(("pytest",))),
+        ("uvx ruff check", Missing(("ruff",))),
+        ("uv tool run pytest", Run(("pytest",))),
+        ("uv python install 3.13", Done()),
+        ("uv python install 3.8", Other()),
+        ("uv sync", Other()),
+    ],
+)
+def test_a_call_is_answered(call: str, expected: object):
+    program, *arguments = shlex.split(call)
+    assert answer(program, arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("requirement", "there"),
+    [
+        ("pytest", True),
+        ("PyTest_JSON.ctrf", True),
+        ("pytest>=8,<9", True),
+        ("pytest[dev]==8.4.1", True),
+        ("pytest == 8.4.1", True),
+        ("pytest@latest", True),
+        ("pytest==8.4", False),
+        ("pytest<8.4.1", False),
+        ("pytest!=8.4.1", False),
+        ("pytest===8.4.1", False),
+        ("pytest~=8.4", False),
+        ("pytest==8.4.1; python_version>'3'", False),
+        ("pytest @ file:///app/pytest", False),
+        ("pandas", False),
+        ("./pytest", False),
+        ("", False),
+    ],
+)
+def test_a_package_is_in_the_kit_in_the_versions_that_the_kit_has(requirement: str, there: bool):
+    assert has_package(requirement) is there
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
+    script, _ = STOCK[name]
+    assert not network_needs(Task("a", "b", run_tests=script))
+    assert isolation_of(script, {}) is Isolation.KIT
+    assert isolation_of(script, {}, verifier=False) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 -m pytest /tests",
+        "exec /usr/bin/python3 -I x.py",
+        "pip install pytest && pytest",
+        "timeout 60 pytest /tests",
+        "uv run python -m pytest",
+        "uv run --with numpy pytest",
+        "uv add pandas",
+        "apt-get install -y python3",
+        "curl http://localhost:80/",
+        "uvx pytest -rA",
+        "uv run pytest tests/",
+        "uv venv v; source v/bin/activate; pytest -rA",
+        "source $HOME/.local/bin/env",
+        "source .venv/bin/activate",
+        ". ./env.sh",
+        'export PATH="/app/bin:$PATH"',
+        "PYTHONPATH=/app uvx pytest",
+        "bash -c 'python3 -m pytest'",
+        '[ "$(node x.js)" = 1 ]',
+        "cd /app && make test",
+        "env -i sh /tests/x.sh",
+    ],
+)
+def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
+    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
+    assert isolation_of("#!/bin/sh\n. $TEST_DIR/inner.sh\n", {"inner.sh": line.encode()}) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# python3 would do\ntrue",
+        'if grep -q x /app/y; then echo "PASSED a"; fi',
+        'a=$(head -c 10 /app/answer); [ "$a" = 42 ]',
+        "start-stop-daemon -S -c 65534:65534 -x /app/program -- 12",
+        ". ${TEST_DIR:-/tests}/inner.sh",
+        "uv venv v; source v/bin/activate; uv pip install pytest; pytest -rA /tests/test_a.py::test_b",
+        "wget -q -O - http://127.0.0.1:8123/page",
+        "uvx pytest $TEST_DIR",
+    ],
+)
+def test_shell_and_tools_are_ours(line: str):
+    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.KIT
+
+
+@pytest.mark.parametrize(
+    ("first", "argv", "ours"),
+    [
+        ("", (BUSYBOX, "sh"), True),
+        ("#!/bin/sh -e", (BUSYBOX, "sh", "-e"), True),
+        ("#!/usr/bin/env bash", (BASH, "--noprofile", "--norc"), True),
+        ("#! /bin/bash -eu", (BASH, "--noprofile", "--norc", "-eu"), True),
+        ("#!/usr/bin/env python3", (), False),
+        ("#!/opt/sh", (), False),
+    ],
+)
+def test_a_script_gets_the_shell_that_its_first_line_names(first: str, argv: tuple[str, ...], ours: bool):
+    assert shell_of(f"{first}\n", verifier=True)[:2] == (argv, ours)
+    if "bash" in first:
+        assert shell_of(f"{first}\n", verifier=False)[:2] == (("/bin/bash", *argv[1:]), False)
