@@ -21,6 +21,9 @@ from sandbox.stress.options import Options
 from sandbox.stress.report import Report
 from sandbox.stress.run import stress
 
+_COLUMNS = 120
+"""Of the table, where standard error is no terminal."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
@@ -39,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _shown(chosen: Options) -> Report:
     """Run, and show it on standard error."""
     host = await asyncio.to_thread(ensure)
-    console = Console(stderr=True)
+    console = Console(stderr=True, width=None if sys.stderr.isatty() else _COLUMNS)
     report = Report(chosen.sessions)
     async with board.shown(report, console):
         await stress(chosen, host, report)

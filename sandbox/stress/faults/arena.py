@@ -25,6 +25,8 @@ STRUCK = 4
 FOLDER, KEPT = "/usr/lib", "kept"
 """Where a session stands when it is struck, and what a variable of its shell holds."""
 PREPARE = f"cd {FOLDER}; STRESS_STATE={KEPT}"
+UNDER_WAY = "sleep 2"
+"""What a session does that is struck from outside."""
 _FIRST = 2_000_000
 """Number of the first struck session: none of the population has it."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol.errors import InfraError
-from sandbox.stress.faults.arena import Arena
+from sandbox.stress.faults.arena import UNDER_WAY, Arena
 from sandbox.stress.faults.fault import Fault, witness
 from sandbox.stress.own_engine import OwnEngine
 from sandbox.stress.report import Tally
@@ -39,7 +39,7 @@ class EngineFault(Fault):
 
             async def under_way(talker: Talker) -> None:
                 await ready.wait()
-                await talker.endure("sleep 2", _UNDER_WAY_S)
+                await talker.endure(UNDER_WAY, _UNDER_WAY_S)
 
             async with asyncio.TaskGroup() as group:
                 for talker in talkers:

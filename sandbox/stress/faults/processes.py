@@ -18,8 +18,7 @@ import orjson
 from protocol.errors import InfraError
 from sandbox.client import RemotePool
 from sandbox.errors import SandboxLost
-from sandbox.stress.faults import victim
-from sandbox.stress.faults.arena import Arena
+from sandbox.stress.faults.arena import UNDER_WAY, Arena
 from sandbox.stress.faults.fault import Fault, witness
 from sandbox.stress.places import RUNS_PER_TASK, RemotePlace, RemoteSeat, Seat, a_task, local_place
 from sandbox.stress.report import Tally
@@ -130,7 +129,7 @@ class ClientKilled(Fault):
                 tally.lost_typed += 1
                 return
             talker = Talker(seat, arena.bench.report, arena.bench.run, session)
-            talker.goes_on(victim.ASKED, victim.ANSWERED)
+            talker.goes_on(asked=2, answered=1)  # prepared, and what was under way
             await witness(arena, tally, talker, _nothing, self.within_s)
 
         async with asyncio.TaskGroup() as group:
@@ -139,7 +138,7 @@ class ClientKilled(Fault):
 
 
 async def _under_way(talker: Talker) -> None:
-    await talker.endure("sleep 2", _UNDER_WAY_S)
+    await talker.endure(UNDER_WAY, _UNDER_WAY_S)
 
 
 async def _nothing(talker: Talker) -> None:

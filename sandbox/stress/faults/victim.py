@@ -13,13 +13,11 @@ import sys
 import orjson
 
 from sandbox.host import current_host
-from sandbox.stress.faults.arena import PREPARE
+from sandbox.stress.faults.arena import PREPARE, UNDER_WAY
 from sandbox.stress.places import LocalPlace, RemotePlace, RemoteSeat, local_place, remote_place
 from sandbox.stress.report import Report
 from sandbox.stress.talk import Talker
 
-ASKED, ANSWERED = 2, 1
-"""Commands of each session, and how many of them are answered when it says so."""
 _UNDER_WAY_S = 60.0
 
 
@@ -32,7 +30,7 @@ async def hold(place: LocalPlace | RemotePlace, run: str, sessions: list[int]) -
             held.append(seat.lease_id if isinstance(seat, RemoteSeat) else seat.container)
             talker = Talker(seat, Report(len(sessions)), run, session)
             await talker.ask(PREPARE)
-            group.create_task(talker.endure("sleep 2", _UNDER_WAY_S))
+            group.create_task(talker.endure(UNDER_WAY, _UNDER_WAY_S))
             await asyncio.sleep(0)  # the command is sent
         sys.stdout.write(orjson.dumps(held).decode() + "\n")
         sys.stdout.flush()
