@@ -13,7 +13,7 @@ from protocol.errors import LongshoreError
 from sandbox.stress import floor
 from sandbox.stress.floor import StartFloor
 from sandbox.stress.gather import each
-from sandbox.stress.places import Place
+from sandbox.stress.places import Place, task_of
 from sandbox.stress.report import Report
 from sandbox.stress.talk import Talker
 
@@ -42,7 +42,7 @@ class Bench:
 
     async def talker(self, number: int) -> Talker:
         """A session that has answered once.  Raises SandboxStartError, SandboxLost, SandboxDestroyed."""
-        seat = await self.place.open(number)
+        seat = await self.place.open(task_of(number))
         talker = Talker(seat, self.report, self.run, number)
         try:
             await talker.echo()
@@ -58,7 +58,7 @@ async def acquire(bench: Bench) -> None:
         if not await bench.place.filled(WARM):
             return
         began = time.perf_counter()
-        seat = await bench.place.open(0)
+        seat = await bench.place.open(task_of(0))
         ms = (time.perf_counter() - began) * 1000
         try:
             await Talker(seat, bench.report, bench.run, 1_000_000 + number).echo()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Protocol
-
-import aiohttp
 
 from protocol.errors import UserError
 from sandbox.client import RemotePool, RemoteSandbox
@@ -16,13 +13,15 @@ from sandbox.host import Host
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
+from sandbox.stress.metrics import Metrics
 from sandbox.tasks.task import Task
 
 RUNS_PER_TASK = 8
 """Leases of one task key: what the pool server gives unless it is told otherwise."""
+STRUCK_TASK = Task(id="stress-struck", instruction="")
+"""Of the sessions that faults strike."""
 _ACQUIRE_S = 120.0
 _UNREACHABLE_S = 120.0
-_ASK_S = 10.0
 _WARM_S = 60.0
 
 
@@ -58,13 +57,8 @@ class Seat(Protocol):
 
 
 class Place(Protocol):
-    @property
-    def is_local(self) -> bool:
-        """Whether the sandboxes are of a pool in this process."""
-        ...
-
-    async def open(self, number: int, task: Task | None = None) -> Seat:
-        """A sandbox for session ``number``.  Raises SandboxStartError."""
+    async def open(self, task: Task) -> Seat:
+        """A sandbox.  Raises SandboxStartError."""
         ...
 
     async def filled(self, count: int) -> bool:
@@ -106,21 +100,19 @@ class LocalSeat:
 
 
 class LocalPlace:
-    is_local = True
-
     def __init__(self, pool: SandboxPool) -> None:
         self.pool = pool
 
-    async def open(self, number: int, task: Task | None = None) -> LocalSeat:
-        return LocalSeat(self.pool, await self.pool.open(task or a_task(number)))
+    async def open(self, task: Task) -> LocalSeat:
+        return LocalSeat(self.pool, await self.pool.open(task))
 
     async def adopt(self, container: str) -> LocalSeat:
         """A sandbox of another process of the same pool, which has died.  Raises SandboxLost."""
-        return LocalSeat(self.pool, await self.pool.adopt(container, a_task(0)))
+        return LocalSeat(self.pool, await self.pool.adopt(container, STRUCK_TASK))
 
     async def filled(self, count: int) -> bool:
         if self.pool.statistics().warm == 0:
-            await self.pool.warm(a_task(0), count)
+            await self.pool.warm(task_of(0), count)
         return self.pool.statistics().warm > 0
 
 
@@ -152,13 +144,11 @@ class RemoteSeat:
 
 
 class RemotePlace:
-    is_local = False
-
     def __init__(self, pool: RemotePool, metrics: Metrics) -> None:
         self.pool, self._metrics = pool, metrics
 
-    async def open(self, number: int, task: Task | None = None) -> RemoteSeat:
-        return RemoteSeat(await self.pool.open(task or a_task(number // RUNS_PER_TASK)))
+    async def open(self, task: Task) -> RemoteSeat:
+        return RemoteSeat(await self.pool.open(task))
 
     async def lease(self, lease_id: str) -> RemoteSeat:
         """A lease that another client holds, or held."""
@@ -168,38 +158,14 @@ class RemotePlace:
         del count
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _WARM_S
-        while (there := await self._metrics.read("sandboxes_warm")) == 0 and await self._metrics.read("starts_running"):
-            if loop.time() > give_up:
-                break
+        while await self._metrics.read("starts_running") and loop.time() < give_up:  # noqa: ASYNC110  it tells only when asked
             await asyncio.sleep(0.05)
-        return there > 0
+        return await self._metrics.read("sandboxes_warm") > 0
 
 
-class Metrics:
-    """``GET /metrics`` of a pool server."""
-
-    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
-        self._url, self._http = url, http
-
-    async def read(self, name: str) -> float:
-        """One gauge.  Raises UserError when no pool server answers."""
-        try:
-            async with asyncio.timeout(_ASK_S), self._http.get(f"{self._url}/metrics") as response:
-                text = await response.text()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UserError(
-                f"no pool server answers at {self._url} ({type(error).__name__}): start `python -m sandbox.server`"
-            ) from error
-        found = re.search(rf"^longshore_sandbox_{name} (\S+)$", text, re.MULTILINE)
-        if found is None:
-            raise UserError(
-                f"{self._url} is no pool server: start one with `python -m sandbox.server`, and name its address"
-            )
-        return float(found[1])
-
-
-def a_task(number: int) -> Task:
-    return Task(id=f"stress-{number}", instruction="")
+def task_of(session: int) -> Task:
+    """Sessions share a task key as far as a server lets them."""
+    return Task(id=f"stress-{session // RUNS_PER_TASK}", instruction="")
 
 
 @asynccontextmanager
@@ -211,15 +177,13 @@ async def local_place(host: Host, name: str, capacity: int, starts: int) -> Asyn
 
 
 @asynccontextmanager
-async def remote_place(url: str, sessions: int) -> AsyncGenerator[RemotePlace]:
+async def remote_place(metrics: Metrics, sessions: int) -> AsyncGenerator[RemotePlace]:
     """Raises UserError when no server answers, or when it gives fewer leases than ``sessions``."""
-    async with aiohttp.ClientSession() as http:
-        metrics = Metrics(url, http)
-        slots = int(await metrics.read("lease_slots"))
-        if slots < sessions:
-            raise UserError(
-                f"{url} gives {slots} leases, {sessions} are needed: start it with --max-tasks "
-                f"{-(-sessions // RUNS_PER_TASK)} or more, or ask for fewer --sessions"
-            )
-        async with RemotePool(url, acquire_s=_ACQUIRE_S, unreachable_s=_UNREACHABLE_S) as pool:
-            yield RemotePlace(pool, metrics)
+    slots = int(await metrics.read("lease_slots"))
+    if slots < sessions:
+        raise UserError(
+            f"{metrics.url} gives {slots} leases, {sessions} are needed: start it with --max-tasks "
+            f"{-(-sessions // RUNS_PER_TASK) + 1} or more, or ask for fewer --sessions"
+        )
+    async with RemotePool(metrics.url, acquire_s=_ACQUIRE_S, unreachable_s=_UNREACHABLE_S) as pool:
+        yield RemotePlace(pool, metrics)

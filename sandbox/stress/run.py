@@ -24,10 +24,12 @@ from sandbox.stress.faults import FAULTS
 from sandbox.stress.faults.arena import STRUCK, Arena
 from sandbox.stress.gather import leaves
 from sandbox.stress.measure import WARM, Bench, Load
+from sandbox.stress.metrics import Metrics
 from sandbox.stress.options import Options
 from sandbox.stress.places import Place, local_place, remote_place
 from sandbox.stress.report import Report, Tally
 from sandbox.stress.talk import Talker
+from sandbox.sweep import LABEL
 
 _BYSTANDERS = 8
 """Sessions that go on working, and are verified, while faults are injected beside them."""
@@ -40,16 +42,20 @@ async def stress(options: Options, host: Host, report: Report) -> None:
     """Fill ``report``.  Raises UserError where nothing can be done as asked."""
     async with DockerEngine(host.docker_url) as engine:
         before = await engine.inventory()
+        own: leaks.ServersOwn | None = None
+        if options.server:
+            metrics = Metrics(options.server)
+            own = leaks.ServersOwn(engine, metrics, before, int(await metrics.read("sandboxes_live")))
         steal = floor.Steal()
         try:
             async with _interruptible(report):
-                await _phases(options, host, engine, report)
+                await _phases(options, host, engine, report, own)
         except (LongshoreError, ExceptionGroup) as error:
             _take(error, report)
         finally:
             report.phase = "looking for what is left"
             report.steal = steal.share()
-            left = await asyncio.shield(leaks.left(engine, before))
+            left = await asyncio.shield(leaks.left(engine, before, own and own.count))
             report.leaked(left)
     report.phase = "interrupted" if report.interrupted else "done"
 
@@ -91,13 +97,17 @@ async def _interruptible(report: Report) -> AsyncGenerator[None]:
             loop.remove_signal_handler(each)
 
 
-async def _phases(options: Options, host: Host, engine: DockerEngine, report: Report) -> None:
+async def _phases(
+    options: Options, host: Host, engine: DockerEngine, report: Report, own: leaks.ServersOwn | None
+) -> None:
     run = secrets.token_hex(4)
     at_once = os.cpu_count() or 2
     async with _place(options, host, f"stress-{os.getpid()}-{run}", at_once) as place:
         bench = Bench(report, place, run, at_once)
         report.phase = "first session"
         like = await _example(bench, engine)
+        if own is not None:
+            own.pool = like["Config"]["Labels"][f"{LABEL}.pool"]
         report.phase = "acquire"
         await measure.acquire(bench)
         report.phase = "start"
@@ -119,7 +129,7 @@ async def _phases(options: Options, host: Host, engine: DockerEngine, report: Re
 def _place(options: Options, host: Host, name: str, at_once: int) -> AbstractAsyncContextManager[Place]:
     needed = options.sessions + (STRUCK if options.faults else 0)
     if options.server:
-        return remote_place(options.server, needed)
+        return remote_place(Metrics(options.server), needed)
     return local_place(host, name, needed + WARM, at_once)
 
 

@@ -16,12 +16,11 @@ from sandbox.host import Host
 from sandbox.stress import leaks
 from sandbox.stress.measure import Bench
 from sandbox.stress.own_engine import OwnEngine, refusal
-from sandbox.stress.places import LocalPlace, Seat, local_place
+from sandbox.stress.places import RUNS_PER_TASK, STRUCK_TASK, LocalPlace, Seat, local_place
 from sandbox.stress.talk import Talker
-from sandbox.tasks.task import Task
 
-STRUCK = 4
-"""Sessions that one fault strikes."""
+STRUCK = RUNS_PER_TASK // 2
+"""Sessions that one fault strikes, at most."""
 FOLDER, KEPT = "/usr/lib", "kept"
 """Where a session stands when it is struck, and what a variable of its shell holds."""
 PREPARE = f"cd {FOLDER}; STRESS_STATE={KEPT}"
@@ -74,10 +73,8 @@ class Arena:
 
         Raises SandboxStartError and what :meth:`prepared` does.
         """
-        task = Task(id=f"stress-fault-{self.number()}", instruction="")
-        return await self.prepared(
-            await self.bench.place.open(0, task if storage_mb is None else replace(task, storage_mb=storage_mb))
-        )
+        limits = {} if storage_mb is None else {"storage_mb": storage_mb}
+        return await self.prepared(await self.bench.place.open(replace(STRUCK_TASK, **limits)))
 
     async def engine(self) -> OwnEngine | None:
         """An engine of our own, started with the first call; None where there can be none, or must be none."""

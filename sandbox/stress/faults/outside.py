@@ -14,6 +14,7 @@ from protocol.errors import InfraError
 from sandbox.stress.faults.arena import UNDER_WAY, Arena
 from sandbox.stress.faults.fault import Fault, witness
 from sandbox.stress.own_engine import OwnEngine
+from sandbox.stress.places import STRUCK_TASK
 from sandbox.stress.report import Tally
 from sandbox.stress.talk import Talker
 
@@ -34,7 +35,7 @@ class EngineFault(Fault):
             tally.skipped += arena.struck
             return
         async with arena.on(engine) as place:
-            talkers = [await arena.prepared(await place.open(number)) for number in range(arena.struck)]
+            talkers = [await arena.prepared(await place.open(STRUCK_TASK)) for _ in range(arena.struck)]
             ready = asyncio.Barrier(len(talkers) + 1)
 
             async def under_way(talker: Talker) -> None:

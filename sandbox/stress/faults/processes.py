@@ -20,7 +20,7 @@ from sandbox.client import RemotePool
 from sandbox.errors import SandboxLost
 from sandbox.stress.faults.arena import UNDER_WAY, Arena
 from sandbox.stress.faults.fault import Fault, witness
-from sandbox.stress.places import RUNS_PER_TASK, RemotePlace, RemoteSeat, Seat, a_task, local_place
+from sandbox.stress.places import STRUCK_TASK, RemotePlace, RemoteSeat, Seat, local_place
 from sandbox.stress.report import Tally
 from sandbox.stress.talk import Talker
 
@@ -42,8 +42,7 @@ class ServerKilled(Fault):
                 await server.start()
                 async with RemotePool(server.url, unreachable_s=self.within_s) as pool:
                     talkers = [
-                        await arena.prepared(RemoteSeat(await pool.open(a_task(number // RUNS_PER_TASK))))
-                        for number in range(arena.struck)
+                        await arena.prepared(RemoteSeat(await pool.open(STRUCK_TASK))) for _ in range(arena.struck)
                     ]
                     async with asyncio.TaskGroup() as group:
                         for talker in talkers:

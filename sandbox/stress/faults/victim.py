@@ -14,7 +14,8 @@ import orjson
 
 from sandbox.host import current_host
 from sandbox.stress.faults.arena import PREPARE, UNDER_WAY
-from sandbox.stress.places import LocalPlace, RemotePlace, RemoteSeat, local_place, remote_place
+from sandbox.stress.metrics import Metrics
+from sandbox.stress.places import STRUCK_TASK, LocalPlace, RemotePlace, RemoteSeat, local_place, remote_place
 from sandbox.stress.report import Report
 from sandbox.stress.talk import Talker
 
@@ -26,7 +27,7 @@ async def hold(place: LocalPlace | RemotePlace, run: str, sessions: list[int]) -
     held: list[str] = []
     async with asyncio.TaskGroup() as group:
         for session in sessions:
-            seat = await place.open(0)
+            seat = await place.open(STRUCK_TASK)
             held.append(seat.lease_id if isinstance(seat, RemoteSeat) else seat.container)
             talker = Talker(seat, Report(len(sessions)), run, session)
             await talker.ask(PREPARE)
@@ -40,7 +41,7 @@ async def hold(place: LocalPlace | RemotePlace, run: str, sessions: list[int]) -
 async def run_victim(chosen: argparse.Namespace) -> None:
     sessions: list[int] = chosen.sessions
     where = (
-        remote_place(chosen.server, len(sessions))
+        remote_place(Metrics(chosen.server), len(sessions))
         if chosen.server
         else local_place(current_host(), chosen.pool, len(sessions), 1)
     )
