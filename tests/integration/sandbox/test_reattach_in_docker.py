@@ -4,17 +4,10 @@ every sandbox that was alive, or hands a new client what was meant for the old o
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import os
-import shutil
-import signal
-import subprocess
-import time
-from collections.abc import Generator
-from pathlib import Path
+from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from sandbox import provision, wire
 from sandbox.engine import ContainerSpec, DockerEngine
@@ -23,6 +16,7 @@ from sandbox.host import Host
 from sandbox.pool import LABEL, SandboxPool
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.snapshot import fork, snapshot
+from sandbox.stress.own_engine import OwnEngine, refusal
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -122,83 +116,29 @@ async def test_an_image_of_a_sandbox_is_removed_also_when_its_user_is_cancelled(
         assert not provision.has_image(session.engine.url, images[0])
 
 
-class OwnDaemon:
-    """A dockerd of the test's own, whose containers survive it."""
-
-    def __init__(self, folder: Path, run: Path) -> None:
-        self.url, self._run, self._folder = f"unix://{run}/docker.sock", run, folder
-        self._arguments = [
-            "dockerd", f"--host={self.url}", f"--data-root={folder}/data", f"--exec-root={run}/exec",
-            f"--pidfile={run}/docker.pid", "--bridge=none", "--iptables=false", "--live-restore", "--log-level=warn",
-            f"--config-file={folder}/none.json",
-        ]  # fmt: skip
-        self._log = folder / "log"
-        (folder / "none.json").write_text(json.dumps({}))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._arguments, stdout=log, stderr=log, start_new_session=True)
-        give_up = time.monotonic() + 120
-        while not provision.engine_answers(self.url):
-            assert self._process.poll() is None, self._log.read_text()[-2000:]
-            assert time.monotonic() < give_up, "dockerd does not answer"
-            time.sleep(0.1)
-
-    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(60)
-        # its containerd died with it, and where nobody reaps it, the next dockerd takes it for alive
-        for pid_file in ("docker.pid", "exec/containerd/containerd.pid"):
-            (self._run / pid_file).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        self.kill(signal.SIGTERM)
-        for each in Path("/proc").glob("[0-9]*/cmdline"):  # a shim that is left has our folder in its arguments
-            with contextlib.suppress(OSError):
-                if str(self._run).encode() in each.read_bytes():
-                    os.kill(int(each.parent.name), signal.SIGKILL)
-        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-            if line.split()[1].startswith((str(self._folder), str(self._run))):
-                subprocess.run(["umount", "-l", line.split()[1]], check=False)
-
-
-@pytest.fixture
-def own_daemon(docker_engine: Host, tmp_path: Path) -> Generator[OwnDaemon]:
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        pytest.skip("only root with dockerd installed can start an engine")
-    run = Path(f"/run/ls-again-{os.getpid()}")  # a socket's path must be short
-    run.mkdir()
-    daemon = OwnDaemon(tmp_path, run)
-    try:
-        daemon.start()
-        image = tmp_path / "image.tar"
-        provision.run(
-            ("docker", "--host", docker_engine.docker_url, "save", "-o", str(image), docker_engine.base_image), "save"
-        )
-        provision.run(("docker", "--host", daemon.url, "load", "-i", str(image)), "load")
-        yield daemon
-    finally:
-        daemon.close()
-        shutil.rmtree(run, ignore_errors=True)
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_engine(docker_engine: Host) -> AsyncGenerator[OwnEngine]:
+    if why := refusal(docker_engine.docker_url):
+        pytest.skip(why)
+    async with OwnEngine.running(docker_engine) as engine:
+        yield engine
 
 
 @pytest.mark.chaos
-async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_daemon: OwnDaemon, docker_engine: Host):
-    spec = ContainerSpec(docker_engine.base_image, docker_engine.kit, {f"{LABEL}.pool": "again"}, auto_remove=False)
-    async with DockerEngine(own_daemon.url) as engine:
+async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_engine: OwnEngine):
+    spec = ContainerSpec(own_engine.host.base_image, own_engine.host.kit, {f"{LABEL}.pool": "again"}, auto_remove=False)
+    async with DockerEngine(own_engine.host.docker_url) as engine:
         session = await SandboxSession.start(engine, spec, "/app", SessionLimits(300, 300))
         try:
             await session.run("cd /usr; X=kept; f() { echo f:$1; }", S)
             background = session.open_shell()
             background.start("mkfifo /tmp/go; read < /tmp/go; echo x >> /tmp/runs; (exit 7)")
             await session.run("until test -p /tmp/go; do :; done", S)
-            own_daemon.kill()
+            await own_engine.kill()
             await session.stream_ended()
             with pytest.raises(SandboxLost):
                 await session.run("true", S)
-            await asyncio.to_thread(own_daemon.start)
+            await own_engine.start()
             await session.reattach()
             assert (await session.run("echo $X; f 1; pwd; echo > /tmp/go", S)).output == "kept\nf:1\n/usr\n"
             assert await background.ended(S)
