@@ -19,8 +19,10 @@ from sandbox.stress.talk import Talker
 
 WARM = 16
 """Leases that are timed on a filled warm pool."""
-_ROUND = 32
-"""Starts between two looks at the floor."""
+_ROUND = 16
+"""Starts, at most, between two looks at the floor."""
+_ROUNDS = 4
+"""Looks at the floor, at least, where there are sessions enough."""
 _TIMED = 1000
 """Commands, one at a time."""
 _EXEC_EVERY = 25
@@ -91,8 +93,9 @@ async def population(bench: Bench, start_floor: StartFloor, sessions: int) -> As
     gc.collect()
     resident = floor.resident_bytes()
     try:
-        for turn, first in enumerate(range(0, sessions, _ROUND)):
-            numbers = range(first, min(first + _ROUND, sessions))
+        size = min(_ROUND, max(2 * bench.at_once, -(-sessions // _ROUNDS)))
+        for turn, first in enumerate(range(0, sessions, size)):
+            numbers = range(first, min(first + size, sessions))
             if turn % 2:
                 await ours(numbers)
                 await floors(len(numbers))
