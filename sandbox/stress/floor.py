@@ -74,7 +74,7 @@ async def docker(url: str, *arguments: str) -> str:
     if address.certs:
         env |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": address.certs}
     try:
-        process = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(  # noqa: TID251  stress runs asyncio's own loop
             "docker", *arguments, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
         )
     except FileNotFoundError as error:
@@ -118,7 +118,7 @@ class Pipe:
 
 @asynccontextmanager
 async def local_pipe() -> AsyncGenerator[Pipe]:
-    process = await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(  # noqa: TID251  stress runs asyncio's own loop
         "bash", "--noprofile", "--norc", "-c", Pipe.LOOP, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
     )
     try:

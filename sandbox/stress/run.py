@@ -61,11 +61,16 @@ async def stress(options: Options, host: Host, report: Report) -> None:
 
 
 def _take(error: Exception, report: Report) -> None:
-    """What was raised on purpose and is not the person's to mend is part of the report."""
-    found = list(leaves(error))
-    for each in found:
+    """What was raised on purpose is part of the report, unless the person can mend it."""
+    for each in leaves(error):
         if isinstance(each, UserError):
             raise each from error
+    _note(error, report)
+
+
+def _note(error: Exception, report: Report) -> None:
+    """What was raised on purpose is a failure of the run; anything else goes on."""
+    found = list(leaves(error))
     if not all(isinstance(each, LongshoreError) for each in found):
         raise error
     for each in found:
@@ -164,6 +169,9 @@ async def _faults(options: Options, host: Host, bench: Bench, talkers: list[Talk
             for name in options.faults:
                 bench.report.phase = f"fault {name}"
                 tally = bench.report.faults[name] = Tally()
-                await FAULTS[name].inject(arena, tally)
+                try:
+                    await FAULTS[name].inject(arena, tally)
+                except (LongshoreError, ExceptionGroup) as error:
+                    _note(error, bench.report)  # it could not be injected; the others can
         finally:
             done = True

@@ -63,26 +63,39 @@ async def _outcome(arena: Arena, talker: Talker, strike: Callable[[Talker], Awai
             await strike(talker)
         except SandboxLost:
             await talker.seat.again()
-        while not await _answers(arena, talker):  # noqa: ASYNC110  only asking shows it
-            await asyncio.sleep(_PAUSE_S)
+        if not await _answers_again(arena, talker):
+            return False
         await talker.check_ledger()
     except (SandboxLost, SandboxDestroyed):
         return False
     return True
 
 
-async def _answers(arena: Arena, talker: Talker) -> bool:
-    """Raises SandboxLost, SandboxDestroyed once nothing is to be had of it."""
-    try:
-        done = await talker.ask(_PROBE, _PROBE_S)
-    except Unanswered:
-        return False
-    except SandboxLost:
-        await talker.seat.again()
-        done = await talker.ask(_PROBE, _PROBE_S)
-    states = _STATE.findall(done.output)
+async def _answers_again(arena: Arena, talker: Talker) -> bool:
+    """Ask until it answers; False when it is lost, and lost again once its line has been mended.
+
+    Raises SandboxLost, SandboxDestroyed where there is nothing to mend.
+    """
+    lost = False
+    while True:
+        try:
+            done = await talker.ask(_PROBE, _PROBE_S)
+        except Unanswered:
+            await asyncio.sleep(_PAUSE_S)
+        except SandboxLost:
+            if lost:
+                return False
+            lost = True
+            await talker.seat.again()
+        else:
+            _check_state(arena, talker, done.output)
+            return True
+
+
+def _check_state(arena: Arena, talker: Talker, output: str) -> None:
+    """It stands where it stood, and has its variable or has told that the shell is a new one."""
+    states = _STATE.findall(output)
     folder, kept = states[-1] if states else ("", "")
     if folder != FOLDER or not (kept == KEPT or talker.told_of_restart):
         told = "told" if talker.told_of_restart else "not told"
         arena.bench.report.wrong(f"after the fault its state is {states}, and the agent was {told} of a new shell")
-    return True

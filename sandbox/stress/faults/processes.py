@@ -148,7 +148,7 @@ async def _nothing(talker: Talker) -> None:
 async def _python(module: str, *arguments: str) -> Process:
     """A module of ours in a process of its own, which sees the end of its input when this one dies."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))}
-    return await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(  # noqa: TID251  stress runs asyncio's own loop
         sys.executable, "-m", module, *arguments, env=env, stdin=PIPE, stdout=PIPE
     )
 

@@ -115,7 +115,7 @@ async def test_a_session_that_is_lost_under_load_is_a_failure_and_the_others_go_
     seats = [FakeSeat(), FakeSeat()]
     seats[0].lost_after = 1
     talkers = [Talker(seat, report, RUN, number) for number, seat in enumerate(seats)]
-    bench = Bench(report, None, RUN, 1)  # pyright: ignore[reportArgumentType]  a load opens nothing
+    bench = Bench(report, None, RUN, 1)  # a load opens nothing
     await Load(bench, ("true",), 0.0).run(talkers, lambda: seats[1].ran >= 5)
     assert report.failures == 1
     assert seats[1].ran == 5
