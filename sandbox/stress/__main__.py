@@ -30,10 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         chosen = options.read(given)
         report = asyncio.run(_shown(chosen))
-    except LongshoreError as error:
-        code = 2 if isinstance(error, UserError) else 1
-        print(f"error: {error}", file=sys.stderr)
-        _put({"error": str(error), "exit_code": code}, wanted="--json" in given)
+    except (LongshoreError, KeyboardInterrupt) as error:  # the latter before anything was opened
+        code = 130 if isinstance(error, KeyboardInterrupt) else 2 if isinstance(error, UserError) else 1
+        said = str(error) or "interrupted"
+        print(f"error: {said}", file=sys.stderr)
+        _put({"error": said, "exit_code": code}, wanted="--json" in given)
         return code
     _put(report.json(), wanted=chosen.json)
     return 130 if report.interrupted else 0 if report.ok else 1
