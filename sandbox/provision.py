@@ -94,7 +94,7 @@ def find_engine(addresses: Sequence[str]) -> str | None:
     return None
 
 
-def start_engine(root: Path, runtime: Path, say: Say) -> tuple[str, int]:
+def start_engine(root: Path, runtime: Path, say: Say, *, options: Sequence[str] = ()) -> tuple[str, int]:
     """Start a dockerd of our own in a session of its own.  Returns its address and pid."""
     if os.geteuid() != 0:
         raise UserError(
@@ -110,7 +110,7 @@ def start_engine(root: Path, runtime: Path, say: Say) -> tuple[str, int]:
     say(f"starting dockerd (data in {root}, log {log}) …")
     arguments = [
         "dockerd", f"--host={url}", f"--data-root={root}/data", f"--exec-root={runtime}/exec",
-        f"--pidfile={pid_file}", "--bridge=none", "--iptables=false", "--log-level=warn",
+        f"--pidfile={pid_file}", "--bridge=none", "--iptables=false", "--log-level=warn", *options,
     ]  # fmt: skip
     with log.open("ab") as sink:  # setsid --fork: nobody's child, so that it neither dies with us nor stays a zombie
         subprocess.run(("setsid", "--fork", *arguments), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, check=True)

@@ -69,6 +69,7 @@ struct slot {
     size_t status_length;
     char *input;            /* bytes not yet taken by the command pipe or the terminal */
     size_t input_length, input_sent;
+    int spoke;              /* it has just printed something */
     int pending;            /* a command has been given and has no status yet; a terminal's process runs */
     uint32_t id;            /* of the command */
     int32_t code;           /* of the last command that ended */
@@ -88,6 +89,7 @@ void resize(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns);
 void push_input(struct slot *s);
 void read_output(struct slot *s);
 void read_status(struct slot *s);
+void await_status(void);
 void slot_died(struct slot *s, int status);
 void close_slot(struct slot *s);
 void tell_slots(void);

@@ -250,5 +250,6 @@ int main(int argc, char **argv) {
         if (p[SIGNALS].revents) read_signals(signals);
         reap();
         if (p[STDIN].revents && !read_frames()) stdin_fd = -1;
+        await_status();
     }
 }

@@ -5,11 +5,12 @@
  * command pipe and the status pipe of a shell are closed for the commands' own code.
  */
 #include "init.h"
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <termios.h>
 
-enum { COMMAND_FD = 3, STATUS_FD = 4, INPUT_MOST = 1 << 20, DRAIN_MOST = 256 << 10 };
+enum { COMMAND_FD = 3, STATUS_FD = 4, INPUT_MOST = 1 << 20, DRAIN_MOST = 256 << 10, SOON_NS = 200000, FEW = 4 << 10 };
 
 /* The command is read whole, then evaluated with both pipes closed; its status and directory go back apart. */
 static const char SHELL_LOOP[] =
@@ -28,7 +29,7 @@ int32_t exit_code(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(stat
 static void make_free(struct slot *s) {
     s->kind = FREE;
     s->pid = 0;
-    s->pending = s->hung = 0;
+    s->pending = s->hung = s->spoke = 0;
     s->id = 0, s->code = 0, s->ticks = 0;
     s->output_fd = s->output_write_fd = s->command_fd = s->status_fd = s->spool.fd = -1;
     memcpy(s->cwd, first_directory, sizeof s->cwd);
@@ -79,6 +80,7 @@ static ssize_t forward(struct slot *s, size_t most) {
 
 void read_output(struct slot *s) {
     ssize_t n = forward(s, CHUNK);
+    s->spoke = n > 0 && s->kind == SHELL;
     if (s->kind == TERMINAL && (n == 0 || (n < 0 && errno == EIO))) s->hung = 1;
 }
 
@@ -293,6 +295,24 @@ void read_status(struct slot *s) {
         s->status_length -= used;
     }
     if (s->status_length == sizeof s->status) end_slot(s, DIED_SPURIOUS_STATUS);
+}
+
+/* What a command prints right before it ends leaves together with its end: one passage through the engine, not two. */
+void await_status(void) {
+    struct slot *spoke[SLOTS];
+    struct pollfd p[SLOTS];
+    nfds_t n = 0;
+    for (struct slot *s = slots; s < slots + SLOTS; s++) {
+        if (s->spoke && s->pending && s->status_fd >= 0) {
+            spoke[n] = s;
+            p[n++] = (struct pollfd){s->status_fd, POLLIN, 0};
+        }
+        s->spoke = 0;
+    }
+    struct timespec soon = {0, SOON_NS};
+    if (n == 0 || out_queued() > FEW || ppoll(p, n, &soon, NULL) <= 0) return;
+    for (nfds_t i = 0; i < n; i++)
+        if (p[i].revents) read_status(spoke[i]);
 }
 
 /* For a client that has just come: what every slot does and what its last command ended with. */

@@ -18,7 +18,6 @@ from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grader import grade
 from sandbox.host import Host
 from sandbox.pool import LABEL, PoolSettings, SandboxPool
-from sandbox.stress import stress
 from sandbox.sweep import sweep_run
 from sandbox.tasks.task import Task
 
@@ -223,12 +222,6 @@ async def test_what_fails_before_the_agent_is_infrastructure_and_leaves_nothing(
         async with pool.acquire(task):
             pass
     assert pool.statistics().live == live
-
-
-async def test_the_stress_command_accounts_for_every_answer_and_container(docker_engine: Host):
-    report = await stress(sessions=4, commands=5, concurrency=2)
-    assert report.ok
-    assert report.commands == 20
 
 
 async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(docker_engine: Host):

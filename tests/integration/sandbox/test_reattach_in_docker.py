@@ -4,18 +4,13 @@ every sandbox that was alive, or hands a new client what was meant for the old o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import json
 import os
-import shutil
 import signal
-import subprocess
-import time
-from collections.abc import Awaitable, Generator
-from pathlib import Path
+from collections.abc import AsyncGenerator, Awaitable
 
 import pytest
+import pytest_asyncio
 
 from sandbox import provision, wire
 from sandbox.engine import ContainerSpec, DockerEngine
@@ -26,6 +21,7 @@ from sandbox.pool import LABEL, PoolSettings, SandboxPool
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.shell import Shell
 from sandbox.snapshot import fork, snapshot
+from sandbox.stress.own_engine import OwnEngine, refusal
 from sandbox.tasks.task import ImageBuild, Service, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -143,83 +139,29 @@ async def test_an_image_of_a_sandbox_is_removed_also_when_its_user_is_cancelled(
         assert not provision.has_image(session.engine.url, images[0])
 
 
-class OwnDaemon:
-    """A dockerd of the test's own, whose containers survive it."""
-
-    def __init__(self, folder: Path, run: Path) -> None:
-        self.url, self._run, self._folder = f"unix://{run}/docker.sock", run, folder
-        self._arguments = [
-            "dockerd", f"--host={self.url}", f"--data-root={folder}/data", f"--exec-root={run}/exec",
-            f"--pidfile={run}/docker.pid", "--bridge=none", "--iptables=false", "--live-restore", "--log-level=warn",
-            f"--config-file={folder}/none.json",
-        ]  # fmt: skip
-        self._log = folder / "log"
-        (folder / "none.json").write_text(json.dumps({}))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._arguments, stdout=log, stderr=log, start_new_session=True)
-        give_up = time.monotonic() + 120
-        while not provision.engine_answers(self.url):
-            assert self._process.poll() is None, self._log.read_text()[-2000:]
-            assert time.monotonic() < give_up, "dockerd does not answer"
-            time.sleep(0.1)
-
-    def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(60)
-        # its containerd died with it, and where nobody reaps it, the next dockerd takes it for alive
-        for pid_file in ("docker.pid", "exec/containerd/containerd.pid"):
-            (self._run / pid_file).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        self.kill(signal.SIGTERM)
-        for each in Path("/proc").glob("[0-9]*/cmdline"):  # a shim that is left has our folder in its arguments
-            with contextlib.suppress(OSError):
-                if str(self._run).encode() in each.read_bytes():
-                    os.kill(int(each.parent.name), signal.SIGKILL)
-        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-            if line.split()[1].startswith((str(self._folder), str(self._run))):
-                subprocess.run(["umount", "-l", line.split()[1]], check=False)
-
-
-@pytest.fixture
-def own_daemon(docker_engine: Host, tmp_path: Path) -> Generator[OwnDaemon]:
-    if os.geteuid() != 0 or shutil.which("dockerd") is None:
-        pytest.skip("only root with dockerd installed can start an engine")
-    run = Path(f"/run/ls-again-{os.getpid()}")  # a socket's path must be short
-    run.mkdir()
-    daemon = OwnDaemon(tmp_path, run)
-    try:
-        daemon.start()
-        image = tmp_path / "image.tar"
-        provision.run(
-            ("docker", "--host", docker_engine.docker_url, "save", "-o", str(image), docker_engine.base_image), "save"
-        )
-        provision.run(("docker", "--host", daemon.url, "load", "-i", str(image)), "load")
-        yield daemon
-    finally:
-        daemon.close()
-        shutil.rmtree(run, ignore_errors=True)
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_engine(docker_engine: Host) -> AsyncGenerator[OwnEngine]:
+    if why := refusal(docker_engine.docker_url):
+        pytest.skip(why)
+    async with OwnEngine.running(docker_engine) as engine:
+        yield engine
 
 
 @pytest.mark.chaos
-async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_daemon: OwnDaemon, docker_engine: Host):
-    spec = ContainerSpec(docker_engine.base_image, docker_engine.kit, {f"{LABEL}.pool": "again"}, auto_remove=False)
-    async with DockerEngine(own_daemon.url) as engine:
+async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_engine: OwnEngine):
+    spec = ContainerSpec(own_engine.host.base_image, own_engine.host.kit, {f"{LABEL}.pool": "again"}, auto_remove=False)
+    async with DockerEngine(own_engine.host.docker_url) as engine:
         session = await SandboxSession.start(engine, spec, "/app", SessionLimits(300, 300))
         try:
             await session.run("cd /usr; X=kept; f() { echo f:$1; }", S)
             background = session.open_shell()
             background.start("mkfifo /tmp/go; read < /tmp/go; echo x >> /tmp/runs; (exit 7)")
             await session.run("until test -p /tmp/go; do :; done", S)
-            own_daemon.kill()
+            await own_engine.kill()
             await session.stream_ended()
             with pytest.raises(SandboxLost):
                 await session.run("true", S)
-            await asyncio.to_thread(own_daemon.start)
+            await own_engine.start()
             await session.reattach()
             assert (await session.run("echo $X; f 1; pwd; echo > /tmp/go", S)).output == "kept\nf:1\n/usr\n"
             assert await background.ended(S)
@@ -232,14 +174,14 @@ async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_dae
 
 
 @pytest.mark.chaos
-async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_daemon: OwnDaemon, docker_engine: Host):
+async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_engine: OwnEngine):
     """Whoever waits for an answer gets it, whole and once: nobody sees more of the restart than its time."""
-    host = dataclasses.replace(docker_engine, docker_url=own_daemon.url, engine_owner="")
+    host = own_engine.host
     settings = PoolSettings("again", "test", 2, drain_s=20)
     web = Service("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"))
     task = Task("again", "", services=(web,), run_tests="#!/bin/sh\nwhile [ ! -e /app/go ]; do :; done\n" + GRADED)
     counted = "for n in $(seq 1 20000); do echo $n; [ $n != 3000 ] || until test -e /app/go; do sleep 0.1; done; done"
-    async with DockerEngine(own_daemon.url) as engine:
+    async with DockerEngine(host.docker_url) as engine:
         before = await engine.inventory()
         async with SandboxPool(settings, host) as pool, asyncio.TaskGroup() as group:
             session, other = await pool.open(task), await pool.open(dataclasses.replace(task, services=()))
@@ -255,10 +197,10 @@ async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_d
             talking = session.open_shell()
             grading = group.create_task(grade(other, task, 10 * S))
             await half.wait()
-            own_daemon.kill()
+            await own_engine.kill()
             nonces = group.create_task(_nonces(talking))
             writing = group.create_task(session.write_files({"/app/big": bytes(range(256)) * 4096}))
-            await asyncio.to_thread(own_daemon.start)
+            await own_engine.start()
             await writing
             await session.write_files({"/app/go": b""})
             await other.write_files({"/app/go": b""})
@@ -284,18 +226,16 @@ async def _nonces(shell: Shell) -> bool:
 
 
 @pytest.mark.chaos
-async def test_a_container_that_died_with_its_daemon_is_told_to_whoever_waits(
-    own_daemon: OwnDaemon, docker_engine: Host
-):
-    host = dataclasses.replace(docker_engine, docker_url=own_daemon.url, engine_owner="")
-    async with DockerEngine(own_daemon.url) as engine, SandboxPool(PoolSettings("died", "test", 1), host) as pool:
+async def test_a_container_that_died_with_its_daemon_is_told_to_whoever_waits(own_engine: OwnEngine):
+    host = own_engine.host
+    async with DockerEngine(host.docker_url) as engine, SandboxPool(PoolSettings("died", "test", 1), host) as pool:
         session = await pool.open(TASK)
         pid = int((await engine.inspect(session.container))["State"]["Pid"])
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(_lost(session.run("sleep 1000", 1000)))
-            own_daemon.kill()
+            await own_engine.kill()
             os.kill(pid, signal.SIGKILL)
-            await asyncio.to_thread(own_daemon.start)
+            await own_engine.start()
             await waiting
         await pool.close(session)
         assert session.container not in (await engine.inventory()).containers

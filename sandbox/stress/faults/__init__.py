@@ -1,0 +1,30 @@
+"""The faults that can be injected, by name; each is one small class.
+
+A session that is struck is prepared (a directory, a variable), has a command under way or is given one that does the
+harm, and is then asked until it answers or its lease ends.  *Resumed*: it answers again, in its directory, and with its
+variable or else having told that its shell is a new one.  *Lost, typed*: within the fault's deadline its lease ended
+with a typed error: SandboxLost, or SandboxDestroyed where commands in the sandbox did it to themselves.  Anything else
+is counted as injected only, and fails the run.  What a struck sandbox executed is read back like any other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandbox.stress.faults.fault import Fault
+from sandbox.stress.faults.inside import (
+    ForkBomb,
+    FullDisk,
+    HungExec,
+    LogBomb,
+    OutOfMemory,
+    OutputBomb,
+)
+from sandbox.stress.faults.outside import DaemonKilled, DaemonStopped, ShimKilled
+from sandbox.stress.faults.processes import ClientKilled, ServerKilled
+
+_KINDS: tuple[type[Fault], ...] = (
+    ServerKilled, ClientKilled, ShimKilled, DaemonKilled, DaemonStopped,
+    OutOfMemory, ForkBomb, FullDisk, OutputBomb, LogBomb, HungExec,
+)  # fmt: skip
+FAULTS: Mapping[str, Fault] = {kind.name: kind() for kind in _KINDS}

@@ -1,0 +1,164 @@
+"""Faults of processes: the pool server, and a client that holds sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import orjson
+
+from protocol.errors import InfraError
+from sandbox.client import RemotePool
+from sandbox.errors import SandboxLost
+from sandbox.stress.faults.arena import UNDER_WAY, Arena
+from sandbox.stress.faults.fault import Fault, witness
+from sandbox.stress.places import STRUCK_TASK, RemotePlace, RemoteSeat, Seat, local_place
+from sandbox.stress.report import Tally
+from sandbox.stress.talk import Talker
+
+_UP_S = 120.0
+_STOP_S = 120.0
+_UNDER_WAY_S = 60.0
+_ROOT = Path(__file__).parents[3]
+
+
+class ServerKilled(Fault):
+    """kill -9 of a pool server that this run started, with a command under way in each lease, and its restart."""
+
+    name = "server-kill"
+
+    async def inject(self, arena: Arena, tally: Tally) -> None:
+        with tempfile.TemporaryDirectory(prefix="ls-server-") as state:
+            server = _Server(Path(state))
+            try:
+                await server.start()
+                async with RemotePool(server.url, unreachable_s=self.within_s) as pool:
+                    talkers = [
+                        await arena.prepared(RemoteSeat(await pool.open(STRUCK_TASK))) for _ in range(arena.struck)
+                    ]
+                    async with asyncio.TaskGroup() as group:
+                        for talker in talkers:
+                            group.create_task(witness(arena, tally, talker, _under_way, self.within_s))
+                        await asyncio.sleep(0)  # each has sent its command
+                        await server.kill()
+                        await server.start()
+            finally:
+                await asyncio.shield(server.stop())
+
+
+class _Server:
+    """``python -m sandbox.server``, as often as it is started."""
+
+    def __init__(self, state: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port: int = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._state = state
+        self._process: Process | None = None
+
+    async def start(self) -> None:
+        """Returns when it answers.  Raises InfraError."""
+        self._process = await _python("sandbox.server", "--port", str(self._port), "--state", str(self._state))
+        if (said := await _line(self._process)) != f"{self.url}/":
+            raise InfraError(f"the pool server did not start: it said {said!r}")
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def stop(self) -> None:
+        """It ends its sandboxes first."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+
+
+class ClientKilled(Fault):
+    """kill -9 of a process that holds sessions, each with a command under way; another takes them over.
+
+    With the library that is a pool of the same name, which adopts the containers before their own deadline; with a
+    server it is a client that knows the leases.
+    """
+
+    name = "client-kill"
+
+    async def inject(self, arena: Arena, tally: Tally) -> None:
+        place = arena.bench.place
+        if isinstance(place, RemotePlace):
+            await self._strike(arena, tally, place.lease, ("--server", arena.server))
+            return
+        name = arena.name("client")
+        async with local_place(arena.host, name, arena.struck, 1) as other:
+            await self._strike(arena, tally, other.adopt, ("--pool", name))
+
+    async def _strike(
+        self, arena: Arena, tally: Tally, take_over: Callable[[str], Awaitable[Seat]], where: tuple[str, str]
+    ) -> None:
+        sessions = [arena.number() for _ in range(arena.struck)]
+        process = await _python("sandbox.stress.faults.victim", *where, arena.bench.run, *map(str, sessions))
+        try:
+            held = cast("list[str]", orjson.loads(await _line(process) or "[]"))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await asyncio.shield(process.wait())
+        if len(held) != len(sessions):
+            raise InfraError("the client that was to be killed held no sessions")
+
+        async def one(session: int, what: str) -> None:
+            try:
+                seat = await take_over(what)
+            except SandboxLost:
+                tally.injected += 1
+                tally.lost_typed += 1
+                return
+            talker = Talker(seat, arena.bench.report, arena.bench.run, session)
+            talker.goes_on(asked=2, answered=1)  # prepared, and what was under way
+            await witness(arena, tally, talker, _nothing, self.within_s)
+
+        async with asyncio.TaskGroup() as group:
+            for session, what in zip(sessions, held, strict=True):
+                group.create_task(one(session, what))
+
+
+async def _under_way(talker: Talker) -> None:
+    await talker.endure(UNDER_WAY, _UNDER_WAY_S)
+
+
+async def _nothing(talker: Talker) -> None:
+    """It has been struck."""
+    del talker
+
+
+async def _python(module: str, *arguments: str) -> Process:
+    """A module of ours in a process of its own, which sees the end of its input when this one dies."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))}
+    return await asyncio.create_subprocess_exec(  # noqa: TID251  stress runs asyncio's own loop
+        sys.executable, "-m", module, *arguments, env=env, stdin=PIPE, stdout=PIPE
+    )
+
+
+async def _line(process: Process) -> str:
+    """The next line that it prints; empty when it has ended.  Raises InfraError when none comes."""
+    if process.stdout is None:
+        raise ValueError("the process has no pipe")
+    try:
+        async with asyncio.timeout(_UP_S):
+            return (await process.stdout.readline()).decode().strip()
+    except TimeoutError as error:
+        raise InfraError(f"a process of ours said nothing within {_UP_S:g} s") from error

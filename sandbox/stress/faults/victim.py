@@ -1,0 +1,62 @@
+"""``python -m sandbox.stress.faults.victim (--pool NAME | --server URL) RUN SESSION…``: a client that is to be killed.
+
+It opens a sandbox for each session, prepares it, gives it a command, and prints on one line what somebody else needs to
+take them over: container ids of the pool, leases of the server.  It ends by itself at the end of its input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+import orjson
+
+from sandbox.host import current_host
+from sandbox.stress.faults.arena import PREPARE, UNDER_WAY
+from sandbox.stress.metrics import Metrics
+from sandbox.stress.places import STRUCK_TASK, LocalPlace, RemotePlace, RemoteSeat, local_place, remote_place
+from sandbox.stress.report import Report
+from sandbox.stress.talk import Talker
+
+_UNDER_WAY_S = 60.0
+
+
+async def hold(place: LocalPlace | RemotePlace, run: str, sessions: list[int]) -> None:
+    """Until the end of the input."""
+    held: list[str] = []
+    async with asyncio.TaskGroup() as group:
+        for session in sessions:
+            seat = await place.open(STRUCK_TASK)
+            held.append(seat.lease_id if isinstance(seat, RemoteSeat) else seat.container)
+            talker = Talker(seat, Report(len(sessions)), run, session)
+            await talker.ask(PREPARE)
+            group.create_task(talker.endure(UNDER_WAY, _UNDER_WAY_S))
+            await asyncio.sleep(0)  # the command is sent
+        sys.stdout.write(orjson.dumps(held).decode() + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+async def run_victim(chosen: argparse.Namespace) -> None:
+    sessions: list[int] = chosen.sessions
+    where = (
+        remote_place(Metrics(chosen.server), len(sessions))
+        if chosen.server
+        else local_place(current_host(), chosen.pool, len(sessions), 1)
+    )
+    async with where as place:
+        await hold(place, chosen.run, sessions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.stress.faults.victim", description=__doc__)
+    parser.add_argument("--pool")
+    parser.add_argument("--server")
+    parser.add_argument("run")
+    parser.add_argument("sessions", type=int, nargs="+")
+    asyncio.run(run_victim(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What each command must answer, and what its sandbox must have executed.  Pure: text in, verdicts out.
+
+A nonce names the run, the session and the command, so that one that turns up elsewhere says where it came from.  A
+command writes its nonce to a file in the sandbox before it does anything and prints it after it has done everything.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+
+LEDGER = "/tmp/longshore-stress-ledger"  # noqa: S108  the sandbox's
+_FORM = re.compile(r"nonce-[0-9a-f]{8}-\d+-\d+-end")
+
+
+class Verdict(StrEnum):
+    RIGHT = "right"
+    LOST = "lost"
+    """The nonce did not come back."""
+    TWICE = "twice"
+    FOREIGN = "foreign"
+    """Another command's nonce came."""
+
+
+def nonce(run: str, session: int, number: int) -> str:
+    """``run``: eight hexadecimal digits."""
+    return f"nonce-{run}-{session}-{number}-end"
+
+
+def marked(command: str, own: str, *, answer: bool = True) -> str:
+    """``command`` with its nonce written to the ledger before it and, for an ``answer``, printed after it."""
+    text = f"echo {own} >>{LEDGER}; eval {shlex.quote(command)}"
+    return f"{text}\necho {own}" if answer else text
+
+
+def verdict(output: str, own: str) -> Verdict:
+    found = _FORM.findall(output)
+    if any(each != own for each in found):
+        return Verdict.FOREIGN
+    if not found:
+        return Verdict.LOST
+    return Verdict.RIGHT if len(found) == 1 else Verdict.TWICE
+
+
+def ledger_problems(
+    text: str, run: str, session: int, asked: AbstractSet[int], answered: AbstractSet[int]
+) -> list[str]:
+    """What is wrong with what a sandbox says that it executed: a command twice, one that nobody asked for, one that was
+    answered and not executed."""
+    lines = Counter(text.split())
+    known = {nonce(run, session, number): number for number in asked}
+    problems = [f"{line} executed {count} times" for line, count in lines.items() if count > 1]
+    problems += [f"{line!r} executed, which nobody asked for" for line in lines if line not in known]
+    executed = {known[line] for line in lines if line in known}
+    return problems + [
+        f"{nonce(run, session, number)} answered, never executed" for number in sorted(answered - executed)
+    ]
