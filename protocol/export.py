@@ -57,9 +57,9 @@ class Exporter:
         segments = sorted(self._folder.glob("segment-*.bin"))
         self._segment = segments[-1].name if segments else "segment-00001.bin"
 
-    def add(self, trajectory: Trajectory, blob: bytes) -> None:
+    def add(self, summary: codec.Summary, blob: bytes) -> None:
         """Export one trajectory.  Never raises for what a disk does."""
-        ticket = trajectory.ticket
+        ticket = summary.ticket
         try:
             offset = self._append_blob(blob)
             entry = ExportEntry(
@@ -70,8 +70,8 @@ class Exporter:
                 self._segment,
                 offset,
                 len(blob),
-                trajectory.status.value,
-                trajectory.reward.total,
+                summary.status.value,
+                summary.reward.total,
             )
             append_whole(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
             self.exported.add(ticket.trajectory_id)

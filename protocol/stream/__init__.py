@@ -19,9 +19,17 @@ acknowledged raises :class:`SenderClosed` in its ``send`` and is named by :attr:
 from __future__ import annotations
 
 from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed, StreamError
-from protocol.stream.keys import CurveClient, CurveServer
-from protocol.stream.receiver import Append, OnRefused, Received, ReceiverStatistics, TrajectoryReceiver
+from protocol.stream.keys import CurveClient, CurveServer, RunKeys, is_loopback_host, make_run_keys
+from protocol.stream.receiver import (
+    Append,
+    OnRefused,
+    OnUnroutable,
+    Received,
+    ReceiverStatistics,
+    TrajectoryReceiver,
+)
 from protocol.stream.sender import SenderStatistics, TrajectorySender
+from protocol.stream.sharded import ShardedSender, shard_of
 
 __all__ = [
     "Append",
@@ -30,11 +38,17 @@ __all__ = [
     "MessageRefused",
     "NotAcknowledged",
     "OnRefused",
+    "OnUnroutable",
     "Received",
     "ReceiverStatistics",
+    "RunKeys",
     "SenderClosed",
     "SenderStatistics",
+    "ShardedSender",
     "StreamError",
     "TrajectoryReceiver",
     "TrajectorySender",
+    "is_loopback_host",
+    "make_run_keys",
+    "shard_of",
 ]

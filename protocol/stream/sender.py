@@ -1,42 +1,31 @@
-"""The sending end, in a worker."""
+"""The sending end, in a worker: the socket and the futures around an :class:`~protocol.stream.outbox.Outbox`."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import zmq
-import zmq.asyncio
 
 from protocol import codec
 from protocol.journal import AppendOutcome
-from protocol.messages import (
-    PROTOCOL,
-    Ack,
-    Bye,
-    Data,
-    Hello,
-    Message,
-    MessageError,
-    Nack,
-    Ping,
-    Refusal,
-    Resync,
-    State,
-    Welcome,
-    read_message,
-    write_message,
-)
+from protocol.messages import Bye, Data, MessageError, read_message, write_message
 from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed
-from protocol.stream.keys import CurveClient
-from protocol.stream.sockets import send, send_now, watch_connection
+from protocol.stream.keys import CurveClient, require_keys
+from protocol.stream.outbox import Answered, Outbox, Parcel
+from protocol.stream.sockets import Wire, watch_connection
 from protocol.trajectory import Trajectory
 
-_HEARTBEAT_S = 1.0
+HEARTBEAT_S = 1.0
+BUDGET_BYTES = 64 * 1024 * 1024
+_HIGH_WATER = 64
+"""Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
+_BURST = 32
+"""Messages sent before others in this event loop have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +34,15 @@ class SenderStatistics:
     sent: int
     """Messages, repetitions included."""
     unacknowledged: int
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    seq: int
-    name: str
-    frames: list[bytes]
-    size: int
-    answer: asyncio.Future[AppendOutcome]
-    epoch: int = 0
-    """In which it was sent last."""
+    bytes: int
+    """Of trajectories that are not acknowledged: at most the budget, or one trajectory."""
 
 
 class TrajectorySender:
-    """Sends trajectories of one worker.  ``async with`` owns its tasks; ``send`` may be called by many at once."""
+    """Sends trajectories of one worker.  ``async with`` owns its tasks; ``send`` may be called by many at once.
+
+    Raises UserError for an address beyond loopback without keys.
+    """
 
     def __init__(
         self,
@@ -67,27 +50,25 @@ class TrajectorySender:
         run_id: str,
         sender_id: str,
         *,
-        heartbeat_s: float = _HEARTBEAT_S,
+        heartbeat_s: float = HEARTBEAT_S,
+        budget_bytes: int = BUDGET_BYTES,
         curve: CurveClient | None = None,
     ) -> None:
+        require_keys(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]"), curve)
         self.endpoint, self.run_id, self.sender_id = endpoint, run_id, sender_id
         self.unacknowledged: list[str] = []
         """After the close: ids of trajectories whose fate is unknown."""
-        self._heartbeat_s, self._curve = heartbeat_s, curve
-        self._pending: dict[int, _Pending] = {}
-        self._work = asyncio.Event()
-        self._seq = self._sent_messages = 0
-        self._epoch = 1
-        self._welcomed = False
-        self._sent = self._credit = self._max_bytes = 0
-        self._refused: MessageRefused | None = None
+        self._heartbeat_s, self._budget_bytes, self._curve = heartbeat_s, budget_bytes, curve
+        self._outbox = Outbox(run_id, sender_id)
+        self._answers: dict[int, asyncio.Future[AppendOutcome]] = {}
+        self._work, self._less = asyncio.Event(), asyncio.Event()
         self._closed = True
 
     async def __aenter__(self) -> Self:
-        self._context = zmq.asyncio.Context()
-        self._socket = socket = self._context.socket(zmq.DEALER)
+        self._context = zmq.Context[zmq.Socket[bytes]]()
+        socket = self._context.socket(zmq.DEALER)
         socket.linger = 0
-        socket.set_hwm(64)
+        socket.set_hwm(_HIGH_WATER)
         socket.setsockopt(zmq.ROUTING_ID, f"{self.sender_id[:200]}/{secrets.token_hex(8)}".encode()[-255:])
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
@@ -95,7 +76,9 @@ class TrajectorySender:
         if self._curve is not None:
             socket.curve_publickey, socket.curve_secretkey = self._curve.public, self._curve.secret
             socket.curve_serverkey = self._curve.server
+        socket.setsockopt(zmq.IPV6, int("[" in self.endpoint))
         socket.connect(self.endpoint)
+        self._wire = Wire(socket)
         self._closed = False
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
@@ -106,53 +89,70 @@ class TrajectorySender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        self.unacknowledged = [item.name for item in self._pending.values()]
-        for item in self._pending.values():
-            if not item.answer.done():
-                item.answer.set_exception(SenderClosed(f"the sender was closed before {item.name} was acknowledged"))
+        self._less.set()
+        self.unacknowledged = self._outbox.names
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(SenderClosed)
         for task in self._running:
             task.cancel()
         try:
             await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
         finally:
-            send_now(self._socket, [write_message(Bye())])
+            self._wire.send_now([write_message(Bye())])
+            self._wire.close()
             self._context.destroy(linger=0)
 
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
         """Returns once ``trajectory`` is durable, with what became of it (``unknown``: no group waits for it).
 
-        Raises CodecError for a trajectory that breaks an invariant, and StreamError: :class:`MessageRefused`,
-        :class:`NotAcknowledged` after ``deadline_s``, :class:`SenderClosed`.
+        It waits for its turn while others fill the budget.  Cancelled, it leaves the trajectory on its way: see
+        :meth:`drain`.  Raises CodecError for a trajectory that breaks an invariant, and StreamError:
+        :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``, :class:`SenderClosed`.
         """
         name = trajectory.ticket.trajectory_id
         frames = codec.encode(trajectory)
-        size = codec.payload_size(frames)
-        if self._closed:
-            raise SenderClosed(f"the sender is closed; {name} was not sent")
-        self._check(size)
-        self._seq += 1
-        item = _Pending(self._seq, name, frames, size, asyncio.get_running_loop().create_future())
-        self._pending[item.seq] = item
-        self._work.set()
+        parcel: Parcel | None = None
         try:
             async with asyncio.timeout(deadline_s):
-                return await item.answer
+                await self._room_for(codec.payload_size(frames))
+                parcel = self._outbox.add(name, frames)
+                answer = self._answers[parcel.seq] = asyncio.get_running_loop().create_future()
+                self._work.set()
+                return await answer
         except TimeoutError:
+            if parcel is not None:
+                self._outbox.give_up(parcel)
             raise NotAcknowledged(
                 f"no acknowledgement of {name} from {self.endpoint} within {deadline_s:g} s"
-                + ("" if self._welcomed else "; the buffer does not answer")
+                + ("" if self._outbox.welcomed else "; the buffer does not answer")
             ) from None
+        except SenderClosed:
+            raise SenderClosed(f"the sender was closed before {name} was acknowledged") from None
         finally:
-            self._pending.pop(item.seq, None)
+            if parcel is not None:
+                self._answers.pop(parcel.seq, None)
+            self._less.set()
+
+    async def drain(self, deadline_s: float) -> list[str]:
+        """Wait until everything that was given to :meth:`send` is answered; what is not by then, by id."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                while self._outbox and not self._closed:
+                    self._less.clear()
+                    await self._less.wait()
+        return self._outbox.names
 
     def statistics(self) -> SenderStatistics:
-        return SenderStatistics(self._epoch, self._sent_messages, len(self._pending))
+        outbox = self._outbox
+        return SenderStatistics(outbox.epoch, outbox.sent_messages, len(outbox), outbox.bytes)
 
-    def _check(self, size: int) -> None:
-        if self._refused is not None:
-            raise MessageRefused(self._refused.reason, self._refused.detail)
-        if self._welcomed and size > self._max_bytes:
-            raise MessageRefused(Refusal.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")
+    async def _room_for(self, size: int) -> None:
+        while not self._closed and self._outbox and self._outbox.bytes + size > self._budget_bytes:
+            self._less.clear()
+            await self._less.wait()
+        if self._closed:
+            raise SenderClosed
 
     async def _write(self) -> None:
         """The only task that sends, so that what a ping says is true."""
@@ -162,88 +162,44 @@ class TrajectorySender:
             self._work.clear()
             if clock() >= due:
                 due = clock() + self._heartbeat_s
-                await self._send(self._greeting())
-            elif (item := self._sendable()) is not None:
-                item.epoch = self._epoch
-                self._sent += item.size
-                self._sent_messages += 1
-                await self._send(Data(self._epoch, item.seq), item.frames)
+                await self._wire.send([write_message(self._outbox.greeting())])
+            epoch = self._outbox.epoch
+            if await self._send_burst():
+                await asyncio.sleep(0)
             else:
-                epoch = self._epoch
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(due):
                         await self._work.wait()
-                except TimeoutError:
-                    pass
-                if self._epoch != epoch:
-                    due = 0.0
+            if self._outbox.epoch != epoch:
+                due = 0.0
 
-    def _greeting(self) -> Message:
-        if self._welcomed:
-            return Ping(self._epoch, self._sent)
-        return Hello(PROTOCOL, self.run_id, self.sender_id, self._epoch)
-
-    def _sendable(self) -> _Pending | None:
-        """The oldest that was not sent in this epoch, if credit covers it."""
-        if not self._welcomed:
-            return None
-        for item in self._pending.values():
-            if item.epoch != self._epoch:
-                return item if self._sent + item.size <= self._credit else None
-        return None
-
-    async def _send(self, message: Message, frames: Sequence[bytes] = ()) -> None:
-        await send(self._socket, [write_message(message), *frames])
+    async def _send_burst(self) -> bool:
+        """Send what credit covers, up to ``_BURST`` parcels; whether there was any."""
+        for count in range(_BURST):
+            parcel = self._outbox.next()
+            if parcel is None:
+                return count > 0
+            await self._wire.send([write_message(Data(self._outbox.epoch, parcel.seq)), *parcel.frames])
+        return True
 
     async def _read(self) -> None:
         while True:
-            frames = await self._socket.recv_multipart()
-            try:
-                message = read_message(frames[0])
-            except MessageError:
-                continue
-            self._take(message)
+            for frames in await self._wire.receive():
+                try:
+                    answers = self._outbox.take(read_message(frames[0]))
+                except (MessageError, ValueError):
+                    continue  # no receiver of ours says that
+                for answered in answers:
+                    self._settle(answered)
+            self._work.set()
+            self._less.set()
+            await asyncio.sleep(0)
 
-    def _take(self, message: Message) -> None:
-        match message:
-            case Welcome() if message.epoch == self._epoch:
-                self._welcomed, self._max_bytes = True, message.max_bytes
-                self._extend(message.credit)
-                for item in list(self._pending.values()):
-                    if item.size > self._max_bytes:
-                        self._take(Nack(item.seq, Refusal.OVERSIZED, f"{item.size} bytes; limit {self._max_bytes}"))
-            case Ack():
-                item = self._pending.pop(message.seq, None)
-                if item is not None and not item.answer.done():
-                    item.answer.set_result(AppendOutcome(message.outcome))
-                if message.epoch == self._epoch:
-                    self._extend(message.credit)
-            case Nack():
-                self._take_refusal(MessageRefused(Refusal(message.reason), message.detail), message.seq)
-            case State() if message.epoch == self._epoch:
-                self._extend(message.credit)
-                if message.done == self._sent and any(item.epoch == self._epoch for item in self._pending.values()):
-                    self._start_epoch()
-            case Resync() if message.epoch == self._epoch:
-                self._start_epoch()
-            case _:
-                pass
-
-    def _take_refusal(self, refusal: MessageRefused, seq: int) -> None:
-        if seq == 0:
-            self._refused = refusal
-        refused = list(self._pending) if seq == 0 else [seq]
-        for each in refused:
-            item = self._pending.pop(each, None)
-            if item is not None and not item.answer.done():
-                item.answer.set_exception(MessageRefused(refusal.reason, refusal.detail))
-
-    def _extend(self, credit: int) -> None:
-        self._credit = max(self._credit, credit)
-        self._work.set()
-
-    def _start_epoch(self) -> None:
-        self._epoch += 1
-        self._welcomed = False
-        self._sent = self._credit = 0
-        self._work.set()
+    def _settle(self, answered: Answered) -> None:
+        future = self._answers.get(answered.parcel.seq)
+        if future is None or future.done():
+            return
+        if isinstance(answered.answer, MessageRefused):
+            future.set_exception(MessageRefused(answered.answer.reason, answered.answer.detail))
+        else:
+            future.set_result(answered.answer)

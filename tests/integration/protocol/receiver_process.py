@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support.trajectories import RUN, make_plan
 
-from protocol.journal import AppendOutcome, Arrival, Journal, JournalSettings
+from protocol.journal import AppendOutcome, Journal, JournalSettings
 from protocol.stream import Received, TrajectoryReceiver
 
 GROUPS = 10
@@ -32,7 +32,7 @@ async def serve(folder: Path, port: int, die: bool) -> None:
         journal.open_group(make_plan(group), b"")
 
     async def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
-        outcomes, _ = journal.append([_arrival(item) for item in items])
+        outcomes, _ = journal.append([item.arrival() for item in items])
         if die:
             os.kill(os.getpid(), signal.SIGKILL)
         return outcomes
@@ -41,12 +41,6 @@ async def serve(folder: Path, port: int, die: bool) -> None:
         sys.stdout.write(f"{receiver.port}\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
-
-
-def _arrival(item: Received) -> Arrival:
-    ticket, trajectory = item.trajectory.ticket, item.trajectory
-    reward, status = trajectory.reward.total, trajectory.status
-    return Arrival(ticket.trajectory_id, ticket.group, ticket.sample, reward, status, item.digest, item.blob)
 
 
 if __name__ == "__main__":

@@ -68,9 +68,9 @@ class Store:
         if self.failing:
             self.failing -= 1
             raise InfraError("disk full")
-        known = {item.digest for item in self.items}
-        self.items += [item for item in items if item.digest not in known]
-        return [AppendOutcome.DUPLICATE if item.digest in known else AppendOutcome.APPENDED for item in items]
+        known = {item.summary.digest for item in self.items}
+        self.items += [item for item in items if item.summary.digest not in known]
+        return [AppendOutcome.DUPLICATE if item.summary.digest in known else AppendOutcome.APPENDED for item in items]
 
     def refuse(self, reason: Refusal, sender: str, detail: str) -> None:
         self.refused.append((reason, sender))
@@ -209,7 +209,7 @@ async def test_what_the_network_swallows_is_sent_again(lost: str) -> None:
                         answer = Welcome(epoch, 1 << 20, 1 << 20)
                     case Data(epoch=epoch, seq=seq):
                         epochs.append(epoch)
-                        answer = Ack(seq, "appended", 1 << 20, epoch) if epoch == 2 else None
+                        answer = Ack(epoch, 1 << 20, [seq], ["appended"]) if epoch == 2 else None
                     case Ping(epoch=epoch, sent=sent) if sent:
                         answer = Resync(epoch) if lost == "data" else State(epoch, sent, 1 << 20)
                     case _:
