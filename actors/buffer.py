@@ -39,6 +39,7 @@ from protocol.journal import (
     JournalStatistics,
     Lease,
     OpenGroup,
+    wal_bytes,
 )
 from protocol.messages import Refusal
 from protocol.stream import CurveServer, Received, ReceiverStatistics, TrajectoryReceiver
@@ -191,6 +192,7 @@ class Buffer:
                 host=self.settings.host,
                 port=port,
                 max_bytes=self.settings.max_trajectory_bytes,
+                batch_bytes=wal_bytes(self.settings.budget_bytes),
                 on_refused=self._refused,
                 on_unroutable=self._unroutable,
                 curve=self.settings.curve,

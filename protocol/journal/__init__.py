@@ -22,6 +22,7 @@ from protocol.journal.arrivals import Arrivals
 from protocol.journal.books import Books
 from protocol.journal.leases import Leases
 from protocol.journal.planning import Planning
+from protocol.journal.store import wal_bytes
 from protocol.journal.values import (
     Accounting,
     AppendOutcome,
@@ -59,4 +60,5 @@ __all__ = [
     "LeasedGroup",
     "LeasedRow",
     "OpenGroup",
+    "wal_bytes",
 ]

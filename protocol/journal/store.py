@@ -14,7 +14,10 @@ from protocol.journal.values import MB, DiskFull, JournalError, JournalSettings
 
 LOCK_WAIT_S = 10.0
 """How long to wait for the process that has the file open to end."""
+PAGE_BYTES = 16384
+"""Of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 class Store:
@@ -35,9 +38,21 @@ class Store:
             raise
 
     def _prepare(self) -> None:
+        log_bytes = wal_bytes(self._settings.budget_bytes)
+        pragmas = (
+            f"page_size={PAGE_BYTES}",
+            "locking_mode=EXCLUSIVE",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            f"wal_autocheckpoint={log_bytes // PAGE_BYTES}",
+            f"journal_size_limit={log_bytes}",
+        )
         try:
-            for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            for pragma in pragmas:
                 self._db.execute(f"PRAGMA {pragma}")
+            if (found := self._all("PRAGMA quick_check(1)")[0][0]) != "ok":
+                raise JournalError(damaged(self.path, " ".join(found.split())))
             with self._transaction():
                 if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
                     for statement in TABLES.split(";"):
@@ -46,8 +61,10 @@ class Store:
                     self._set("run_id", self._settings.run_id)
                 schema, run_id = self._get("schema"), self._get("run_id")
         except sqlite3.DatabaseError as error:
+            if _code(error) in _DAMAGE:
+                raise JournalError(damaged(self.path, str(error))) from error
             raise JournalError(
-                f"{self.path} cannot be opened ({error}): another process has it open, or it is damaged; "
+                f"{self.path} cannot be opened ({error}): another process has it open; "
                 f"`longshore monitor {self.path.parent.parent}` shows whether the run is alive"
             ) from error
         if schema != SCHEMA:
@@ -73,7 +90,9 @@ class Store:
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in _NO_ROOM:
+            if isinstance(error, sqlite3.DatabaseError) and _code(error) in _DAMAGE:
+                raise JournalError(damaged(self.path, str(error))) from error
+            if isinstance(error, sqlite3.OperationalError) and _code(error) in _NO_ROOM:
                 raise DiskFull(
                     f"{self.path} could not be written ({error}) with {size(self._free(self.path.parent))} free: "
                     f"free some space (du -xh {self.path.parent.parent} | sort -h | tail); nothing was acknowledged"
@@ -120,3 +139,21 @@ class Store:
 
 def size(number: int) -> str:
     return f"{number / MB:.1f} MiB" if number >= MB else f"{number} bytes"
+
+
+def wal_bytes(budget_bytes: int) -> int:
+    """Size at which the write-ahead log goes into the database.  It can exceed this by one transaction, so that a
+    caller who appends at most as much at once keeps it within a quarter of ``budget_bytes`` (or 2 MiB)."""
+    return max(MB, min(64 * MB, budget_bytes // 8))
+
+
+def damaged(path: Path, what: str) -> str:
+    return (
+        f"{path} is damaged ({what}): `python -m protocol.journal recover {path.parent.parent}` makes a new one of "
+        "what can be read and of the export, and keeps this one beside it"
+    )
+
+
+def _code(error: sqlite3.DatabaseError) -> int:
+    """SQLite's primary code; 0 where Python's module raised it."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -36,7 +36,8 @@ from protocol.stream.keys import Admitted, CurveServer, require_keys
 from protocol.stream.sockets import Wire, watch_connection
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
-_BATCH_BYTES = 64 * 1024 * 1024
+DEFAULT_BATCH_BYTES = 16 * 1024 * 1024
+_WAITING_BYTES = 64 * 1024 * 1024
 _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER = 256, 1024
 """Messages that may wait inside ZeroMQ for each sender: trajectories, whose bytes credit bounds, and answers."""
 _TRAIN = "train"
@@ -106,8 +107,9 @@ class _Counts:
 class TrajectoryReceiver:
     """Takes trajectories of one run from any number of senders.  ``async with`` owns its tasks.
 
-    ``append`` gets what has arrived since it last returned and returns when that is durable; when it raises InfraError
-    (a full disk, say) nothing is acknowledged, and the same batch is tried again every ``retry_s``.
+    ``append`` gets what has arrived since it last returned, ``batch_bytes`` of it or one trajectory, and returns when
+    that is durable; when it raises InfraError (a full disk, say) nothing is acknowledged, and the same batch is tried
+    again every ``retry_s``.
 
     What waits for ``append`` takes at most 64 MiB and ``window_bytes`` for each sender.  Raises UserError for an
     address beyond loopback without keys.
@@ -122,6 +124,7 @@ class TrajectoryReceiver:
         port: int = 0,
         max_bytes: int = DEFAULT_MAX_BYTES,
         window_bytes: int | None = None,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
         on_refused: OnRefused | None = None,
         on_unroutable: OnUnroutable | None = None,
         curve: CurveServer | None = None,
@@ -131,7 +134,7 @@ class TrajectoryReceiver:
         self.run_id, self.host, self.port, self.max_bytes = run_id, host, port, max_bytes
         self.window_bytes = max(max_bytes, 2 * max_bytes if window_bytes is None else window_bytes)
         """Bytes that one sender may have unanswered."""
-        self._append, self._curve, self._retry_s = append, curve, retry_s
+        self._append, self._curve, self._retry_s, self._batch_bytes = append, curve, retry_s, batch_bytes
         self._on_refused, self._on_unroutable = on_refused, on_unroutable
         self._inbox = Inbox(run_id, self.window_bytes, max_bytes)
         self._waiting: deque[_Waiting] = deque()
@@ -207,7 +210,7 @@ class TrajectoryReceiver:
     async def _receive(self) -> None:
         now = asyncio.get_running_loop().time
         while True:
-            while self._waiting_bytes > _BATCH_BYTES:
+            while self._waiting_bytes > _WAITING_BYTES:
                 self._room.clear()
                 await self._room.wait()
             for identity, *frames in await self._wire.receive():
@@ -277,10 +280,17 @@ class TrajectoryReceiver:
             await self._arrived.wait()
             self._arrived.clear()
             while self._waiting:
-                batch = list(self._waiting)
-                self._waiting.clear()
+                batch = self._batch()
                 outcomes = await self._append_until_stored([waiting.item for waiting in batch])
                 self._acknowledge(batch, outcomes)
+
+    def _batch(self) -> list[_Waiting]:
+        batch = [self._waiting.popleft()]
+        size = batch[0].size
+        while self._waiting and size + self._waiting[0].size <= self._batch_bytes:
+            batch.append(self._waiting.popleft())
+            size += batch[-1].size
+        return batch
 
     async def _append_until_stored(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
         while True:
