@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
 import sys
 from collections.abc import Sequence
 
 from launch.bench import transport
 from launch.errors import EXIT_FAILED, EXIT_OK, main_guard
 from launch.output import JsonOutput
+from launch.ray_settings import ray_settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -18,8 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     transport.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     given = parser.parse_args(argv)
+    os.environ.update(ray_settings(""))
     with JsonOutput(given.json) as out:
-        report = transport.measure(transport.options(given))
+        report = asyncio.run(transport.measure(transport.options(given)))
         out.set(report.as_json())
     return EXIT_OK if report.holds else EXIT_FAILED
 

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -18,6 +18,7 @@ from statistics import median
 from launch.bench.transport import arms, others
 from launch.bench.transport.arms import Arm
 from launch.bench.transport.workload import TOKENS
+from launch.nodes import local_nodes
 from launch.output import error_console
 from protocol.errors import UserError
 from protocol.events import Json
@@ -85,26 +86,26 @@ def options(given: argparse.Namespace) -> Options:
     return Options(tokens, given.seconds, given.rounds, given.folder)
 
 
-def measure(asked: Options) -> Report:
+async def measure(asked: Options) -> Report:
     """Raises InfraError where a process of an arm fails, or one of ours holds more than its budget."""
     say = error_console().print
-    with tempfile.TemporaryDirectory(prefix="ls-bench-") as ray_folder, others.ray_session(Path(ray_folder)):
-        cases = tuple(_case(tokens, asked, say) for tokens in asked.tokens)
-    return Report(cases)
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
+        async with local_nodes(1, Path(folder)):
+            return Report(tuple([await _case(tokens, asked, say) for tokens in asked.tokens]))
 
 
-def _case(tokens: int, asked: Options, say: Callable[[str], None]) -> Case:
+async def _case(tokens: int, asked: Options, say: Callable[[str], None]) -> Case:
     rates: dict[str, list[float]] = defaultdict(list)
     lost = 0
     for number in range(asked.rounds):
         for name, run in _arms(tokens, asked.seconds):
             with tempfile.TemporaryDirectory(prefix="ls-bench-", dir=asked.folder) as folder:
-                arm = run(Path(folder))
+                arm = await run(Path(folder))
             rates[name].append(arm.per_s)
             lost += arm.lost
             say(f"{tokens:>7} tokens, round {number + 1}: {name:<16} {arm.per_s:>9.0f} trajectories/s")
-    lost += asyncio.run(arms.stalled(tokens))
-    lost_pubsub = arms.pubsub_lost(tokens)
+    lost += await arms.stalled(tokens)
+    lost_pubsub = await asyncio.to_thread(arms.pubsub_lost, tokens)
     say(f"{tokens:>7} tokens, reader stalled: {lost} lost by ours, {lost_pubsub} by PUB/SUB")
     rate = {name: median(found) for name, found in rates.items()}
     return Case(
@@ -125,14 +126,15 @@ def _case(tokens: int, asked: Options, say: Callable[[str], None]) -> Case:
     )
 
 
-def _arms(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Path], Arm]]]:
-    """Each is given an empty folder."""
+def _arms(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Path], Awaitable[Arm]]]]:
+    """Each is given an empty folder.  What blocks has a thread, and the event loop nothing to do meanwhile."""
+    thread = asyncio.to_thread
     return (
-        ("ours", lambda _: asyncio.run(arms.ours(tokens, seconds))),
-        ("raw_zmq", lambda _: asyncio.run(arms.raw(tokens, seconds))),
-        ("raw_zmq_blocking", lambda _: arms.raw_blocking(tokens, seconds)),
-        ("ours_durable", lambda folder: asyncio.run(arms.ours_durable(tokens, seconds, folder))),
-        ("sqlite_raw", lambda folder: others.sqlite_raw(tokens, seconds, folder)),
-        ("ray_queue", lambda _: others.ray_queue(tokens, seconds)),
-        ("ray_object_store", lambda _: others.ray_object_store(tokens, seconds)),
+        ("ours", lambda _: arms.ours(tokens, seconds)),
+        ("raw_zmq", lambda _: arms.raw(tokens, seconds)),
+        ("raw_zmq_blocking", lambda _: thread(arms.raw_blocking, tokens, seconds)),
+        ("ours_durable", lambda folder: arms.ours_durable(tokens, seconds, folder)),
+        ("sqlite_raw", lambda folder: thread(others.sqlite_raw, tokens, seconds, folder)),
+        ("ray_queue", lambda _: thread(others.ray_queue, tokens, seconds)),
+        ("ray_object_store", lambda _: thread(others.ray_object_store, tokens, seconds)),
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +16,7 @@ from protocol.journal.store import PAGE_BYTES, wal_bytes
 ROWS = (1, 8, 64)
 """A transaction, of which the best counts."""
 _QUEUE_ITEMS = 64
-_REFS_AT_ONCE = 16
-
-
-@contextmanager
-def ray_session(temporary: Path) -> Generator[None]:
-    ray = _ray()
-    ray.init(
-        num_cpus=4,
-        include_dashboard=False,
-        object_store_memory=1 << 30,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=str(temporary),
-    )
-    try:
-        yield
-    finally:
-        ray.shutdown()
+_REFS_AT_ONCE = 8
 
 
 class _Producer:
@@ -95,7 +76,7 @@ def ray_object_store(tokens: int, seconds: float) -> Arm:
 
 
 def _ray() -> Any:
-    """Untyped, and imported only here: the sending processes of the other arms start without it."""
+    """Untyped; imported when it is needed, and never by the sending processes of the other arms."""
     import ray
 
     return ray

@@ -152,7 +152,7 @@ async def test_a_receiver_killed_between_append_and_ack_loses_nothing_and_stores
         ]
 
     async with contextlib.AsyncExitStack() as processes:
-        first, port = processes.enter_context(receiver_process(tmp_path, 0, "die-after-append"))
+        first, port = processes.enter_context(receiver_process(tmp_path, 0, "--die-after-append"))
         endpoint = f"tcp://127.0.0.1:{port}"
         async with (
             TrajectorySender(endpoint, RUN, "a", heartbeat_s=BEAT_S) as a,
