@@ -1,6 +1,8 @@
-"""A worker's sender in a process of its own: ``network_sender.py`` reads its orders as one JSON line from standard input
-(endpoint, keys, groups), sends every sample of those groups, and prints the id of each that was acknowledged.  After
-the first group it waits for another line."""
+"""A worker's sender in a process of its own.
+
+It reads its orders as one JSON line from standard input (endpoint, keys, groups), sends every sample of those groups,
+and prints the id of each that was acknowledged.  After the first group it waits for another line.
+"""
 
 from __future__ import annotations
 

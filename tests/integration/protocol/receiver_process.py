@@ -2,8 +2,8 @@
 [--die-after-append]``.
 
 It opens group 0..9 of four samples, prints its port, and serves until it is killed.  With ``--die-after-append`` it
-kills itself with SIGKILL when the first batch is durable and before any of it is acknowledged.  With ``--host`` its keys
-are one JSON line on standard input, and it says whom it refuses.
+kills itself with SIGKILL when the first batch is durable and before any of it is acknowledged.  With ``--host`` its
+keys are one JSON line on standard input, and it says whom it refuses.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Any history of a run: groups, tickets, steps, pushes, checkpoints, crashes.  If these fail, a token is trained that is
-older than the bound, or all processes are alive and nothing can go on.
+"""Any history of a run: groups, tickets, steps, pushes, checkpoints, crashes.  If these fail, a token is trained that
+is older than the bound, or all processes are alive and nothing can go on.
 
 The rules are the real ones (admission, groups, journal, staleness, lineage); the model beside them is a few dicts.
 """
