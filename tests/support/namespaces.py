@@ -48,10 +48,14 @@ class Cable:
     def mend(self) -> None:
         _ip("-n", self.here, "link", "set", self.device, "up")
 
-    def disturb(self, *how: str) -> bool:
-        """Delay, lose or reorder what passes (``tc netem``); False where the kernel cannot."""
-        add = ["tc", "-n", self.here, "qdisc", "replace", "dev", self.device, "root", "netem", *how]
-        return shutil.which("tc") is not None and subprocess.run(add, check=False, capture_output=True).returncode == 0
+    def delay(self, *how: str) -> bool:
+        """Delay or reorder what the receiver sends (``tc netem``); False where the kernel cannot."""
+        return _can("tc", "-n", self.here, "qdisc", "replace", "dev", self.device, "root", "netem", *how)
+
+    def lose(self, share: float) -> bool:
+        """Lose so many of the packets that arrive at either end (``iptables``); False where the kernel cannot."""
+        rule = ["iptables", "-A", "INPUT", "-m", "statistic", "--mode", "random", "--probability", f"{share}"]
+        return all(_can(*self.command(namespace, *rule, "-j", "DROP")) for namespace in (self.here, self.there))
 
 
 @contextmanager
@@ -74,6 +78,12 @@ def cable() -> Iterator[Cable]:
     finally:
         for name in made:
             _ip("netns", "del", name)
+
+
+def _can(*command: str) -> bool:
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
 def _ip(*arguments: str) -> None:
