@@ -71,11 +71,11 @@ def decode(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
     """
     header, arrays = _checked(frames, max_bytes)
     return Trajectory(
-        ticket=header.ticket,
+        ticket=header.read_ticket(),
         status=header.status,
-        reward=header.reward,
+        reward=header.read_reward(),
         segments=_segments(header, arrays),
-        tests=header.tests,
+        tests=header.read_tests(),
         engine=header.engine,
         node=header.node,
         worker=header.worker,
@@ -91,9 +91,9 @@ def inspect(frames: Sequence[Frame], *, max_bytes: int) -> Summary:
     versions = arrays.versions
     sampled = int(np.count_nonzero(arrays.loss_mask.view(np.bool_)))
     return Summary(
-        ticket=header.ticket,
+        ticket=header.read_ticket(),
         status=header.status,
-        reward=header.reward,
+        reward=header.read_reward(),
         tokens=len(versions),
         sampled=sampled,
         oldest=int(versions.view(np.uint64).min()) if sampled else -1,  # −1, not sampled, is the largest there
@@ -147,7 +147,7 @@ def _segments(header: Header, arrays: Arrays) -> tuple[Segment, ...]:
                 loss_mask=own.loss_mask,
                 logprobs=own.logprobs,
                 versions=own.versions,
-                turns=spec.turns.turns(),
+                turns=spec.read_turns(),
                 parent=spec.parent,
                 offset=spec.offset,
             )

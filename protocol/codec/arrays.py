@@ -43,18 +43,18 @@ class Arrays(NamedTuple):
         versions, tokens, logprobs, mask = self
         if not len(tokens):
             return
-        if int(mask.max()) > 1:
+        if np.maximum.reduce(mask) > 1:
             raise CodecError("loss_mask has values other than 0 and 1")
         sampled = mask.view(np.bool_)
-        if int(tokens.min()) < 0:
+        if np.minimum.reduce(tokens) < 0:
             raise CodecError("token_ids has negative values")
-        if not np.isfinite(logprobs).all():
+        if not np.logical_and.reduce(np.isfinite(logprobs)):
             raise CodecError("logprobs has values that are not finite")
-        if np.greater(logprobs != 0, sampled).any():
+        if np.logical_or.reduce(np.greater(logprobs != 0, sampled)):
             raise CodecError("logprobs is not 0 where the mask is 0")
-        if np.less(versions >= 0, sampled).any():
-            raise CodecError("versions is negative where the mask is 1")
-        if int(versions.min()) < -1 or np.greater(versions != -1, sampled).any():
+        if np.minimum.reduce(versions) < -1 or np.logical_or.reduce((versions >= 0) != sampled):
+            if np.less(versions >= 0, sampled).any():
+                raise CodecError("versions is negative where the mask is 1")
             raise CodecError("versions is not -1 where the mask is 0")
 
 

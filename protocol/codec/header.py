@@ -1,47 +1,114 @@
-"""Everything of a trajectory but its arrays, as JSON."""
+"""Everything of a trajectory but its arrays, as JSON: what it must look like stands here as types.
+
+Turns are columns, one list a field, so that a check looks at a column and not at a turn.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
 
+import msgspec
 import orjson
+from msgspec import Meta
 
 from protocol.codec.errors import CodecError
-from protocol.codec.fields import INT64, Fields
 from protocol.codec.frames import Frame
-from protocol.codec.turns import TurnColumns, columns, read_columns
-from protocol.trajectory import GroupId, Reward, Status, TestResult, Ticket, Trajectory
+from protocol.trajectory import GroupId, Reward, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
+
+_INT64 = (1 << 63) - 1
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=_INT64)]
+_Int64: TypeAlias = Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)]
+_Index: TypeAlias = Annotated[int, Meta(ge=-1, le=_INT64)]
+_Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSpec:
+class _TurnColumns(msgspec.Struct):
+    """Of equal length, in the order of :class:`Turn`'s fields."""
+
+    kind: list[TurnKind]
+    start: list[_Count]
+    end: list[_Count]
+    tool: list[str]
+    exit_code: list[_Int64 | None]
+    ms: list[_Finite]
+    key_version: list[_Index]
+    mixed_prefix: list[bool]
+    malformed: list[bool]
+
+    def columns(self) -> list[list[Any]]:
+        return [getattr(self, name) for name in self.__struct_fields__]
+
+
+class SegmentHeader(msgspec.Struct):
     """A segment without its arrays."""
 
-    length: int
-    turns: TurnColumns
-    parent: int
-    offset: int
+    length: _Count
+    turns: _TurnColumns
+    parent: _Index
+    offset: _Count
+
+    def read_turns(self) -> tuple[Turn, ...]:
+        return tuple(Turn(*values) for values in zip(*self.turns.columns(), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What was parsed, each field of the right type and in its range."""
+class _Ticket(msgspec.Struct):
+    run_id: str
+    group: _Count
+    sample: _Count
+    group_size: _Count
+    task: str
+    seed: _Int64
+    attempt: _Count
+    purpose: str
+    vanished: _Count
+    greedy: bool
 
-    ticket: Ticket
+
+class _Reward(msgspec.Struct):
+    total: _Finite
+    parts: dict[str, _Finite]
+
+
+class _Test(msgspec.Struct):
+    name: str
+    passed: bool
+    weight: _Finite
+
+
+class Header(msgspec.Struct):
+    """As parsed: each field of the right type and in its range."""
+
+    ticket: _Ticket
     status: Status
-    reward: Reward
-    segments: tuple[SegmentSpec, ...]
-    tests: tuple[TestResult, ...]
+    reward: _Reward
+    segments: list[SegmentHeader]
+    tests: list[_Test]
     engine: str
     node: str
     worker: str
-    started_at: float
-    timings_ms: dict[str, float]
+    started_at: _Finite
+    timings_ms: dict[str, _Finite]
     error: str
 
     @property
     def tokens(self) -> int:
         return sum(segment.length for segment in self.segments)
+
+    def read_ticket(self) -> Ticket:
+        values = [getattr(self.ticket, name) for name in self.ticket.__struct_fields__]
+        return Ticket(values[0], GroupId(values[1]), *values[2:])
+
+    def read_reward(self) -> Reward:
+        return Reward(self.reward.total, self.reward.parts)
+
+    def read_tests(self) -> tuple[TestResult, ...]:
+        return tuple(TestResult(test.name, test.passed, test.weight) for test in self.tests)
+
+
+_DECODER = msgspec.json.Decoder(Header)
+_TURN_FIELDS = {name: operator.attrgetter(name) for name in _TurnColumns.__struct_fields__}
 
 
 def write_header(trajectory: Trajectory) -> bytes:
@@ -53,7 +120,7 @@ def write_header(trajectory: Trajectory) -> bytes:
         "segments": [
             {
                 "length": len(segment),
-                "turns": columns(segment.turns),
+                "turns": _columns(segment.turns),
                 "parent": segment.parent,
                 "offset": segment.offset,
             }
@@ -73,56 +140,25 @@ def write_header(trajectory: Trajectory) -> bytes:
         raise CodecError(f"trajectory {trajectory.ticket.trajectory_id} cannot be written as JSON: {error}") from error
 
 
-def read_header(header: Frame) -> Header:
+def _columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
+    return {name: list(map(field, turns)) for name, field in _TURN_FIELDS.items()}
+
+
+def read_header(frame: Frame) -> Header:
     """Raises CodecError, and nothing else, whatever the bytes are."""
     try:
-        parsed: object = orjson.loads(header)
-    except orjson.JSONDecodeError as error:
-        raise CodecError(f"header is not JSON: {error}") from error
-    fields = Fields(parsed)
-    reward = fields.child("reward")
-    return Header(
-        ticket=_ticket(fields.child("ticket")),
-        status=_status(fields.text("status")),
-        reward=Reward(reward.number("total"), reward.numbers("parts")),
-        segments=tuple(_segment(index, spec) for index, spec in enumerate(fields.children("segments"))),
-        tests=tuple(
-            TestResult(test.text("name"), test.flag("passed"), test.number("weight"))
-            for test in fields.children("tests")
-        ),
-        engine=fields.text("engine"),
-        node=fields.text("node"),
-        worker=fields.text("worker"),
-        started_at=fields.number("started_at"),
-        timings_ms=fields.numbers("timings_ms"),
-        error=fields.text("error"),
-    )
-
-
-def _status(name: str) -> Status:
-    try:
-        return Status(name)
-    except ValueError:
-        raise CodecError(f"unknown status {name!r}") from None
-
-
-def _ticket(fields: Fields) -> Ticket:
-    size = fields.integer("group_size", 1)
-    return Ticket(
-        run_id=fields.text("run_id"),
-        group=GroupId(fields.integer("group")),
-        sample=fields.integer("sample", 0, size),
-        group_size=size,
-        task=fields.text("task"),
-        seed=fields.integer("seed", -INT64),
-        attempt=fields.integer("attempt"),
-        purpose=fields.text("purpose"),
-        vanished=fields.integer("vanished"),
-        greedy=fields.flag("greedy"),
-    )
-
-
-def _segment(index: int, fields: Fields) -> SegmentSpec:
-    length = fields.integer("length")
-    turns = read_columns(fields.child("turns"), length)
-    return SegmentSpec(length, turns, fields.integer("parent", -1, index), fields.integer("offset"))
+        header = _DECODER.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(f"header: {error}") from error
+    if header.ticket.sample >= header.ticket.group_size:
+        raise CodecError(f"sample {header.ticket.sample} of a group of {header.ticket.group_size}")
+    for index, segment in enumerate(header.segments):
+        if segment.parent >= index:
+            raise CodecError(f"segment {index} has parent {segment.parent}")
+        turns = segment.turns
+        if len(set(map(len, turns.columns()))) > 1:
+            raise CodecError(f"segment {index} has columns of turns of different lengths")
+        ends_late = max(turns.end, default=0) > segment.length
+        if ends_late or not all(map(operator.le, turns.start, turns.end)):
+            raise CodecError(f"a turn's start or end is outside of the {segment.length} tokens of segment {index}")
+    return header

@@ -20,6 +20,8 @@ class Peer:
     """Bytes of the epoch that arrived."""
     done: int = 0
     """Bytes of the epoch that were answered."""
+    credit: int = 0
+    """Offset up to which the sender may send: never taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,18 @@ class Refused:
 class Inbox:
     """The receiver's half of the protocol: who sends, from where each counts, and how far credit reaches."""
 
-    def __init__(self, run_id: str, window_bytes: int, max_bytes: int) -> None:
+    def __init__(self, run_id: str, window_bytes: int, max_bytes: int, all_windows_bytes: int) -> None:
         self._run_id, self._window, self._max_bytes = run_id, window_bytes, max_bytes
+        self._all_windows = all_windows_bytes
         self.peers: dict[bytes, Peer] = {}
         """By ZeroMQ's identity of the connection."""
 
     def credit(self, peer: Peer) -> int:
-        """Offset up to which the sender may send in this epoch."""
-        return peer.done + self._window
+        """Offset up to which the sender may send in this epoch: a window beyond what was answered.  Windows shrink as
+        senders come, but each has room for one trajectory."""
+        share = self._all_windows // max(1, len(self.peers))
+        peer.credit = max(peer.credit, peer.done + max(self._max_bytes, min(self._window, share)))
+        return peer.credit
 
     def hello(self, identity: bytes, hello: Hello, now: float) -> Message | Refused:
         if hello.protocol != PROTOCOL:
@@ -67,7 +73,7 @@ class Inbox:
             return Resync(data.epoch)
         if data.epoch < peer.epoch:
             return None
-        over_credit = peer.received + size > self.credit(peer)
+        over_credit = peer.received + size > peer.credit
         peer.received += size
         if size <= self._max_bytes and not over_credit:
             return peer

@@ -36,8 +36,11 @@ from protocol.stream.keys import Admitted, CurveServer, require_keys
 from protocol.stream.sockets import Wire, watch_connection
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
-DEFAULT_BATCH_BYTES = 16 * 1024 * 1024
+DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
+_WINDOW_BYTES, _ALL_WINDOWS_BYTES = 32 * 1024 * 1024, 256 * 1024 * 1024
 _WAITING_BYTES = 64 * 1024 * 1024
+_BURST = 8
+"""Messages taken before others in this event loop, the acknowledging task for one, have their turn."""
 _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER = 256, 1024
 """Messages that may wait inside ZeroMQ for each sender: trajectories, whose bytes credit bounds, and answers."""
 _TRAIN = "train"
@@ -111,8 +114,8 @@ class TrajectoryReceiver:
     that is durable; when it raises InfraError (a full disk, say) nothing is acknowledged, and the same batch is tried
     again every ``retry_s``.
 
-    What waits for ``append`` takes at most 64 MiB and ``window_bytes`` for each sender.  Raises UserError for an
-    address beyond loopback without keys.
+    What has arrived and is not appended takes at most ``window_bytes`` for each sender, and all windows together take
+    256 MiB (or one trajectory for each sender).  Raises UserError for an address beyond loopback without keys.
     """
 
     def __init__(
@@ -132,11 +135,11 @@ class TrajectoryReceiver:
     ) -> None:
         require_keys(host, curve)
         self.run_id, self.host, self.port, self.max_bytes = run_id, host, port, max_bytes
-        self.window_bytes = max(max_bytes, 2 * max_bytes if window_bytes is None else window_bytes)
+        self.window_bytes = max(max_bytes, _WINDOW_BYTES if window_bytes is None else window_bytes)
         """Bytes that one sender may have unanswered."""
         self._append, self._curve, self._retry_s, self._batch_bytes = append, curve, retry_s, batch_bytes
         self._on_refused, self._on_unroutable = on_refused, on_unroutable
-        self._inbox = Inbox(run_id, self.window_bytes, max_bytes)
+        self._inbox = Inbox(run_id, self.window_bytes, max_bytes, _ALL_WINDOWS_BYTES)
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
@@ -213,7 +216,7 @@ class TrajectoryReceiver:
             while self._waiting_bytes > _WAITING_BYTES:
                 self._room.clear()
                 await self._room.wait()
-            for identity, *frames in await self._wire.receive():
+            for identity, *frames in await self._wire.receive(_BURST):
                 self._take(bytes(identity), frames, now())
             await asyncio.sleep(0)
 

@@ -24,7 +24,7 @@ HEARTBEAT_S = 1.0
 BUDGET_BYTES = 64 * 1024 * 1024
 _HIGH_WATER = 64
 """Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
-_BURST = 32
+_BURST = 8
 """Messages sent before others in this event loop have their turn."""
 
 

@@ -23,7 +23,7 @@ from protocol.messages import Data, write_message
 from protocol.stream import SenderClosed, TrajectorySender
 from protocol.trajectory import Trajectory
 
-_AT_ONCE = 64
+_AT_ONCE = 256
 _DEADLINE_S = 600.0
 _HIGH_WATER = 64
 

@@ -32,7 +32,7 @@ class Stream(RuleBasedStateMachine):
         self.outboxes = {name: Outbox(RUN, name.decode()) for name in SENDERS}
         self.there: dict[bytes, deque[tuple[bytes, str, int]]] = {name: deque() for name in SENDERS}
         self.back: dict[bytes, deque[bytes]] = {name: deque() for name in SENDERS}
-        self.inbox = Inbox(RUN, WINDOW, LARGEST)
+        self.inbox = Inbox(RUN, WINDOW, LARGEST, 2 * WINDOW - 20)
         self.waiting: list[tuple[bytes, Peer, int, str, int]] = []
         self.store: set[str] = set()
         self.given: dict[str, int] = {}
@@ -113,7 +113,7 @@ class Stream(RuleBasedStateMachine):
     @rule()
     def restart_receiver(self) -> None:
         """What was not appended is gone, and everything that was counted; the store is on the disk."""
-        self.inbox = Inbox(RUN, WINDOW, LARGEST)
+        self.inbox = Inbox(RUN, WINDOW, LARGEST, 2 * WINDOW - 20)
         self.waiting.clear()
         for name in SENDERS:
             self.break_connection(name)
