@@ -12,8 +12,13 @@ journal knows the trajectory, and the second is acknowledged as well.
 How nothing grows: credit is an absolute offset (bytes answered in this epoch plus the window), repeated in each ACK,
 ``Welcome`` and ``State``, so a lost message cannot leak any.  A sender holds data back until credit covers it.
 
-How it ends: leaving ``async with`` cancels the tasks inside and closes the socket at once (linger 0); what was not
-acknowledged raises :class:`SenderClosed` in its ``send`` and is named by :attr:`TrajectorySender.unacknowledged`.
+Who may send: beyond loopback the keys of the run (:mod:`protocol.stream.keys`).  With several receivers each has the
+groups of its shard (:mod:`protocol.stream.sharded`).
+
+How it ends: :meth:`TrajectorySender.drain` waits for what is on its way, sends that were cancelled included, and says
+what is not acknowledged.  Leaving ``async with`` cancels the tasks inside and closes the socket at once (linger 0); what
+was not acknowledged raises :class:`SenderClosed` in its ``send`` and is named by
+:attr:`TrajectorySender.unacknowledged`.
 """
 
 from __future__ import annotations
