@@ -16,8 +16,8 @@ Who may send: beyond loopback the keys of the run (:mod:`protocol.stream.keys`).
 groups of its shard (:mod:`protocol.stream.sharded`).
 
 How it ends: :meth:`TrajectorySender.drain` waits for what is on its way, sends that were cancelled included, and says
-what is not acknowledged.  Leaving ``async with`` cancels the tasks inside and closes the socket at once (linger 0); what
-was not acknowledged raises :class:`SenderClosed` in its ``send`` and is named by
+what is not acknowledged.  Leaving ``async with`` cancels the tasks inside and closes the socket at once (linger 0);
+what was not acknowledged raises :class:`SenderClosed` in its ``send`` and is named by
 :attr:`TrajectorySender.unacknowledged`.
 """
 
