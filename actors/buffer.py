@@ -42,7 +42,7 @@ from protocol.journal import (
     wal_bytes,
 )
 from protocol.messages import Refusal
-from protocol.stream import CurveServer, Received, ReceiverStatistics, TrajectoryReceiver
+from protocol.stream import DEFAULT_BATCH_BYTES, CurveServer, Received, ReceiverStatistics, TrajectoryReceiver
 from protocol.trajectory import DropReason, GroupId
 
 P = ParamSpec("P")
@@ -192,7 +192,7 @@ class Buffer:
                 host=self.settings.host,
                 port=port,
                 max_bytes=self.settings.max_trajectory_bytes,
-                batch_bytes=wal_bytes(self.settings.budget_bytes),
+                batch_bytes=min(DEFAULT_BATCH_BYTES, wal_bytes(self.settings.budget_bytes)),
                 on_refused=self._refused,
                 on_unroutable=self._unroutable,
                 curve=self.settings.curve,

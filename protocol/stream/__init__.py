@@ -26,6 +26,7 @@ from __future__ import annotations
 from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed, StreamError
 from protocol.stream.keys import CurveClient, CurveServer, RunKeys, is_loopback_host, make_run_keys
 from protocol.stream.receiver import (
+    DEFAULT_BATCH_BYTES,
     Append,
     OnRefused,
     OnUnroutable,
@@ -37,6 +38,7 @@ from protocol.stream.sender import SenderStatistics, TrajectorySender
 from protocol.stream.sharded import ShardedSender, shard_of
 
 __all__ = [
+    "DEFAULT_BATCH_BYTES",
     "Append",
     "CurveClient",
     "CurveServer",

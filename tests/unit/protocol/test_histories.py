@@ -134,6 +134,22 @@ class Run(RuleBasedStateMachine):
         arrival = Arrival(name, ticket.group, sample, reward, status, codec.digest(frames), blob)
         assert self.journal.append([arrival])[0] == [AppendOutcome.APPENDED]
 
+    @rule(slow=st.integers(0, 2), pushed=st.booleans())
+    def a_busy_while(self, slow: int, pushed: bool) -> None:
+        """All that is allowed is opened, all but the ``slow`` oldest episodes end, the learner steps: so the slow ones
+        grow old, and end with tokens of many ages."""
+        for _ in range(GROUPS_PER_STEP * (self.eta + 2)):
+            self.open_group()
+        for index in range(slow):
+            self.sample(index)
+        for key in list(self.out)[slow:]:
+            self.deliver(key, float(key[1] % 2))
+        self.train()
+        if self.journal.statistics().uncommitted_bytes > BUDGET // 2:
+            self.checkpoint_now()
+        if pushed:
+            self.published = self.using
+
     @rule(index=st.integers(0, 9))
     def give_up(self, index: int) -> None:
         if self.out:
