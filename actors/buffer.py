@@ -32,7 +32,6 @@ from protocol.groups import GroupPlan
 from protocol.journal import (
     Accounting,
     AppendOutcome,
-    Arrival,
     DiskFull,
     GroupClosed,
     Journal,
@@ -40,9 +39,10 @@ from protocol.journal import (
     JournalStatistics,
     Lease,
     OpenGroup,
+    wal_bytes,
 )
 from protocol.messages import Refusal
-from protocol.stream import Received, ReceiverStatistics, TrajectoryReceiver
+from protocol.stream import DEFAULT_BATCH_BYTES, CurveServer, Received, ReceiverStatistics, TrajectoryReceiver
 from protocol.trajectory import DropReason, GroupId
 
 P = ParamSpec("P")
@@ -69,6 +69,8 @@ class BufferSettings:
     """Bound of what is reserved, held, or trained and not yet in a checkpoint.  At least twice the largest batch
     (groups per step × group size × ``max_trajectory_bytes``), so that one can be filled while the last is kept."""
     max_trajectory_bytes: int = 1 << 20
+    curve: CurveServer | None = None
+    """Keys of the receiver and of those who may send to it; needed where ``host`` is not loopback."""
     disk_floor_bytes: int = 64 << 20
     dynamic_sampling: bool = True
     """Groups without variance are dropped, and others take their place."""
@@ -190,7 +192,10 @@ class Buffer:
                 host=self.settings.host,
                 port=port,
                 max_bytes=self.settings.max_trajectory_bytes,
+                batch_bytes=min(DEFAULT_BATCH_BYTES, wal_bytes(self.settings.budget_bytes)),
                 on_refused=self._refused,
+                on_unroutable=self._unroutable,
+                curve=self.settings.curve,
             )
             try:
                 async with self._receiver:
@@ -222,7 +227,7 @@ class Buffer:
         for name, read in self._journal.stored():
             if name not in exporter.exported:
                 blob = read()
-                exporter.add(codec.loads(blob), blob)
+                exporter.add(codec.inspect(codec.unpack(blob), max_bytes=len(blob)), blob)
         return exporter
 
     # -- the conductor's side ------------------------------------------------------------------------------------
@@ -340,10 +345,11 @@ class Buffer:
         return outcomes
 
     def _store(self, items: Sequence[Received]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
-        outcomes, closed = self._journal.append([_arrival(item) for item in items])
-        for item, outcome in zip(items, outcomes, strict=True):
+        arrivals = [item.arrival() for item in items]
+        outcomes, closed = self._journal.append(arrivals)
+        for item, arrival, outcome in zip(items, arrivals, outcomes, strict=True):
             if outcome is AppendOutcome.APPENDED:
-                self._exporter.add(item.trajectory, item.blob)
+                self._exporter.add(item.summary, arrival.blob)
         return outcomes, closed
 
     async def _progressed(self, closed: Sequence[GroupClosed]) -> None:
@@ -368,40 +374,30 @@ class Buffer:
 
     def _say(self, item: Received, outcome: AppendOutcome) -> None:
         """An event for what is counted; a repetition was counted the first time."""
-        trajectory, ticket = item.trajectory, item.trajectory.ticket
+        summary, ticket = item.summary, item.summary.ticket
         if outcome is AppendOutcome.DUPLICATE:
             return
         if outcome is AppendOutcome.UNKNOWN:
             detail = f"no group waits for {ticket.trajectory_id}"
             self._events.emit("message.refused", reason=outcome.value, sender=item.sender, detail=detail)
             return
-        used = [segment.versions[segment.loss_mask == 1] for segment in trajectory.segments]
         self._events.emit(
             "trajectory.acked",
             trajectory=ticket.trajectory_id,
             group=ticket.group,
             sample=ticket.sample,
             outcome=outcome.value,
-            status=trajectory.status.value,
-            reward=trajectory.reward.total,
-            tokens=trajectory.tokens,
-            sampled=trajectory.sampled_tokens,
-            versions_min=min((int(versions.min()) for versions in used if len(versions)), default=-1),
-            versions_max=max((int(versions.max()) for versions in used if len(versions)), default=-1),
+            status=summary.status.value,
+            reward=summary.reward.total,
+            tokens=summary.tokens,
+            sampled=summary.sampled,
+            versions_min=summary.oldest,
+            versions_max=summary.newest,
         )
+
+    def _unroutable(self, sender: str, kind: str) -> None:
+        """It costs nothing: the sender misses the answer and asks again."""
+        self._events.emit("answer.unroutable", sender=sender, answer=kind)
 
     def _refused(self, reason: Refusal, sender: str, detail: str) -> None:
         self._events.emit("message.refused", reason=reason.value, sender=sender, detail=detail)
-
-
-def _arrival(item: Received) -> Arrival:
-    trajectory, ticket = item.trajectory, item.trajectory.ticket
-    return Arrival(
-        ticket.trajectory_id,
-        ticket.group,
-        ticket.sample,
-        trajectory.reward.total,
-        trajectory.status,
-        item.digest,
-        item.blob,
-    )

@@ -28,7 +28,7 @@ from actors.remote import Remote, RemoteError
 from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.stream import StreamError, TrajectorySender
+from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import InfraFailure, Ticket, Trajectory
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings, SandboxPool
@@ -39,6 +39,8 @@ TAKE_S = 10.0
 """Longest wait for a ticket; its deadline counts from before it."""
 _TELL_S = 1.0
 _BACK_OFF_S = 8.0
+_DRAIN_S = 5.0
+"""Longest wait, at the end, for the acknowledgement of what was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,10 @@ class WorkerSettings:
     """Folder with the tokenizer."""
     tools: bool
     """The first prompt says which tools there are."""
-    endpoint: str
-    """Where the buffer receives trajectories."""
+    endpoints: tuple[str, ...]
+    """Where trajectories are received: one address, or one for each shard of the groups."""
+    curves: tuple[CurveClient, ...] | None
+    """Keys for each of them; None on loopback."""
     episodes: int
     """Episodes at once."""
     episode: EpisodeSettings
@@ -104,17 +108,18 @@ class Worker:
         """Work on ``tasks`` (by id) until :meth:`stop`."""
         settings, self._tasks = self._settings, tasks
         self._chat = await asyncio.to_thread(chat_format, settings.model_path, tools=settings.tools)
+        name = f"{settings.name}#{self._incarnation}"
         async with (
             SandboxPool(settings.pool) as self._pool,
-            TrajectorySender(
-                settings.endpoint, settings.run_id, f"{settings.name}#{self._incarnation}"
-            ) as self._sender,
-            asyncio.TaskGroup() as episodes,
+            ShardedSender(settings.endpoints, settings.run_id, name, curves=settings.curves) as self._sender,
         ):
-            await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
-            self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
-            episodes.create_task(self._tell(), name="tell")
-            await self._take_tickets(episodes)
+            async with asyncio.TaskGroup() as episodes:
+                await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
+                self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
+                episodes.create_task(self._tell(), name="tell")
+                await self._take_tickets(episodes)
+            if left := await self._sender.drain(_DRAIN_S):
+                self._events.emit("sender.closed", worker=settings.name, unacknowledged=[*left])
 
     async def stop(self) -> None:
         """No new tickets; running episodes are cancelled, what is being sent is sent."""

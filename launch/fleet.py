@@ -33,6 +33,7 @@ from learner.rank import LearnerRank
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.staleness import Admission
+from protocol.stream import RunKeys, is_loopback_host, make_run_keys
 from protocol.weights import WeightManifest
 from sandbox.pool import PoolSettings
 
@@ -68,7 +69,8 @@ class Fleet:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        self.buffer = self._on(self._nodes[0], "buffer", Buffer, self._buffer_settings())
+        keys = self._keys()
+        self.buffer = self._on(self._nodes[0], "buffer", Buffer, self._buffer_settings(keys))
         endpoint = await self.buffer.call(Buffer.start)
         self.conductor = self._on(self._nodes[0], "conductor", Conductor, self._conductor_settings(), self.buffer)
         count = self._config.engine.count
@@ -80,9 +82,9 @@ class Fleet:
         self.workers = tuple(
             self._on(
                 node,
-                f"worker-{node.name.removeprefix('node-')}-{index}",
+                _worker_name(node, index),
                 Worker,
-                self._worker_settings(node, index, endpoint),
+                self._worker_settings(node, index, endpoint, keys),
                 self.conductor,
                 self.engines,
             )
@@ -241,12 +243,22 @@ class Fleet:
 
     # -- settings ------------------------------------------------------------------------------------------------
 
-    def _buffer_settings(self) -> BufferSettings:
+    def _keys(self) -> RunKeys | None:
+        """Who may send trajectories, where others could reach the buffer: made anew by each start of a run, so that
+        what an earlier one left behind is refused."""
+        if is_loopback_host(self._nodes[0].address):
+            return None
+        workers = range(self._config.rollout.workers_per_node)
+        return make_run_keys(_worker_name(node, index) for node in self._nodes for index in workers)
+
+    def _buffer_settings(self, keys: RunKeys | None) -> BufferSettings:
         config = self._config
         return BufferSettings(
             run_dir=self._directory.path,
             run_id=self._directory.run_id,
+            host=self._nodes[0].address,
             port=config.buffer.port or free_port(),
+            curve=keys.server if keys is not None else None,
             budget_bytes=config.buffer.budget_bytes,
             max_trajectory_bytes=config.buffer.max_trajectory_bytes,
             disk_floor_bytes=config.run.disk_reserve_mb << 20,
@@ -291,9 +303,9 @@ class Fleet:
             start_timeout_s=config.engine.start_timeout_s,
         )
 
-    def _worker_settings(self, node: Node, index: int, endpoint: str) -> WorkerSettings:
+    def _worker_settings(self, node: Node, index: int, endpoint: str, keys: RunKeys | None) -> WorkerSettings:
         config, agent = self._config, self._config.agent
-        name = f"worker-{node.name.removeprefix('node-')}-{index}"
+        name = _worker_name(node, index)
         share = max(1, config.rollout.episodes_per_worker // self._sharing)
         return WorkerSettings(
             name=name,
@@ -302,7 +314,8 @@ class Fleet:
             run_dir=self._directory.path,
             model_path=str(self._prepared.model_path),
             tools=agent.tools,
-            endpoint=endpoint,
+            endpoints=(endpoint,),
+            curves=(keys.clients[name],) if keys is not None else None,
             episodes=share,
             episode=EpisodeSettings(
                 system_prompt=agent.system_prompt,
@@ -340,3 +353,7 @@ class Fleet:
         """Workers that share one Docker daemon's capacity: simulated nodes are all on this machine."""
         addresses = [node.address for node in self._nodes]
         return max(addresses.count(address) for address in addresses)
+
+
+def _worker_name(node: Node, index: int) -> str:
+    return f"worker-{node.name.removeprefix('node-')}-{index}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 
 from protocol.errors import UserError
+from protocol.stream.keys import is_loopback_host
 
 
 def free_port() -> int:
@@ -31,8 +31,4 @@ def check_port(port: int, key: str) -> None:
 
 def is_loopback(address: str) -> bool:
     """Whether ``host:port`` is this machine alone."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback_host(address.rpartition(":")[0].strip("[]"))

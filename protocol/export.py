@@ -1,9 +1,10 @@
 """The sealed export: what readers (web, terminal UI, ``ctl``, DuckDB) see of the trajectories.
 
 ``trajectories/segment-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other and is followed by the
-next number at 64 MiB; ``trajectories/index.jsonl`` has one line per trajectory, written after its blob.  Both are only
-ever appended to.  The journal is the truth and comes first: a trajectory that a crash left out of the export is added
-when the buffer starts again, and a failure here is counted and harms nothing.
+next number at 64 MiB, when it is sealed: on the disk, and read-only.  ``trajectories/index.jsonl`` has one line per
+trajectory, written after its blob.  Both are only ever appended to.  The journal
+is the truth and comes first: a trajectory that a crash left out of the export is added when the buffer starts again,
+and a failure here is counted and harms nothing.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class Exporter:
         segments = sorted(self._folder.glob("segment-*.bin"))
         self._segment = segments[-1].name if segments else "segment-00001.bin"
 
-    def add(self, trajectory: Trajectory, blob: bytes) -> None:
+    def add(self, summary: codec.Summary, blob: bytes) -> None:
         """Export one trajectory.  Never raises for what a disk does."""
-        ticket = trajectory.ticket
+        ticket = summary.ticket
         try:
             offset = self._append_blob(blob)
             entry = ExportEntry(
@@ -70,8 +71,8 @@ class Exporter:
                 self._segment,
                 offset,
                 len(blob),
-                trajectory.status.value,
-                trajectory.reward.total,
+                summary.status.value,
+                summary.reward.total,
             )
             append_whole(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
             self.exported.add(ticket.trajectory_id)
@@ -83,6 +84,7 @@ class Exporter:
         path = self._folder / self._segment
         size = path.stat().st_size if path.exists() else 0
         if size and size + len(blob) > self._segment_bytes:
+            _seal(path)
             self._segment = f"segment-{int(self._segment[8:-4]) + 1:05d}.bin"
             return self._append_blob(blob)
         append_whole(path, blob)
@@ -94,6 +96,13 @@ class Exporter:
             data = path.read_bytes()
             if data and not data.endswith(b"\n"):
                 os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def _seal(segment: Path) -> None:
+    """Nothing is ever written to it again."""
+    with segment.open("rb") as file:
+        os.fsync(file.fileno())
+    segment.chmod(0o444)
 
 
 def read_index(run_dir: Path) -> Iterator[ExportEntry]:

@@ -6,16 +6,17 @@ counted from the epoch's start; an epoch starts with a ``Hello`` that has a high
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
 
 from protocol.errors import LongshoreError
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class MessageError(LongshoreError):
@@ -76,12 +77,13 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Receiver: what became of a trajectory, after it is durable."""
+    """Receiver: what became of these trajectories, after they are durable."""
 
-    seq: int
-    outcome: str
-    credit: int
     epoch: int
+    credit: int
+    seqs: list[int]
+    outcomes: list[str]
+    """As many as ``seqs``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +113,48 @@ class Resync:
 
 Message: TypeAlias = Hello | Data | Ping | Bye | Welcome | Ack | Nack | State | Resync
 
-_KINDS: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind for kind in (Hello, Data, Ping, Bye, Welcome, Ack, Nack, State, Resync)
+MAX_ANSWERS = 256
+"""Most trajectories that one ``Ack`` names."""
+_MAX_BYTES = 16384
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str
+
+
+def _is_list(of: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(of, cast("list[object]", value)))
+
+
+_CHECKS = {"int": _is_count, "str": _is_text, "list[int]": _is_list(_is_count), "list[str]": _is_list(_is_text)}
+
+
+class _Kind(NamedTuple):
+    make: Callable[..., Message]
+    checks: tuple[tuple[str, Callable[[object], bool]], ...]
+    """Of each field: its name, and what its value must be."""
+
+
+def _kind(message: type[Any]) -> _Kind:
+    return _Kind(message, tuple((field.name, _CHECKS[str(field.type)]) for field in fields(message)))
+
+
+_KINDS = {
+    message.__name__.lower(): _kind(message) for message in (Hello, Data, Ping, Bye, Welcome, Ack, Nack, State, Resync)
 }
-_MAX_BYTES = 8192
-_TYPES = {"int": int, "str": str}
+_VALUES = {name: tuple(operator.attrgetter(field) for field, _ in kind.checks) for name, kind in _KINDS.items()}
 
 
 def write_message(message: Message) -> bytes:
-    return orjson.dumps([type(message).__name__.lower(), *astuple(message)])
+    name = type(message).__name__.lower()
+    return orjson.dumps([name, *(value(message) for value in _VALUES[name])])
 
 
-def read_message(frame: bytes) -> Message:
+def read_message(frame: bytes | memoryview) -> Message:
     """Raises MessageError, and nothing else, whatever the bytes are."""
     if len(frame) > _MAX_BYTES:
         raise MessageError(f"control frame of {len(frame)} bytes")
@@ -136,11 +168,12 @@ def read_message(frame: bytes) -> Message:
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise MessageError("unknown kind of message")
-    expected = fields(kind)
-    if len(arguments) != len(expected):
-        raise MessageError(f"{name} has {len(arguments)} fields instead of {len(expected)}")
-    for field, value in zip(expected, arguments, strict=True):
-        right = _TYPES[str(field.type)]
-        if type(value) is not right or (isinstance(value, int) and value < 0):
-            raise MessageError(f"{name}.{field.name} is wrong")
-    return cast("Callable[..., Message]", kind)(*arguments)
+    if len(arguments) != len(kind.checks):
+        raise MessageError(f"{name} has {len(arguments)} fields instead of {len(kind.checks)}")
+    for (field, right), value in zip(kind.checks, arguments, strict=True):
+        if not right(value):
+            raise MessageError(f"{name}.{field} is wrong")
+    message = kind.make(*arguments)
+    if isinstance(message, Ack) and len(message.seqs) != len(message.outcomes):
+        raise MessageError("ack.outcomes has another length than ack.seqs")
+    return message

@@ -1,12 +1,16 @@
-"""A receiver with a journal in a process of its own: ``receiver_process.py FOLDER PORT [die-after-append]``.
+"""A receiver with a journal in a process of its own: ``receiver_process.py FOLDER PORT [--host HOST]
+[--die-after-append]``.
 
-It opens group 0..9 of four samples, prints its endpoint, and serves until it is killed.  With ``die-after-append`` it
-kills itself with SIGKILL when the first batch is durable and before any of it is acknowledged.
+It opens group 0..9 of four samples, prints its port, and serves until it is killed.  With ``--die-after-append`` it
+kills itself with SIGKILL when the first batch is durable and before any of it is acknowledged.  With ``--host`` its
+keys are one JSON line on standard input, and it says whom it refuses.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -15,8 +19,8 @@ from pathlib import Path
 
 from support.trajectories import RUN, make_plan
 
-from protocol.journal import AppendOutcome, Arrival, Journal, JournalSettings
-from protocol.stream import Received, TrajectoryReceiver
+from protocol.journal import AppendOutcome, Journal, JournalSettings
+from protocol.stream import CurveServer, Received, TrajectoryReceiver
 
 GROUPS = 10
 
@@ -26,28 +30,47 @@ def open_journal(folder: Path) -> Journal:
     return Journal(folder / "buffer" / "journal.sqlite", settings)
 
 
-async def serve(folder: Path, port: int, die: bool) -> None:
+def read_keys() -> CurveServer:
+    given = json.loads(sys.stdin.readline())
+    clients = frozenset(key.encode() for key in given["clients"])
+    return CurveServer(given["public"].encode(), given["secret"].encode(), clients)
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+async def serve(folder: Path, port: int, host: str | None, die: bool) -> None:
+    curve = None if host is None else read_keys()
     journal = open_journal(folder)
     for group in range(GROUPS):
         journal.open_group(make_plan(group), b"")
 
     async def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
-        outcomes, _ = journal.append([_arrival(item) for item in items])
+        outcomes, _ = journal.append([item.arrival() for item in items])
         if die:
             os.kill(os.getpid(), signal.SIGKILL)
         return outcomes
 
-    async with TrajectoryReceiver(RUN, append, port=port, max_bytes=1 << 20) as receiver:
-        sys.stdout.write(f"{receiver.port}\n")
-        sys.stdout.flush()
+    async with TrajectoryReceiver(
+        RUN,
+        append,
+        host=host or "127.0.0.1",
+        port=port,
+        max_bytes=1 << 20,
+        curve=curve,
+        on_refused=lambda reason, sender, _: say("refused", reason, sender),
+    ) as receiver:
+        say(receiver.port)
         await asyncio.Event().wait()
 
 
-def _arrival(item: Received) -> Arrival:
-    ticket, trajectory = item.trajectory.ticket, item.trajectory
-    reward, status = trajectory.reward.total, trajectory.status
-    return Arrival(ticket.trajectory_id, ticket.group, ticket.sample, reward, status, item.digest, item.blob)
-
-
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), "die-after-append" in sys.argv))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("port", type=int)
+    parser.add_argument("--host")
+    parser.add_argument("--die-after-append", action="store_true")
+    given = parser.parse_args()
+    asyncio.run(serve(given.folder, given.port, given.host, given.die_after_append))

@@ -19,7 +19,7 @@ from receiver_process import open_journal
 from support.trajectories import RUN, make_trajectory
 
 from protocol import codec
-from protocol.errors import InfraError
+from protocol.errors import InfraError, UserError
 from protocol.journal import AppendOutcome
 from protocol.messages import (
     PROTOCOL,
@@ -43,9 +43,13 @@ from protocol.stream import (
     NotAcknowledged,
     Received,
     SenderClosed,
+    ShardedSender,
     TrajectoryReceiver,
     TrajectorySender,
+    make_run_keys,
+    shard_of,
 )
+from protocol.trajectory import GroupId
 
 SOON_S = 30.0
 BEAT_S = 0.05
@@ -61,6 +65,8 @@ class Store:
         self.called = asyncio.Event()
         self.failing = 0
         self.refused: list[tuple[Refusal, str]] = []
+        self.unroutable: list[tuple[str, str]] = []
+        self.missed = asyncio.Event()
 
     async def append(self, items: Sequence[Received]) -> list[AppendOutcome]:
         self.called.set()
@@ -68,17 +74,21 @@ class Store:
         if self.failing:
             self.failing -= 1
             raise InfraError("disk full")
-        known = {item.digest for item in self.items}
-        self.items += [item for item in items if item.digest not in known]
-        return [AppendOutcome.DUPLICATE if item.digest in known else AppendOutcome.APPENDED for item in items]
+        known = {item.summary.digest for item in self.items}
+        self.items += [item for item in items if item.summary.digest not in known]
+        return [AppendOutcome.DUPLICATE if item.summary.digest in known else AppendOutcome.APPENDED for item in items]
 
     def refuse(self, reason: Refusal, sender: str, detail: str) -> None:
         self.refused.append((reason, sender))
 
+    def miss(self, sender: str, answer: str) -> None:
+        self.unroutable.append((sender, answer))
+        self.missed.set()
+
 
 def receiver_for(store: Store, **changes: object) -> TrajectoryReceiver:
-    settings: dict[str, object] = {"on_refused": store.refuse, "max_bytes": 1 << 20, "retry_s": 0.01} | changes
-    return TrajectoryReceiver(RUN, store.append, **settings)
+    settings: dict[str, object] = {"max_bytes": 1 << 20, "retry_s": 0.01} | changes
+    return TrajectoryReceiver(RUN, store.append, on_refused=store.refuse, on_unroutable=store.miss, **settings)
 
 
 def sender_to(receiver: TrajectoryReceiver, name: str = "worker-0", **changes: object) -> TrajectorySender:
@@ -89,9 +99,12 @@ def sender_to(receiver: TrajectoryReceiver, name: str = "worker-0", **changes: o
 class Raw:
     """A peer that says what it likes."""
 
-    def __init__(self, receiver: TrajectoryReceiver, context: zmq.asyncio.Context) -> None:
+    def __init__(self, receiver: TrajectoryReceiver, context: zmq.asyncio.Context, identity: bytes = b"") -> None:
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0
+        self.socket.setsockopt(zmq.RECONNECT_IVL, -1)  # once thrown out it stays out
+        if identity:
+            self.socket.setsockopt(zmq.ROUTING_ID, identity)
         self.socket.connect(receiver.endpoint)
 
     async def ask(self, *frames: bytes) -> object:
@@ -99,15 +112,15 @@ class Raw:
         async with asyncio.timeout(SOON_S):
             return read_message((await self.socket.recv_multipart())[0])
 
-    async def hello(self, run_id: str = RUN, protocol: int = PROTOCOL) -> object:
-        return await self.ask(write_message(Hello(protocol, run_id, "raw", 1)))
+    async def hello(self, run_id: str = RUN, protocol: int = PROTOCOL, epoch: int = 1) -> object:
+        return await self.ask(write_message(Hello(protocol, run_id, "raw", epoch)))
 
 
 @contextlib.asynccontextmanager
-async def raw_peer(receiver: TrajectoryReceiver) -> AsyncIterator[Raw]:
+async def raw_peer(receiver: TrajectoryReceiver, identity: bytes = b"") -> AsyncIterator[Raw]:
     context = zmq.asyncio.Context()
     try:
-        yield Raw(receiver, context)
+        yield Raw(receiver, context, identity)
     finally:
         context.destroy(linger=0)
 
@@ -152,7 +165,7 @@ async def test_a_receiver_killed_between_append_and_ack_loses_nothing_and_stores
         ]
 
     async with contextlib.AsyncExitStack() as processes:
-        first, port = processes.enter_context(receiver_process(tmp_path, 0, "die-after-append"))
+        first, port = processes.enter_context(receiver_process(tmp_path, 0, "--die-after-append"))
         endpoint = f"tcp://127.0.0.1:{port}"
         async with (
             TrajectorySender(endpoint, RUN, "a", heartbeat_s=BEAT_S) as a,
@@ -209,7 +222,7 @@ async def test_what_the_network_swallows_is_sent_again(lost: str) -> None:
                         answer = Welcome(epoch, 1 << 20, 1 << 20)
                     case Data(epoch=epoch, seq=seq):
                         epochs.append(epoch)
-                        answer = Ack(seq, "appended", 1 << 20, epoch) if epoch == 2 else None
+                        answer = Ack(epoch, 1 << 20, [seq], ["appended"]) if epoch == 2 else None
                     case Ping(epoch=epoch, sent=sent) if sent:
                         answer = Resync(epoch) if lost == "data" else State(epoch, sent, 1 << 20)
                     case _:
@@ -368,3 +381,141 @@ async def test_with_keys_only_admitted_senders_get_in() -> None:
                 await sender.send(make_trajectory(0, 2), 0.5)
     assert len(store.items) == 1
     assert Refusal.UNAUTHENTICATED in {reason for reason, _ in store.refused}
+
+
+@pytest.mark.skipif(not zmq.has("curve"), reason="libzmq without CURVE")
+async def test_the_keys_of_another_run_do_not_open_this_one_and_no_secret_is_printed() -> None:
+    """Keys are made per run: what an earlier one left behind, a worker of it say, is refused and named."""
+    store, keys, earlier = Store(), make_run_keys(["worker-0"]), make_run_keys(["worker-0"])
+    mine = keys.clients["worker-0"]
+    left_over = CurveClient(earlier.clients["worker-0"].public, earlier.clients["worker-0"].secret, keys.server.public)
+    for shown in (repr(keys), str(mine)):
+        assert repr(mine.secret) not in shown
+        assert repr(keys.server.secret) not in shown
+    async with receiver_for(store, curve=keys.server) as receiver:
+        async with sender_to(receiver, curve=left_over) as sender:
+            with pytest.raises(NotAcknowledged, match="does not answer"):
+                await sender.send(make_trajectory(), 0.5)
+        assert (Refusal.UNAUTHENTICATED, left_over.public.decode()) in store.refused
+        async with sender_to(receiver, curve=mine) as sender:
+            assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
+    assert len(store.items) == 1
+
+
+@pytest.mark.parametrize("host", ["10.1.2.3", "192.168.7.1", "::", "head.example"])
+def test_beyond_loopback_nothing_goes_in_clear(host: str) -> None:
+    with pytest.raises(UserError, match="in clear"):
+        receiver_for(Store(), host=host)
+    with pytest.raises(UserError, match="in clear"):
+        TrajectorySender(f"tcp://[{host}]:7000" if ":" in host else f"tcp://{host}:7000", RUN, "a")
+
+
+async def test_an_acknowledgement_that_finds_nobody_is_an_event_and_costs_nothing() -> None:
+    """The worker's connection ends between append and acknowledgement; when it comes back it learns what happened."""
+    store = Store()
+    store.gate.clear()
+    frames = codec.encode(make_trajectory())
+    async with receiver_for(store) as receiver:
+        async with raw_peer(receiver, b"raw") as raw:
+            await raw.hello()
+            await raw.socket.send_multipart([write_message(Data(1, 1)), *frames])
+            await store.called.wait()
+        async with asyncio.timeout(SOON_S):
+            while receiver._wire.send_now([b"raw", b"?"]):  # noqa: ASYNC110  until ZeroMQ has noticed, which tells nobody
+                await asyncio.sleep(0.01)
+        store.gate.set()
+        async with asyncio.timeout(SOON_S):
+            await store.missed.wait()
+        assert store.unroutable == [("raw", "ack")]
+        assert receiver.statistics().unroutable == 1
+        async with raw_peer(receiver, b"raw") as raw:
+            assert isinstance(await raw.hello(epoch=2), Welcome)
+            answer = await raw.ask(write_message(Data(2, 1)), *frames)
+            assert isinstance(answer, Ack)
+            assert answer.outcomes == ["duplicate"]
+
+
+async def test_a_connection_that_comes_back_under_its_name_takes_over_from_the_dead_one() -> None:
+    """A worker that was cut off reconnects before its old connection is known to be gone."""
+    store = Store()
+    async with receiver_for(store) as receiver, raw_peer(receiver, b"same") as dead:
+        await dead.hello()
+        async with raw_peer(receiver, b"same") as new:
+            assert isinstance(await new.hello(), Welcome)
+            assert await new.ask(write_message(Ping(1, 0))) == State(1, 0, receiver.window_bytes)
+
+
+async def test_every_heartbeat_and_every_hello_says_the_whole_credit_again() -> None:
+    store = Store()
+    frames = codec.encode(make_trajectory())
+    size = codec.payload_size(frames)
+    async with receiver_for(store, max_bytes=size, window_bytes=3 * size) as receiver, raw_peer(receiver) as raw:
+        assert await raw.hello() == Welcome(1, 3 * size, size)
+        await raw.ask(write_message(Data(1, 1)), *frames)
+        for _ in range(3):
+            assert await raw.ask(write_message(Ping(1, size))) == State(1, size, 4 * size)
+            assert await raw.hello() == Welcome(1, 4 * size, size)
+
+
+async def test_what_waits_inside_zeromq_is_bounded_on_both_sides() -> None:
+    async with receiver_for(Store()) as receiver, sender_to(receiver) as sender:
+        for wire in (receiver._wire, sender._wire):
+            for option in (zmq.SNDHWM, zmq.RCVHWM):
+                assert wire._socket.getsockopt(option) in {64, 256, 1024}, "1000 is what nobody has set"
+
+
+async def test_a_sender_holds_no_more_than_its_budget_and_loses_nothing_by_it() -> None:
+    store = Store()
+    store.gate.clear()
+    size = codec.payload_size(codec.encode(make_trajectory(29, sampled=1000)))
+    async with (
+        receiver_for(store, max_bytes=size, window_bytes=size) as receiver,
+        sender_to(receiver, budget_bytes=3 * size) as sender,
+        asyncio.TaskGroup() as group,
+    ):
+        sends = [group.create_task(sender.send(make_trajectory(g, sampled=1000), SOON_S)) for g in range(30)]
+        await store.called.wait()
+        assert sender.statistics().bytes <= 3 * size
+        assert sender.statistics().unacknowledged <= 3
+        store.gate.set()
+        for send in sends:
+            assert await send is AppendOutcome.APPENDED
+            assert sender.statistics().bytes <= 3 * size
+    assert len(store.items) == 30
+
+
+async def test_a_send_that_is_cancelled_still_arrives_and_draining_waits_for_it() -> None:
+    """A worker that is told to stop has finished episodes on their way: they are not run again for nothing."""
+    store = Store()
+    store.gate.clear()
+    async with receiver_for(store) as receiver, sender_to(receiver) as sender, asyncio.TaskGroup() as group:
+        send = group.create_task(sender.send(make_trajectory(3, 1), SOON_S))
+        await store.called.wait()
+        send.cancel()
+        assert await sender.drain(0.0) == ["train-g000003-s01"]
+        draining = group.create_task(sender.drain(SOON_S))
+        store.gate.set()
+        assert await draining == []
+    assert len(store.items) == 1
+    assert sender.unacknowledged == []
+
+
+async def test_groups_are_shared_out_between_receivers_and_stay_whole() -> None:
+    """Three workers, two receivers: every sample of a group is at the receiver that can close it, once."""
+    stores = [Store(), Store()]
+    async with contextlib.AsyncExitStack() as stack:
+        receivers = [await stack.enter_async_context(receiver_for(store)) for store in stores]
+        endpoints = [receiver.endpoint for receiver in receivers]
+        workers = [
+            await stack.enter_async_context(ShardedSender(endpoints, RUN, f"worker-{index}", heartbeat_s=BEAT_S))
+            for index in range(3)
+        ]
+        async with asyncio.TaskGroup() as group:
+            for number in range(7 * 4):
+                trajectory = make_trajectory(*divmod(number, 4))
+                group.create_task(workers[number % 3].send(trajectory, SOON_S))
+        assert [await worker.drain(SOON_S) for worker in workers] == [[], [], []]
+    for shard, store in enumerate(stores):
+        tickets = [(item.summary.ticket.group, item.summary.ticket.sample) for item in store.items]
+        assert sorted(tickets) == [(g, s) for g in range(7) if shard_of(GroupId(g), 2) == shard for s in range(4)]
+        assert {item.sender for item in store.items} == {"worker-0", "worker-1", "worker-2"}

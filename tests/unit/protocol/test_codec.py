@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import numpy as np
@@ -71,59 +70,19 @@ def test_the_same_trajectory_has_the_same_digest_and_another_has_another() -> No
     assert codec.digest(one) == codec.digest(again) != codec.digest(other)
 
 
-def test_decoded_arrays_do_not_keep_the_message_alive_and_can_be_written() -> None:
-    decoded = codec.loads(codec.dumps(make_trajectory()))
-    decoded.segments[0].token_ids[0] = 1
-
-
-def test_no_mutation_of_the_bytes_yields_another_trajectory() -> None:
-    original = make_trajectory(segments=(make_segment(), make_segment(2, 9, version=3)))
-    blob = codec.dumps(original)
-    rng = random.Random(0)
-    for _ in range(3000):
-        mutated = bytearray(blob)
-        match rng.randrange(4):
-            case 0:
-                mutated[rng.randrange(len(mutated))] ^= 1 << rng.randrange(8)
-            case 1:
-                del mutated[rng.randrange(len(mutated)) :]
-            case 2:
-                mutated[rng.randrange(len(mutated))] = rng.randrange(256)
-            case _:
-                at = rng.randrange(len(mutated))
-                mutated[at:at] = rng.randbytes(rng.randrange(1, 9))
-        try:
-            decoded = codec.loads(bytes(mutated), max_bytes=MAX)
-        except CodecError:
-            continue
-        assert_equal(original, decoded)
-
-
-def test_a_header_that_lies_with_a_right_checksum_is_refused_by_type() -> None:
-    """The checksum is no secret: a peer can compute it, so the fields are checked as well."""
-    frames = codec.encode(make_trajectory())
-    header = frames[0][codec._PREFIX.size :]
-    rng = random.Random(1)
-    refused = 0
-    for _ in range(2000):
-        mutated = bytearray(header)
-        for _ in range(rng.randrange(1, 4)):
-            mutated[rng.randrange(len(mutated))] = rng.choice(b'0123456789-{}[]",:.eEntrufals \xff')
-        lying = bytes(mutated)
-        prefix = codec._PREFIX.pack(b"LSTJ", codec.SCHEMA, 0, codec._checksum(lying, frames[1:]))
-        try:
-            codec.decode([prefix + lying, *frames[1:]], max_bytes=MAX)
-        except CodecError:
-            refused += 1
-    assert refused > 1000
-
-
-def test_a_header_that_promises_huge_arrays_allocates_nothing() -> None:
-    frames = codec.encode(make_trajectory())
-    lying = frames[0][codec._PREFIX.size :].replace(b'"length":8', b'"length":9000000000000')
-    prefix = codec._PREFIX.pack(b"LSTJ", codec.SCHEMA, 0, codec._checksum(lying, frames[1:]))
-    with pytest.raises(CodecError, match="does not hold"):
-        codec.decode([prefix + lying, *frames[1:]], max_bytes=MAX)
+def test_nothing_is_copied_on_the_way_out_nor_on_the_way_in() -> None:
+    trajectory = make_trajectory(sampled=1000)
+    (segment,) = trajectory.segments
+    frames = codec.encode(trajectory)
+    (decoded,) = codec.decode(frames, max_bytes=MAX).segments
+    blob = codec.pack(frames)
+    (stored,) = codec.loads(blob).segments
+    for name in ("versions", "token_ids", "logprobs", "loss_mask"):
+        assert np.shares_memory(getattr(segment, name), getattr(decoded, name))
+        array = getattr(stored, name)
+        assert np.shares_memory(array, np.frombuffer(blob, np.uint8))
+        assert array.flags.aligned
+        assert not array.flags.writeable
 
 
 def test_what_is_above_the_limit_is_refused_before_it_is_read() -> None:
@@ -132,16 +91,29 @@ def test_what_is_above_the_limit_is_refused_before_it_is_read() -> None:
 
 
 def test_another_schema_is_named() -> None:
-    frames = codec.encode(make_trajectory())
-    frames[0] = codec._PREFIX.pack(b"LSTJ", 9, 0, b"") + frames[0][codec._PREFIX.size :]
-    with pytest.raises(CodecError, match="schema 9"):
-        codec.decode(frames, max_bytes=MAX)
+    header, *arrays = codec.encode(make_trajectory())
+    for foreign in (codec.SCHEMA - 1, 9):
+        with pytest.raises(CodecError, match=f"schema {foreign}"):
+            codec.decode([header[:4] + bytes([foreign]) + header[5:], *arrays], max_bytes=MAX)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trajectories())
+def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None:
+    frames = codec.encode(trajectory)
+    summary = codec.inspect(frames, max_bytes=MAX)
+    assert (summary.ticket, summary.status, summary.reward) == (trajectory.ticket, trajectory.status, trajectory.reward)
+    assert (summary.tokens, summary.sampled) == (trajectory.tokens, trajectory.sampled_tokens)
+    assert summary.digest == codec.digest(frames)
+    used = np.concatenate([segment.versions[segment.loss_mask == 1] for segment in trajectory.segments])
+    assert (summary.oldest, summary.newest) == ((used.min(), used.max()) if len(used) else (-1, -1))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"token_ids": np.arange(8)}, "token_ids is int64"),
+        ({"versions": np.full(9, -1)}, "different lengths"),
         ({"loss_mask": np.full(8, 2, np.uint8)}, "other than 0 and 1"),
         ({"logprobs": np.full(8, np.nan, np.float32)}, "not finite"),
         ({"logprobs": np.full(8, -1, np.float32)}, "logprobs is not 0"),

@@ -244,7 +244,7 @@ def test_open_groups_and_cursor_survive_a_restart(tmp_path: Path) -> None:
 
 def test_a_journal_has_one_writer_and_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = open_journal(tmp_path)
-    monkeypatch.setattr("protocol.journal.LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr("protocol.journal.store.LOCK_WAIT_S", 0.05)
     with pytest.raises(JournalError, match="another process has it open"):
         open_journal(tmp_path)
     journal.close()

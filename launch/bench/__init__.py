@@ -1,0 +1,1 @@
+"""Measurements that a person can repeat, one package each."""

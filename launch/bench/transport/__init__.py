@@ -1,0 +1,140 @@
+"""Trajectories a second from one process to another: ours, with and without the journal, beside what others use.
+
+The arms of one length take turns within each round, so that what else the machine does falls on all of them; each
+figure is the median over the rounds.  What is lost is summed over all rounds and over a reader that stands still.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from launch.bench.transport import arms, others
+from launch.bench.transport.arms import Arm
+from launch.bench.transport.workload import TOKENS
+from launch.nodes import local_nodes
+from launch.output import error_console
+from protocol.errors import UserError
+from protocol.events import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    tokens: tuple[int, ...]
+    seconds: float
+    rounds: int
+    folder: Path | None
+    """On the disk that the journal arms write to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One length; rates are trajectories a second, each ``vs`` ours divided by the other."""
+
+    tokens: int
+    ours_per_s: float
+    ours_durable_per_s: float
+    ray_queue_per_s: float
+    raw_zmq_per_s: float
+    raw_zmq_blocking_per_s: float
+    ray_object_store_per_s: float
+    sqlite_raw_per_s: float
+    vs_ray_queue: float
+    durable_vs_ray_queue: float
+    vs_raw_zmq: float
+    durable_vs_sqlite_raw: float
+    lost_ours: int
+    lost_pubsub: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    cases: tuple[Case, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Nothing of ours was lost, and the stall was real: PUB/SUB has lost some."""
+        return all(case.lost_ours == 0 and case.lost_pubsub > 0 for case in self.cases)
+
+    def as_json(self) -> dict[str, Json]:
+        return {"cases": [asdict(case) for case in self.cases]}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), metavar="N,…", help="lengths, in this order")
+    parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="of each arm in each round (default 2)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the median of which counts (default 3)")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where the journal is written (default: temporary)")
+
+
+def options(given: argparse.Namespace) -> Options:
+    """Raises UserError."""
+    try:
+        tokens = tuple(int(part) for part in given.tokens.split(","))
+    except ValueError:
+        raise UserError(f"--tokens {given.tokens} is no list of lengths: write --tokens 1024,8192") from None
+    if not all(2 <= each <= TOKENS[-1] for each in tokens) or given.seconds <= 0 or given.rounds < 1:
+        raise UserError(f"lengths are 2 to {TOKENS[-1]} tokens, --seconds above 0, --rounds 1 or more")
+    if given.folder is not None and not given.folder.is_dir():
+        raise UserError(f"there is no folder {given.folder}: make it, or leave --folder out")
+    return Options(tokens, given.seconds, given.rounds, given.folder)
+
+
+async def measure(asked: Options) -> Report:
+    """Raises InfraError where a process of an arm fails, or one of ours holds more than its budget."""
+    say = error_console().print
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
+        async with local_nodes(1, Path(folder)):
+            return Report(tuple([await _case(tokens, asked, say) for tokens in asked.tokens]))
+
+
+async def _case(tokens: int, asked: Options, say: Callable[[str], None]) -> Case:
+    rates: dict[str, list[float]] = defaultdict(list)
+    lost = 0
+    for number in range(asked.rounds):
+        for name, run in _arms(tokens, asked.seconds):
+            with tempfile.TemporaryDirectory(prefix="ls-bench-", dir=asked.folder) as folder:
+                arm = await run(Path(folder))
+            rates[name].append(arm.per_s)
+            lost += arm.lost
+            say(f"{tokens:>7} tokens, round {number + 1}: {name:<16} {arm.per_s:>9.0f} trajectories/s")
+    lost += await arms.stalled(tokens)
+    lost_pubsub = await asyncio.to_thread(arms.pubsub_lost, tokens)
+    say(f"{tokens:>7} tokens, reader stalled: {lost} lost by ours, {lost_pubsub} by PUB/SUB")
+    rate = {name: median(found) for name, found in rates.items()}
+    return Case(
+        tokens=tokens,
+        ours_per_s=round(rate["ours"], 1),
+        ours_durable_per_s=round(rate["ours_durable"], 1),
+        ray_queue_per_s=round(rate["ray_queue"], 1),
+        raw_zmq_per_s=round(rate["raw_zmq"], 1),
+        raw_zmq_blocking_per_s=round(rate["raw_zmq_blocking"], 1),
+        ray_object_store_per_s=round(rate["ray_object_store"], 1),
+        sqlite_raw_per_s=round(rate["sqlite_raw"], 1),
+        vs_ray_queue=round(rate["ours"] / rate["ray_queue"], 3),
+        durable_vs_ray_queue=round(rate["ours_durable"] / rate["ray_queue"], 3),
+        vs_raw_zmq=round(rate["ours"] / rate["raw_zmq"], 3),
+        durable_vs_sqlite_raw=round(rate["ours_durable"] / rate["sqlite_raw"], 3),
+        lost_ours=lost,
+        lost_pubsub=lost_pubsub,
+    )
+
+
+def _arms(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Path], Awaitable[Arm]]]]:
+    """Each is given an empty folder.  What blocks has a thread, and the event loop nothing to do meanwhile."""
+    thread = asyncio.to_thread
+    return (
+        ("ours", lambda _: arms.ours(tokens, seconds)),
+        ("raw_zmq", lambda _: arms.raw(tokens, seconds)),
+        ("raw_zmq_blocking", lambda _: thread(arms.raw_blocking, tokens, seconds)),
+        ("ours_durable", lambda folder: arms.ours_durable(tokens, seconds, folder)),
+        ("sqlite_raw", lambda folder: thread(others.sqlite_raw, tokens, seconds, folder)),
+        ("ray_queue", lambda _: thread(others.ray_queue, tokens, seconds)),
+        ("ray_object_store", lambda _: thread(others.ray_object_store, tokens, seconds)),
+    )

@@ -1,0 +1,70 @@
+"""What is sent: trajectories like those of a terminal agent, and how many of them an arm may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from protocol.codec import encode as encode_frames
+from protocol.codec import payload_size
+from protocol.groups import GroupPlan
+from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket, Trajectory, Turn, TurnKind
+
+RUN = "bench"
+GROUP_SIZE = 16
+TOKENS = (1024, 8192, 32768, 131072)
+MAX_BYTES = 4 << 20
+"""Above the largest of them."""
+_TURN_TOKENS = 512
+"""A reply, or an observation."""
+_BYTES_TOKEN = 17
+
+
+def trajectory_of(tokens: int) -> Trajectory:
+    """A linear episode of ``tokens`` tokens: a prompt, then replies and observations in turn."""
+    mask = np.zeros(tokens, np.uint8)
+    turns = [Turn(TurnKind.PROMPT, 0, min(_TURN_TOKENS, tokens))]
+    for start in range(_TURN_TOKENS, tokens, _TURN_TOKENS):
+        end = min(tokens, start + _TURN_TOKENS)
+        if turns[-1].kind is not TurnKind.MODEL:
+            turns.append(Turn(TurnKind.MODEL, start, end, "terminal", ms=812.5, key_version=3))
+            mask[start:end] = 1
+        else:
+            turns.append(Turn(TurnKind.OBSERVATION, start, end, "terminal", exit_code=0, ms=31.25))
+    rng = np.random.default_rng(tokens)
+    segment = Segment(
+        rng.integers(0, 150_000, tokens, np.int32),
+        mask,
+        (-rng.random(tokens, np.float32) * mask).astype(np.float32),
+        np.where(mask == 1, np.int64(3), np.int64(-1)),
+        tuple(turns),
+    )
+    ticket = Ticket(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", 7)
+    return Trajectory(ticket, Status.COMPLETED, Reward(1.0, {"outcome": 1.0}), (segment,), engine="e", node="n")
+
+
+def numbered(base: Trajectory, most: int) -> Iterator[Trajectory]:
+    """``base`` under ``most`` different tickets: another sample, or another group, each time."""
+    for number in range(most):
+        group, sample = divmod(number, GROUP_SIZE)
+        yield replace(base, ticket=replace(base.ticket, group=GroupId(group), sample=sample))
+
+
+def plan_of(group: int) -> GroupPlan:
+    return GroupPlan(GroupId(group), "bench/task", tuple(range(GROUP_SIZE)))
+
+
+def most_of(tokens: int, seconds: float) -> int:
+    """How many trajectories an arm of ``seconds`` may use: more than any machine gets through, in whole groups."""
+    per_second = 4e9 / (tokens * _BYTES_TOKEN + 100_000)
+    return max(1, int(per_second * seconds / GROUP_SIZE)) * GROUP_SIZE
+
+
+def frames_of(tokens: int) -> list[bytes | memoryview]:
+    return encode_frames(trajectory_of(tokens))
+
+
+def size_of(tokens: int) -> int:
+    return payload_size(frames_of(tokens))

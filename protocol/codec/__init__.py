@@ -1,0 +1,174 @@
+"""Bytes ↔ Trajectory.
+
+A trajectory is five frames: a header (magic, schema, checksum over everything, then JSON) and four raw little-endian
+arrays, each the concatenation over the segments: versions (int64), token ids (int32), behaviour log-probabilities
+(float32) and loss mask (uint8).  Nothing is unpickled, and nothing is copied: the frames of a trajectory with one
+segment are its arrays, and the arrays of a decoded trajectory are read-only views of the frames.
+
+:func:`decode` and :func:`inspect` check sizes, schema, checksum, types and the invariants of
+:class:`protocol.trajectory.Segment`, so what they return can be trusted; :func:`encode` refuses what they would refuse,
+so a mistake shows where it was made.  What they take in memory is at most :func:`memory_bound`: arrays are views, and
+the size of a header, of which JSON makes up to 64 times as much, is limited before it is parsed.
+
+:func:`pack` makes one blob of the frames: the journal, the sealed export and the learner's payload hold that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocol.codec.arrays import Arrays, join_arrays, view_arrays
+from protocol.codec.errors import CodecError
+from protocol.codec.frames import SCHEMA, Frame, digest, pack, payload_size, seal, unpack, unseal
+from protocol.codec.header import Header, read_header, write_header
+from protocol.trajectory import Reward, Segment, Status, Ticket, Trajectory
+
+MAX_TRAJECTORY_BYTES = 256 * 1024 * 1024
+"""Default bound of :func:`loads`; a run's own bound is smaller and comes from its config."""
+_HEADER_SHARE, _HEADER_BYTES = 16, 64 * 1024
+_JSON_GROWTH = 64
+"""Bytes of Python objects that one byte of JSON may become: seen 46, of nested empty lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is worth knowing of a trajectory without its tokens."""
+
+    ticket: Ticket
+    status: Status
+    reward: Reward
+    tokens: int
+    sampled: int
+    oldest: int
+    """Lowest version that sampled a token of it; −1 where none was sampled."""
+    newest: int
+    digest: bytes
+
+
+def encode(trajectory: Trajectory) -> list[Frame]:
+    """Frames of ``trajectory``, which share its arrays' memory where it has one segment.
+
+    Raises CodecError if a segment has a wrong dtype, length or value, or a field cannot be read back.
+    """
+    if not trajectory.segments:
+        raise CodecError("a trajectory has at least one segment")
+    arrays = join_arrays(trajectory.segments)
+    arrays.check()
+    header = write_header(trajectory)
+    read_header(header)
+    frames: list[Frame] = [array.data.cast("B") if len(array) else b"" for array in arrays]
+    return [seal(header, frames), *frames]
+
+
+def decode(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
+    """The trajectory in ``frames``, whose total size may be at most ``max_bytes``.  Its arrays are read-only views of
+    the frames.
+
+    Raises CodecError, and nothing else, whatever the bytes are.
+    """
+    header, arrays = _checked(frames, max_bytes)
+    return Trajectory(
+        ticket=header.read_ticket(),
+        status=header.status,
+        reward=header.read_reward(),
+        segments=_segments(header, arrays),
+        tests=header.read_tests(),
+        engine=header.engine,
+        node=header.node,
+        worker=header.worker,
+        started_at=header.started_at,
+        timings_ms=header.timings_ms,
+        error=header.error,
+    )
+
+
+def inspect(frames: Sequence[Frame], *, max_bytes: int) -> Summary:
+    """Check all that :func:`decode` checks, and build nothing but the summary.  Raises CodecError as it does."""
+    header, arrays = _checked(frames, max_bytes)
+    versions = arrays.versions
+    sampled = int(np.count_nonzero(arrays.loss_mask.view(np.bool_)))
+    return Summary(
+        ticket=header.read_ticket(),
+        status=header.status,
+        reward=header.read_reward(),
+        tokens=len(versions),
+        sampled=sampled,
+        oldest=int(versions.view(np.uint64).min()) if sampled else -1,  # −1, not sampled, is the largest there
+        newest=int(versions.max()) if sampled else -1,
+        digest=digest(frames),
+    )
+
+
+def memory_bound(max_bytes: int) -> int:
+    """Most bytes that :func:`decode` and :func:`inspect` take for a message, whatever its bytes are."""
+    return _JSON_GROWTH * _header_bound(max_bytes)
+
+
+def dumps(trajectory: Trajectory) -> bytes:
+    """``pack(encode(trajectory))``."""
+    return pack(encode(trajectory))
+
+
+def loads(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Trajectory:
+    """``decode(unpack(blob))``."""
+    return decode(unpack(blob), max_bytes=max_bytes)
+
+
+def _header_bound(max_bytes: int) -> int:
+    return max(_HEADER_BYTES, max_bytes // _HEADER_SHARE)
+
+
+def _checked(frames: Sequence[Frame], max_bytes: int) -> tuple[Header, Arrays]:
+    total = payload_size(frames)
+    if total > max_bytes:
+        raise CodecError(f"trajectory of {total} bytes is above the limit of {max_bytes}")
+    if frames and len(frames[0]) > _header_bound(max_bytes):
+        raise CodecError(f"header of {len(frames[0])} bytes is above its share of {max_bytes}")
+    header = read_header(unseal(frames))
+    if not header.segments:
+        raise CodecError("a trajectory has at least one segment")
+    arrays = view_arrays(frames[1:], header.tokens)
+    arrays.check()
+    return header, arrays
+
+
+def _segments(header: Header, arrays: Arrays) -> tuple[Segment, ...]:
+    segments: list[Segment] = []
+    start = 0
+    for spec in header.segments:
+        own = arrays.segment(start, spec.length)
+        start += spec.length
+        segments.append(
+            Segment(
+                token_ids=own.token_ids,
+                loss_mask=own.loss_mask,
+                logprobs=own.logprobs,
+                versions=own.versions,
+                turns=spec.read_turns(),
+                parent=spec.parent,
+                offset=spec.offset,
+            )
+        )
+    return tuple(segments)
+
+
+__all__ = [
+    "MAX_TRAJECTORY_BYTES",
+    "SCHEMA",
+    "CodecError",
+    "Frame",
+    "Summary",
+    "decode",
+    "digest",
+    "dumps",
+    "encode",
+    "inspect",
+    "loads",
+    "memory_bound",
+    "pack",
+    "payload_size",
+    "unpack",
+]

@@ -1,0 +1,164 @@
+"""Everything of a trajectory but its arrays, as JSON: what it must look like stands here as types.
+
+Turns are columns, one list a field, so that a check looks at a column and not at a turn.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+import orjson
+from msgspec import Meta
+
+from protocol.codec.errors import CodecError
+from protocol.codec.frames import Frame
+from protocol.trajectory import GroupId, Reward, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
+
+_INT64 = (1 << 63) - 1
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=_INT64)]
+_Int64: TypeAlias = Annotated[int, Meta(ge=-_INT64 - 1, le=_INT64)]
+_Index: TypeAlias = Annotated[int, Meta(ge=-1, le=_INT64)]
+_Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
+
+
+class _TurnColumns(msgspec.Struct):
+    """Of equal length, in the order of :class:`Turn`'s fields."""
+
+    kind: list[TurnKind]
+    start: list[_Count]
+    end: list[_Count]
+    tool: list[str]
+    exit_code: list[_Int64 | None]
+    ms: list[_Finite]
+    key_version: list[_Index]
+    mixed_prefix: list[bool]
+    malformed: list[bool]
+
+    def columns(self) -> list[list[Any]]:
+        return [getattr(self, name) for name in self.__struct_fields__]
+
+
+class SegmentHeader(msgspec.Struct):
+    """A segment without its arrays."""
+
+    length: _Count
+    turns: _TurnColumns
+    parent: _Index
+    offset: _Count
+
+    def read_turns(self) -> tuple[Turn, ...]:
+        return tuple(Turn(*values) for values in zip(*self.turns.columns(), strict=True))
+
+
+class _Ticket(msgspec.Struct):
+    run_id: str
+    group: _Count
+    sample: _Count
+    group_size: _Count
+    task: str
+    seed: _Int64
+    attempt: _Count
+    purpose: str
+    vanished: _Count
+    greedy: bool
+
+
+class _Reward(msgspec.Struct):
+    total: _Finite
+    parts: dict[str, _Finite]
+
+
+class _Test(msgspec.Struct):
+    name: str
+    passed: bool
+    weight: _Finite
+
+
+class Header(msgspec.Struct):
+    """As parsed: each field of the right type and in its range."""
+
+    ticket: _Ticket
+    status: Status
+    reward: _Reward
+    segments: list[SegmentHeader]
+    tests: list[_Test]
+    engine: str
+    node: str
+    worker: str
+    started_at: _Finite
+    timings_ms: dict[str, _Finite]
+    error: str
+
+    @property
+    def tokens(self) -> int:
+        return sum(segment.length for segment in self.segments)
+
+    def read_ticket(self) -> Ticket:
+        values = [getattr(self.ticket, name) for name in self.ticket.__struct_fields__]
+        return Ticket(values[0], GroupId(values[1]), *values[2:])
+
+    def read_reward(self) -> Reward:
+        return Reward(self.reward.total, self.reward.parts)
+
+    def read_tests(self) -> tuple[TestResult, ...]:
+        return tuple(TestResult(test.name, test.passed, test.weight) for test in self.tests)
+
+
+_DECODER = msgspec.json.Decoder(Header)
+_TURN_FIELDS = {name: operator.attrgetter(name) for name in _TurnColumns.__struct_fields__}
+
+
+def write_header(trajectory: Trajectory) -> bytes:
+    """Raises CodecError for what JSON cannot hold."""
+    values: dict[str, object] = {
+        "ticket": trajectory.ticket,
+        "status": trajectory.status,
+        "reward": trajectory.reward,
+        "segments": [
+            {
+                "length": len(segment),
+                "turns": _columns(segment.turns),
+                "parent": segment.parent,
+                "offset": segment.offset,
+            }
+            for segment in trajectory.segments
+        ],
+        "tests": trajectory.tests,
+        "engine": trajectory.engine,
+        "node": trajectory.node,
+        "worker": trajectory.worker,
+        "started_at": trajectory.started_at,
+        "timings_ms": trajectory.timings_ms,
+        "error": trajectory.error,
+    }
+    try:
+        return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        raise CodecError(f"trajectory {trajectory.ticket.trajectory_id} cannot be written as JSON: {error}") from error
+
+
+def _columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
+    return {name: list(map(field, turns)) for name, field in _TURN_FIELDS.items()}
+
+
+def read_header(frame: Frame) -> Header:
+    """Raises CodecError, and nothing else, whatever the bytes are."""
+    try:
+        header = _DECODER.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError(f"header: {error}") from error
+    if header.ticket.sample >= header.ticket.group_size:
+        raise CodecError(f"sample {header.ticket.sample} of a group of {header.ticket.group_size}")
+    for index, segment in enumerate(header.segments):
+        if segment.parent >= index:
+            raise CodecError(f"segment {index} has parent {segment.parent}")
+        turns = segment.turns
+        if len(set(map(len, turns.columns()))) > 1:
+            raise CodecError(f"segment {index} has columns of turns of different lengths")
+        ends_late = max(turns.end, default=0) > segment.length
+        if ends_late or not all(map(operator.le, turns.start, turns.end)):
+            raise CodecError(f"a turn's start or end is outside of the {segment.length} tokens of segment {index}")
+    return header

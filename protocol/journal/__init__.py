@@ -1,0 +1,64 @@
+"""The durable buffer: tickets, trajectories, groups, leases, in one SQLite file.
+
+Invariants, each held by one transaction per operation (WAL, ``synchronous=FULL``: what returned survives power loss):
+
+- A group, its tickets and the task cursor's state are durable before the first ticket leaves
+  (:meth:`Journal.open_group`).
+- The first trajectory of a (group, sample) wins.  ``acked == trained + dropped + superseded + in_buffer``: every
+  acknowledged trajectory is in exactly one of these states, and :meth:`Journal.accounting` checks it against a counter.
+- A group closes with its last outstanding sample, by the rules of :mod:`protocol.groups`.
+- Consumed is derived from the step that a row records: :meth:`Journal.rewind` to a checkpoint makes leasable again what
+  a later step trained, dropped or left over.  Payloads go only when the oldest kept checkpoint covers their row.
+- Room for a whole group is reserved before it opens, in the byte budget and on the disk, so that an append never fails
+  for want of room.
+
+One process opens the file, and keeps it locked; readers read the export.  Methods are synchronous and belong to the
+thread that made the object.
+"""
+
+from __future__ import annotations
+
+from protocol.journal.arrivals import Arrivals
+from protocol.journal.books import Books
+from protocol.journal.leases import Leases
+from protocol.journal.planning import Planning
+from protocol.journal.store import wal_bytes
+from protocol.journal.values import (
+    Accounting,
+    AppendOutcome,
+    Arrival,
+    BudgetFull,
+    DiskFull,
+    GroupClosed,
+    JournalError,
+    JournalSettings,
+    JournalStatistics,
+    Lease,
+    LeasedGroup,
+    LeasedRow,
+    OpenGroup,
+)
+
+
+class Journal(Planning, Arrivals, Leases, Books):
+    """Opens or creates the file; raises UserError on a network file system, JournalError for another run's file or one
+    that another process has open."""
+
+
+__all__ = [
+    "Accounting",
+    "AppendOutcome",
+    "Arrival",
+    "BudgetFull",
+    "DiskFull",
+    "GroupClosed",
+    "Journal",
+    "JournalError",
+    "JournalSettings",
+    "JournalStatistics",
+    "Lease",
+    "LeasedGroup",
+    "LeasedRow",
+    "OpenGroup",
+    "wal_bytes",
+]

@@ -1,0 +1,71 @@
+"""``python -m protocol.journal check|recover RUN_DIR``: look at the journal of a run that is not running, or repair it.
+
+``check`` reads every page and every payload.  ``recover`` makes a new journal of what can be read, with payloads from
+the export where the journal's own are gone, and keeps the damaged file beside it.  Exit code 0: whole, or recovered
+without a loss; 1: damaged, or something was lost; 2: the person can mend it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import orjson
+
+from protocol.errors import UserError
+from protocol.journal.repair import FILE, check, recover
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m protocol.journal", description=(__doc__ or "").split("\n\n")[1])
+    parser.add_argument("command", choices=["check", "recover"])
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    given = parser.parse_args(arguments)
+    try:
+        done, said = _check(given.run_dir) if given.command == "check" else _recover(given.run_dir)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for line in said:
+        print(line, file=sys.stderr)
+    if given.json:
+        print(orjson.dumps(done, default=str).decode())
+    return 0 if done["ok"] else 1
+
+
+def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
+    found = check(run_dir / FILE)
+    done: dict[str, object] = {
+        "ok": found.whole,
+        "damage": found.damage,
+        "payloads": found.payloads,
+        "bad_payloads": found.bad_payloads,
+        "missing_payloads": found.missing_payloads,
+    }
+    said = [f"{found.payloads} trajectories are stored as they were acknowledged"]
+    if not found.whole:
+        bad = len(found.bad_payloads) + len(found.missing_payloads)
+        said += [*found.damage, f"{bad} are not: python -m protocol.journal recover {run_dir}"]
+    return done, said
+
+
+def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
+    recovery = recover(run_dir)
+    done: dict[str, object] = {
+        "ok": not recovery.lost,
+        "kept_beside": str(recovery.kept_beside),
+        "rows": recovery.rows,
+        "payloads": recovery.payloads,
+        "from_export": recovery.from_export,
+        "lost": recovery.lost,
+    }
+    kept = f"{recovery.payloads} payloads kept, {recovery.from_export} taken from the export"
+    said = f"{recovery.rows} trajectories in the books: {kept}; the damaged file is {recovery.kept_beside}"
+    return done, [said, *(f"lost: {name}" for name in recovery.lost)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

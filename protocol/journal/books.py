@@ -1,0 +1,64 @@
+"""For people and for the export: where everything is, and what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from protocol.journal.schema import PASSED_OVER
+from protocol.journal.store import Store
+from protocol.journal.values import Accounting, JournalError, JournalStatistics
+from protocol.trajectory import DropReason
+
+
+class Books(Store):
+    """Changes nothing but the small values of the journal's owner."""
+
+    def accounting(self) -> Accounting:
+        """Raises JournalError if an acknowledged trajectory is not in exactly one place."""
+        dropped = self._all("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
+        books = Accounting(
+            acked=self._number("acked"),
+            trained=self._count("rows WHERE state = 'trained'"),
+            dropped={DropReason(reason): number for reason, number in dropped},
+            superseded=self._count("superseded"),
+            in_buffer=self._count("rows WHERE state = 'held'"),
+            unknown=self._number("unknown"),
+            abandoned=self._count("tickets WHERE state = 'abandoned'"),
+            bytes=self._all("SELECT coalesce(sum(bytes), 0) FROM rows JOIN payloads USING (trajectory)")[0][0],
+        )
+        if not books.balanced:
+            raise JournalError(f"the books of {self.path} do not balance: {books}")
+        return books
+
+    def statistics(self) -> JournalStatistics:
+        return JournalStatistics(
+            seq=self._closed(),
+            opened=self._count("groups"),
+            open=self._count("groups WHERE outcome = 'open'"),
+            ready=self._count("groups WHERE outcome = 'ready' AND spent = 0"),
+            dropped=self._count("groups WHERE outcome IN ('zero_variance', 'infra_short')"),
+            passed_over=self._count(f"groups WHERE spent = {PASSED_OVER}"),
+            reserved_bytes=self._reserved(),
+            live_bytes=self._live(),
+            uncommitted_bytes=self._uncommitted(),
+            committed_step=self._number("committed"),
+            ended=bool(self._number("ended")),
+        )
+
+    def stored(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        """Id of each trajectory whose payload is stored, oldest first, and how to read it."""
+        for (name,) in self._all("SELECT trajectory FROM payloads ORDER BY rowid"):
+            yield name, lambda name=name: self._all("SELECT blob FROM payloads WHERE trajectory = ?", name)[0][0]
+
+    def remember(self, key: str, value: int | str) -> None:
+        """Keep a small value of the journal's owner under ``owner.key``."""
+        with self._transaction():
+            self._set(f"owner.{key}", value)
+
+    def recall(self, key: str) -> int | str | None:
+        return cast("int | str | None", self._get(f"owner.{key}"))
+
+    def durability(self) -> tuple[str, int]:
+        """``journal_mode`` and ``synchronous`` (2 is FULL) as SQLite reports them."""
+        return self._all("PRAGMA journal_mode")[0][0], self._all("PRAGMA synchronous")[0][0]

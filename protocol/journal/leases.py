@@ -1,0 +1,125 @@
+"""The learner's side: leases, the step that used each row, checkpoints, resume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from protocol.journal.schema import PASSED_OVER, TRAINED
+from protocol.journal.store import Store
+from protocol.journal.values import JournalError, Lease, LeasedGroup, LeasedRow
+from protocol.trajectory import DropReason, GroupId
+
+
+class Leases(Store):
+    """Whole groups, oldest closed first, used once in each lineage."""
+
+    def lease(self, groups: int) -> Lease | None:
+        """The ``groups`` groups that closed first and are ready; None while there are fewer.  Changes nothing: until
+        :meth:`mark_trained` the same call gives the same groups."""
+        if self._number("ended"):
+            return None
+        oldest = self._all(
+            "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND spent = 0 ORDER BY closed_seq LIMIT ?",
+            groups,
+        )
+        if len(oldest) < groups:
+            return None
+        return Lease(
+            tuple(
+                LeasedGroup(
+                    GroupId(group),
+                    task,
+                    size,
+                    tuple(
+                        LeasedRow(*row)
+                        for row in self._all(
+                            "SELECT trajectory, sample, reward, bytes FROM rows WHERE grp = ? ORDER BY sample", group
+                        )
+                    ),
+                )
+                for group, task, size in sorted(oldest)
+            )
+        )
+
+    def payload(self, lease: Lease) -> list[bytes]:
+        """The packed blobs of ``lease``, by (group, sample)."""
+        blobs: list[bytes] = []
+        for trajectory in lease.trajectories:
+            stored = self._all("SELECT blob FROM payloads WHERE trajectory = ?", trajectory)
+            if not stored:
+                raise JournalError(f"trajectory {trajectory} of the lease is no longer stored")
+            blobs.append(stored[0][0])
+        return blobs
+
+    def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
+        """Record that optimizer step ``step`` used ``trained`` and dropped ``dropped``, which together are whole ready
+        groups.  Where none was trained, no step was taken: the groups are passed over, and others fill the step.
+
+        The same call again changes nothing; anything else that is no longer held raises JournalError.
+        """
+        fates: dict[str, tuple[str, str | None]] = dict.fromkeys(trained, ("trained", None))
+        fates |= {name: ("dropped", reason.value) for name, reason in dropped.items()}
+        if len(fates) != len(trained) + len(dropped):
+            raise JournalError(f"step {step} trains and drops the same trajectory, or one twice")
+        with self._transaction():
+            groups: set[int] = set()
+            for name, (state, reason) in fates.items():
+                found = self._all("SELECT grp, state, step, reason FROM rows WHERE trajectory = ?", name)
+                if not found or found[0][1:] not in (("held", None, None), (state, step, reason)):
+                    raise JournalError(
+                        f"step {step} cannot use trajectory {name}: {found[0][1:] if found else 'unknown'}"
+                    )
+                groups.add(found[0][0])
+                self._db.execute(
+                    "UPDATE rows SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (state, step, reason, name)
+                )
+            for group in groups:
+                if self._all("SELECT 1 FROM rows WHERE grp = ? AND state = 'held'", group) or not self._all(
+                    "SELECT 1 FROM groups WHERE id = ? AND outcome = 'ready'", group
+                ):
+                    raise JournalError(f"step {step} uses part of group {group}, or a group that is not ready")
+                self._db.execute(
+                    "UPDATE groups SET spent = ? WHERE id = ?", (TRAINED if trained else PASSED_OVER, group)
+                )
+
+    def commit(self, step: int) -> None:
+        """A checkpoint of ``step`` is complete."""
+        with self._transaction():
+            self._set("committed", max(step, self._number("committed")))
+
+    def compact(self, oldest_kept_step: int) -> None:
+        """Forget the payloads that no kept checkpoint can need: those used at or before the oldest one's step."""
+        if oldest_kept_step > self._number("committed"):
+            raise JournalError(f"no checkpoint of step {oldest_kept_step} is committed")
+        with self._transaction():
+            self._db.execute(
+                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM rows WHERE step > ? AND step <= ?)",
+                (self._number("compacted"), oldest_kept_step),
+            )
+            self._set("compacted", max(oldest_kept_step, self._number("compacted")))
+
+    def rewind(self, step: int) -> None:
+        """Continue from the checkpoint of ``step``: what later steps used, dropped or left over is held again."""
+        if step < self._number("compacted"):
+            raise JournalError(
+                f"cannot rewind to step {step}: trajectories up to step {self._number('compacted')} are compacted; "
+                "resume from a checkpoint that was kept"
+            )
+        with self._transaction():
+            self._db.execute(
+                "UPDATE groups SET spent = 0 WHERE spent > 0 AND id IN (SELECT grp FROM rows WHERE step > ?)", (step,)
+            )
+            self._db.execute("UPDATE rows SET state = 'held', step = NULL, reason = NULL WHERE step > ?", (step,))
+            self._set("committed", min(step, self._number("committed")))
+            self._set("ended", 0)
+
+    def end_run(self) -> None:
+        """Drop what is left, reason ``run_ended``, as if at the step after the last; a later :meth:`rewind` undoes it.
+        Until then no group opens and no trajectory is taken."""
+        with self._transaction():
+            ((last,),) = self._all("SELECT max(step) FROM rows")
+            self._db.execute(
+                "UPDATE rows SET state = 'dropped', reason = ?, step = ? WHERE state = 'held'",
+                (DropReason.RUN_ENDED.value, max(last or 0, self._number("committed")) + 1),
+            )
+            self._set("ended", 1)

@@ -1,0 +1,159 @@
+"""One SQLite file: opened for one process, written in transactions that are durable on return."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from protocol.filesystem import free_bytes, require_local, sync_folder
+from protocol.journal.schema import SCHEMA, TABLES
+from protocol.journal.values import MB, DiskFull, JournalError, JournalSettings
+
+LOCK_WAIT_S = 10.0
+"""How long to wait for the process that has the file open to end."""
+PAGE_BYTES = 16384
+"""Of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
+_NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+class Store:
+    """The open file, and what every side of the journal reads of it.
+
+    Raises UserError on a network file system, JournalError for another run's file or one that another process has open.
+    """
+
+    def __init__(self, path: Path, settings: JournalSettings, free: Callable[[Path], int] = free_bytes) -> None:
+        self.path, self._settings, self._free = path, settings, free
+        path.parent.mkdir(parents=True, exist_ok=True)
+        require_local(path.parent)
+        self._db = sqlite3.connect(path, timeout=LOCK_WAIT_S, isolation_level=None, cached_statements=256)
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        log_bytes = wal_bytes(self._settings.budget_bytes)
+        pragmas = (
+            f"page_size={PAGE_BYTES}",
+            "locking_mode=EXCLUSIVE",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            f"wal_autocheckpoint={log_bytes // PAGE_BYTES}",
+            f"journal_size_limit={log_bytes}",
+        )
+        try:
+            for pragma in pragmas:
+                self._db.execute(f"PRAGMA {pragma}")
+            if (found := self._all("PRAGMA quick_check(1)")[0][0]) != "ok":
+                raise JournalError(damaged(self.path, " ".join(found.split())))
+            with self._transaction():
+                if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
+                    for statement in TABLES.split(";"):
+                        self._db.execute(statement)
+                    self._set("schema", SCHEMA)
+                    self._set("run_id", self._settings.run_id)
+                schema, run_id = self._get("schema"), self._get("run_id")
+        except sqlite3.DatabaseError as error:
+            if _code(error) in _DAMAGE:
+                raise JournalError(damaged(self.path, str(error))) from error
+            raise JournalError(
+                f"{self.path} cannot be opened ({error}): another process has it open; "
+                f"`longshore monitor {self.path.parent.parent}` shows whether the run is alive"
+            ) from error
+        if schema != SCHEMA:
+            raise JournalError(
+                f"{self.path} has schema {schema}, this longshore writes {SCHEMA}: use the one that made it"
+            )
+        if run_id != self._settings.run_id:
+            raise JournalError(
+                f"{self.path} belongs to run {run_id}, not {self._settings.run_id}: give each run its own folder"
+            )
+        sync_folder(self.path.parent)
+        sync_folder(self.path.parent.parent)
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.DatabaseError) and _code(error) in _DAMAGE:
+                raise JournalError(damaged(self.path, str(error))) from error
+            if isinstance(error, sqlite3.OperationalError) and _code(error) in _NO_ROOM:
+                raise DiskFull(
+                    f"{self.path} could not be written ({error}) with {size(self._free(self.path.parent))} free: "
+                    f"free some space (du -xh {self.path.parent.parent} | sort -h | tail); nothing was acknowledged"
+                ) from error
+            raise
+
+    def _all(self, query: str, *values: object) -> list[Any]:
+        return self._db.execute(query, values).fetchall()
+
+    def _count(self, what: str) -> int:
+        return self._all(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608  # `what` is written in this file
+
+    def _get(self, key: str) -> object:
+        found = self._all("SELECT value FROM meta WHERE key = ?", key)
+        return found[0][0] if found else None
+
+    def _number(self, key: str) -> int:
+        return cast("int | None", self._get(key)) or 0
+
+    def _set(self, key: str, value: bytes | int | str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def _add(self, key: str, number: int) -> None:
+        self._set(key, self._number(key) + number)
+
+    def _closed(self) -> int:
+        return self._all("SELECT coalesce(max(closed_seq), 0) FROM groups")[0][0]
+
+    def _reserved(self) -> int:
+        if self._number("ended"):
+            return 0
+        return self._count("tickets WHERE state = 'out'") * self._settings.max_trajectory_bytes
+
+    def _live(self) -> int:
+        held = self._all("SELECT coalesce(sum(bytes), 0) FROM rows WHERE state = 'held'")[0][0]
+        return held + self._uncommitted()
+
+    def _uncommitted(self) -> int:
+        return self._all(
+            "SELECT coalesce(sum(bytes), 0) FROM rows WHERE state IN ('trained', 'dropped') AND step > ?",
+            self._number("committed"),
+        )[0][0]
+
+
+def size(number: int) -> str:
+    return f"{number / MB:.1f} MiB" if number >= MB else f"{number} bytes"
+
+
+def wal_bytes(budget_bytes: int) -> int:
+    """Size at which the write-ahead log goes into the database.  It can exceed this by one transaction, so that a
+    caller who appends at most as much at once keeps it within a quarter of ``budget_bytes`` (or 2 MiB)."""
+    return max(MB, min(64 * MB, budget_bytes // 8))
+
+
+def damaged(path: Path, what: str) -> str:
+    return (
+        f"{path} is damaged ({what}): `python -m protocol.journal recover {path.parent.parent}` makes a new one of "
+        "what can be read and of the export, and keeps this one beside it"
+    )
+
+
+def _code(error: sqlite3.DatabaseError) -> int:
+    """SQLite's primary code; 0 where Python's module raised it."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,154 @@
+"""What the journal takes and gives: outcomes, leases, books, settings, and its errors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from protocol.errors import InfraError, LongshoreError
+from protocol.groups import GroupOutcome, GroupPlan
+from protocol.trajectory import DropReason, GroupId, Status
+
+MB = 1024 * 1024
+
+
+class JournalError(LongshoreError):
+    """A call that would break an invariant of the journal, or a file that does.  Nothing was changed."""
+
+
+class BudgetFull(InfraError):
+    """The byte budget has no room for another group; it has once the learner steps and a checkpoint is written."""
+
+
+class DiskFull(InfraError):
+    """The disk has no room for what the operation may write.  Nothing was written, nothing is acknowledged."""
+
+
+class AppendOutcome(StrEnum):
+    """What became of an arriving trajectory.  All but ``unknown`` are acknowledged: it is in the journal."""
+
+    APPENDED = "appended"
+    DUPLICATE = "duplicate"
+    """This very trajectory is there already."""
+    SUPERSEDED = "superseded"
+    """Another trajectory of the same sample came first."""
+    UNKNOWN = "unknown"
+    """No group waits for it: refused and counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One trajectory to append."""
+
+    trajectory: str
+    group: GroupId
+    sample: int
+    reward: float
+    status: Status
+    digest: bytes
+    blob: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupClosed:
+    """A group whose last outstanding sample arrived or was abandoned."""
+
+    seq: int
+    """Counts closings over the life of the run, from 1."""
+    group: GroupId
+    task: str
+    outcome: GroupOutcome
+    size: int
+    rewards: dict[int, float]
+    """By sample, of those that arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGroup:
+    plan: GroupPlan
+    missing: tuple[int, ...]
+    """Samples whose tickets are out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedRow:
+    trajectory: str
+    sample: int
+    reward: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedGroup:
+    group: GroupId
+    task: str
+    size: int
+    """Samples planned; ``len(rows)`` is how many the baseline has."""
+    rows: tuple[LeasedRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Whole groups, by group id."""
+
+    groups: tuple[LeasedGroup, ...]
+
+    @property
+    def trajectories(self) -> list[str]:
+        """In payload order: by (group, sample)."""
+        return [row.trajectory for group in self.groups for row in group.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """Where every acknowledged trajectory is."""
+
+    acked: int
+    trained: int
+    dropped: dict[DropReason, int]
+    superseded: int
+    in_buffer: int
+    unknown: int
+    """Arrived for no open group and were refused: not acknowledged, so not in the sum."""
+    abandoned: int
+    """Samples given up after infrastructure failed their last replacement."""
+    bytes: int
+    """Of payloads that are stored."""
+
+    @property
+    def balanced(self) -> bool:
+        return self.acked == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
+
+    def as_dict(self) -> dict[str, object]:
+        return {**asdict(self), "dropped": {reason.value: number for reason, number in self.dropped.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStatistics:
+    seq: int
+    """Groups closed so far."""
+    opened: int
+    open: int
+    ready: int
+    """Closed and not leased to the end."""
+    dropped: int
+    """Groups that never reach the learner: zero variance, too few members."""
+    passed_over: int
+    """Groups of batches in which no token could be trained: they made no step."""
+    reserved_bytes: int
+    live_bytes: int
+    """Held, or trained at a step that no checkpoint covers."""
+    uncommitted_bytes: int
+    """The trained part of ``live_bytes``; above half the budget a checkpoint is due."""
+    committed_step: int
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings:
+    run_id: str
+    max_trajectory_bytes: int
+    budget_bytes: int
+    disk_floor_bytes: int = 64 * MB
+    dynamic_sampling: bool = True
+    """Groups without variance are dropped."""

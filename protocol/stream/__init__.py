@@ -1,0 +1,61 @@
+"""Trajectories from workers to the buffer: ZeroMQ DEALER → ROUTER, credit, and an ACK after the durable append.
+
+``await sender.send(trajectory, deadline_s)`` returns when the receiver's ``append`` has returned for it, which is when
+it is durable.  Until then the sender keeps it, and sends it again whenever the receiver misses anything.
+
+How nothing is lost: a sender's life is cut into epochs.  A ``Ping`` says how many bytes of the epoch went before it on
+the same ordered socket; a receiver that counted another number (a connection broke, the receiver is new) answers
+``Resync``, and the sender starts a new epoch with a ``Hello`` and sends again what is not acknowledged.  A lost ACK
+shows as a ``State`` that has answered everything sent while something still waits.  Sending twice is harmless: the
+journal knows the trajectory, and the second is acknowledged as well.
+
+How nothing grows: credit is an absolute offset (bytes answered in this epoch plus the window), repeated in each ACK,
+``Welcome`` and ``State``, so a lost message cannot leak any.  A sender holds data back until credit covers it.
+
+Who may send: beyond loopback the keys of the run (:mod:`protocol.stream.keys`).  With several receivers each has the
+groups of its shard (:mod:`protocol.stream.sharded`).
+
+How it ends: :meth:`TrajectorySender.drain` waits for what is on its way, sends that were cancelled included, and says
+what is not acknowledged.  Leaving ``async with`` cancels the tasks inside and closes the socket at once (linger 0);
+what was not acknowledged raises :class:`SenderClosed` in its ``send`` and is named by
+:attr:`TrajectorySender.unacknowledged`.
+"""
+
+from __future__ import annotations
+
+from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed, StreamError
+from protocol.stream.keys import CurveClient, CurveServer, RunKeys, is_loopback_host, make_run_keys
+from protocol.stream.receiver import (
+    DEFAULT_BATCH_BYTES,
+    Append,
+    OnRefused,
+    OnUnroutable,
+    Received,
+    ReceiverStatistics,
+    TrajectoryReceiver,
+)
+from protocol.stream.sender import SenderStatistics, TrajectorySender
+from protocol.stream.sharded import ShardedSender, shard_of
+
+__all__ = [
+    "DEFAULT_BATCH_BYTES",
+    "Append",
+    "CurveClient",
+    "CurveServer",
+    "MessageRefused",
+    "NotAcknowledged",
+    "OnRefused",
+    "OnUnroutable",
+    "Received",
+    "ReceiverStatistics",
+    "RunKeys",
+    "SenderClosed",
+    "SenderStatistics",
+    "ShardedSender",
+    "StreamError",
+    "TrajectoryReceiver",
+    "TrajectorySender",
+    "is_loopback_host",
+    "make_run_keys",
+    "shard_of",
+]

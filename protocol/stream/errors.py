@@ -1,0 +1,29 @@
+"""Why a trajectory was not acknowledged."""
+
+from __future__ import annotations
+
+from protocol.errors import InfraError
+from protocol.messages import Refusal
+
+
+class StreamError(InfraError):
+    """A trajectory was not acknowledged."""
+
+
+class MessageRefused(StreamError):
+    """The receiver refuses this trajectory, or this sender; sending again is no use."""
+
+    def __init__(self, reason: Refusal, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+    def __str__(self) -> str:
+        return f"the buffer refused it ({self.reason}): {self.detail}"
+
+
+class NotAcknowledged(StreamError):
+    """No answer within the deadline.  The trajectory may or may not be in the journal."""
+
+
+class SenderClosed(StreamError):
+    """The sender was closed first.  The trajectory may or may not be in the journal."""

@@ -1,0 +1,143 @@
+"""What a sender owes and what it may send: pure, no socket and no clock.
+
+Parcels leave in the order in which they came, as far as credit reaches.  A new epoch sends again, in that order, all
+that is not answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from protocol.codec import Frame, payload_size
+from protocol.journal import AppendOutcome
+from protocol.messages import PROTOCOL, Ack, Hello, Message, Nack, Ping, Refusal, Resync, State, Welcome
+from protocol.stream.errors import MessageRefused
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """A trajectory on its way."""
+
+    seq: int
+    name: str
+    frames: Sequence[Frame]
+    size: int
+
+
+class Answered(NamedTuple):
+    parcel: Parcel
+    answer: AppendOutcome | MessageRefused
+
+
+class Outbox:
+    """The sender's half of the protocol."""
+
+    def __init__(self, run_id: str, sender_id: str) -> None:
+        self._run_id, self._sender_id = run_id, sender_id
+        self.epoch = 1
+        self.welcomed = False
+        self.bytes = 0
+        """Of parcels that are not answered."""
+        self.sent_messages = 0
+        self._pending: dict[int, Parcel] = {}
+        self._unsent: deque[Parcel] = deque()
+        """Those not sent in this epoch, oldest first; one that was given up may still stand in it."""
+        self._seq = self._sent = self._credit = self._max_bytes = 0
+        self._refused: MessageRefused | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of parcels that are not answered, oldest first."""
+        return [parcel.name for parcel in self._pending.values()]
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def add(self, name: str, frames: Sequence[Frame]) -> Parcel:
+        """Raises MessageRefused where it is known to be."""
+        size = payload_size(frames)
+        if self._refused is not None:
+            raise MessageRefused(self._refused.reason, self._refused.detail)
+        if self.welcomed and size > self._max_bytes:
+            raise self._oversized(size)
+        self._seq += 1
+        parcel = self._pending[self._seq] = Parcel(self._seq, name, frames, size)
+        self.bytes += size
+        self._unsent.append(parcel)
+        return parcel
+
+    def give_up(self, parcel: Parcel) -> None:
+        """Nobody waits for it any more; an answer that still comes is overlooked."""
+        if self._pending.pop(parcel.seq, None) is not None:
+            self.bytes -= parcel.size
+
+    def greeting(self) -> Message:
+        """What a heartbeat says."""
+        if self.welcomed:
+            return Ping(self.epoch, self._sent)
+        return Hello(PROTOCOL, self._run_id, self._sender_id, self.epoch)
+
+    def next(self) -> Parcel | None:
+        """The parcel to send now; it counts as sent."""
+        if not self.welcomed:
+            return None
+        while self._unsent and self._unsent[0].seq not in self._pending:
+            self._unsent.popleft()
+        if not self._unsent or self._sent + self._unsent[0].size > self._credit:
+            return None
+        parcel = self._unsent.popleft()
+        self._sent += parcel.size
+        self.sent_messages += 1
+        return parcel
+
+    def take(self, message: Message) -> list[Answered]:
+        """What ``message`` of the receiver answers."""
+        match message:
+            case Ack():
+                if message.epoch == self.epoch:
+                    self._credit = max(self._credit, message.credit)
+                outcomes = [AppendOutcome(outcome) for outcome in message.outcomes]
+                return self._answered(dict(zip(message.seqs, outcomes, strict=True)))
+            case Welcome() if message.epoch == self.epoch:
+                self.welcomed, self._max_bytes = True, message.max_bytes
+                self._credit = max(self._credit, message.credit)
+                large = [parcel for parcel in self._pending.values() if parcel.size > self._max_bytes]
+                return self._answered({parcel.seq: self._oversized(parcel.size) for parcel in large})
+            case State() if message.epoch == self.epoch:
+                self._credit = max(self._credit, message.credit)
+                if message.done == self._sent and self._awaits_answers():
+                    self._start_epoch()
+            case Resync() if message.epoch == self.epoch:
+                self._start_epoch()
+            case Nack():
+                refusal = MessageRefused(Refusal(message.reason), message.detail)
+                if message.seq == 0:
+                    self._refused = refusal
+                return self._answered(dict.fromkeys(self._pending if message.seq == 0 else [message.seq], refusal))
+            case _:
+                pass
+        return []
+
+    def _awaits_answers(self) -> bool:
+        waiting = sum(parcel.seq in self._pending for parcel in self._unsent)
+        return len(self._pending) > waiting
+
+    def _answered(self, answers: dict[int, AppendOutcome | MessageRefused]) -> list[Answered]:
+        found: list[Answered] = []
+        for seq, answer in answers.items():
+            if (parcel := self._pending.get(seq)) is not None:
+                self.give_up(parcel)
+                found.append(Answered(parcel, answer))
+        return found
+
+    def _start_epoch(self) -> None:
+        self.epoch += 1
+        self.welcomed = False
+        self._sent = self._credit = 0
+        self._unsent = deque(self._pending.values())
+
+    def _oversized(self, size: int) -> MessageRefused:
+        return MessageRefused(Refusal.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")

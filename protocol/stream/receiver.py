@@ -1,0 +1,340 @@
+"""The receiving end, in the buffer: the socket and the appends around an :class:`~protocol.stream.inbox.Inbox`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, TypeAlias, cast
+
+import zmq
+import zmq.asyncio
+from zmq.auth.asyncio import AsyncioAuthenticator
+
+from protocol import codec
+from protocol.errors import InfraError
+from protocol.journal import AppendOutcome, Arrival
+from protocol.messages import (
+    MAX_ANSWERS,
+    Ack,
+    Bye,
+    Data,
+    Hello,
+    Message,
+    MessageError,
+    Nack,
+    Ping,
+    Refusal,
+    Resync,
+    read_message,
+    write_message,
+)
+from protocol.stream.inbox import Inbox, Peer, Refused
+from protocol.stream.keys import Admitted, CurveServer, require_keys
+from protocol.stream.sockets import Wire, watch_connection
+
+DEFAULT_MAX_BYTES = 16 * 1024 * 1024
+DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
+_WINDOW_BYTES, _ALL_WINDOWS_BYTES = 32 * 1024 * 1024, 256 * 1024 * 1024
+_WAITING_BYTES = 64 * 1024 * 1024
+_BURST = 8
+"""Messages taken before others in this event loop, the acknowledging task for one, have their turn."""
+_RECEIVE_HIGH_WATER, _SEND_HIGH_WATER = 256, 1024
+"""Messages that may wait inside ZeroMQ for each sender: trajectories, whose bytes credit bounds, and answers."""
+_TRAIN = "train"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A trajectory that was checked."""
+
+    summary: codec.Summary
+    frames: Sequence[codec.Frame]
+    sender: str
+
+    def arrival(self) -> Arrival:
+        """For the journal: this copies the frames into one blob."""
+        summary, ticket = self.summary, self.summary.ticket
+        return Arrival(
+            ticket.trajectory_id,
+            ticket.group,
+            ticket.sample,
+            summary.reward.total,
+            summary.status,
+            summary.digest,
+            codec.pack(self.frames),
+        )
+
+
+Append: TypeAlias = Callable[[Sequence[Received]], Awaitable[Sequence[AppendOutcome]]]
+OnRefused: TypeAlias = Callable[[Refusal, str, str], None]
+"""Called with reason, sender and detail."""
+OnUnroutable: TypeAlias = Callable[[str, str], None]
+"""Called with the sender whom an answer did not reach, and the answer's kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStatistics:
+    senders: int
+    pending_bytes: int
+    """Of trajectories that arrived and are not appended."""
+    received: int
+    acknowledged: int
+    refused: dict[Refusal, int]
+    unroutable: int
+    """Answers that found no connection; the sender asks again."""
+    failed_appends: int
+    """Batches that ``append`` could not store; each is tried again until it can."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    identity: bytes
+    peer: Peer
+    seq: int
+    size: int
+    item: Received
+
+
+@dataclass(slots=True)
+class _Counts:
+    received: int = 0
+    acknowledged: int = 0
+    unroutable: int = 0
+    failed_appends: int = 0
+    refused: Counter[Refusal] = field(default_factory=Counter[Refusal])
+
+
+class TrajectoryReceiver:
+    """Takes trajectories of one run from any number of senders.  ``async with`` owns its tasks.
+
+    ``append`` gets what has arrived since it last returned, ``batch_bytes`` of it or one trajectory, and returns when
+    that is durable; when it raises InfraError (a full disk, say) nothing is acknowledged, and the same batch is tried
+    again every ``retry_s``.
+
+    What has arrived and is not appended takes at most ``window_bytes`` for each sender, and all windows together take
+    256 MiB (or one trajectory for each sender).  Raises UserError for an address beyond loopback without keys.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        append: Append,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        window_bytes: int | None = None,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        on_refused: OnRefused | None = None,
+        on_unroutable: OnUnroutable | None = None,
+        curve: CurveServer | None = None,
+        retry_s: float = 1.0,
+    ) -> None:
+        require_keys(host, curve)
+        self.run_id, self.host, self.port, self.max_bytes = run_id, host, port, max_bytes
+        self.window_bytes = max(max_bytes, _WINDOW_BYTES if window_bytes is None else window_bytes)
+        """Bytes that one sender may have unanswered."""
+        self._append, self._curve, self._retry_s, self._batch_bytes = append, curve, retry_s, batch_bytes
+        self._on_refused, self._on_unroutable = on_refused, on_unroutable
+        self._inbox = Inbox(run_id, self.window_bytes, max_bytes, _ALL_WINDOWS_BYTES)
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_bytes = 0
+        self._arrived, self._room = asyncio.Event(), asyncio.Event()
+        self._counts = _Counts()
+
+    @property
+    def endpoint(self) -> str:
+        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        """Raises InfraError if the port cannot be bound."""
+        self._context = zmq.Context[zmq.Socket[bytes]]()
+        self._authenticator: AsyncioAuthenticator | None = None
+        try:
+            self._wire = Wire(self._bind())
+        except zmq.ZMQError as error:
+            self._leave()
+            raise InfraError(f"cannot listen on {self.endpoint}: {error}") from error
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        self._running = [self._tasks.create_task(self._receive()), self._tasks.create_task(self._store())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
+        finally:
+            self._wire.close()
+            self._leave()
+
+    def _bind(self) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.ROUTER)
+        socket.linger = 0
+        socket.rcvhwm, socket.sndhwm = _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.MAXMSGSIZE, 2 * self.max_bytes + 65536)
+        socket.setsockopt(zmq.IPV6, int(":" in self.host))
+        watch_connection(socket)
+        if self._curve is not None:
+            self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context(self._context))
+            self._authenticator.start()
+            self._authenticator.configure_curve_callback("*", Admitted(self._curve.clients, self._refuse_key))
+            socket.curve_server = True
+            socket.curve_publickey, socket.curve_secretkey = self._curve.public, self._curve.secret
+        socket.bind(self.endpoint)
+        self.port = int(cast("bytes", socket.last_endpoint).rpartition(b":")[2])
+        return socket
+
+    def _leave(self) -> None:
+        if self._authenticator is not None:
+            self._authenticator.stop()
+        self._context.destroy(linger=0)
+
+    def statistics(self) -> ReceiverStatistics:
+        counts = self._counts
+        return ReceiverStatistics(
+            len(self._inbox.peers),
+            self._waiting_bytes,
+            counts.received,
+            counts.acknowledged,
+            dict(counts.refused),
+            counts.unroutable,
+            counts.failed_appends,
+        )
+
+    async def _receive(self) -> None:
+        now = asyncio.get_running_loop().time
+        while True:
+            while self._waiting_bytes > _WAITING_BYTES:
+                self._room.clear()
+                await self._room.wait()
+            for identity, *frames in await self._wire.receive(_BURST):
+                self._take(bytes(identity), frames, now())
+            await asyncio.sleep(0)
+
+    def _take(self, identity: bytes, frames: list[memoryview], now: float) -> None:
+        try:
+            message = read_message(frames[0] if frames else b"")
+        except MessageError as error:
+            self._refuse(identity, 0, Refused(Refusal.MALFORMED, str(error)))
+            return
+        peer = self._inbox.peers.get(identity)
+        if peer is not None:
+            peer.heard = now
+        match message:
+            case Data():
+                self._take_data(identity, message, frames[1:])
+            case Hello():
+                answer = self._inbox.hello(identity, message, now)
+                if isinstance(answer, Refused):
+                    self._refuse(identity, 0, answer, message.sender)
+                else:
+                    self._reply(identity, answer)
+            case Ping():
+                self._reply(identity, self._inbox.ping(identity, message))
+            case Bye():
+                self._inbox.bye(identity)
+            case _:
+                self._refuse(identity, 0, Refused(Refusal.MALFORMED, "only receivers send this message"))
+
+    def _take_data(self, identity: bytes, data: Data, frames: list[memoryview]) -> None:
+        size = codec.payload_size(frames)
+        taken = self._inbox.data(identity, data, size)
+        if taken is None:
+            return
+        if isinstance(taken, Resync):
+            self._reply(identity, taken)
+            return
+        self._counts.received += 1
+        if isinstance(taken, Refused):
+            self._refuse(identity, data.seq, taken)
+            return
+        item = self._checked(frames, taken.sender)
+        if isinstance(item, Refused):
+            taken.done += size
+            self._refuse(identity, data.seq, item)
+            return
+        self._waiting.append(_Waiting(identity, taken, data.seq, size, item))
+        self._waiting_bytes += size
+        self._arrived.set()
+
+    def _checked(self, frames: list[memoryview], sender: str) -> Received | Refused:
+        try:
+            summary = codec.inspect(frames, max_bytes=self.max_bytes)
+        except codec.CodecError as error:
+            return Refused(Refusal.MALFORMED, str(error))
+        ticket = summary.ticket
+        if ticket.run_id != self.run_id:
+            return Refused(Refusal.FOREIGN_RUN, f"the trajectory belongs to run {ticket.run_id!r}, not {self.run_id!r}")
+        if ticket.purpose != _TRAIN:
+            return Refused(Refusal.NOT_FOR_TRAINING, f"{ticket.trajectory_id} is for {ticket.purpose!r}")
+        return Received(summary, frames, sender)
+
+    async def _store(self) -> None:
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._waiting:
+                batch = self._batch()
+                outcomes = await self._append_until_stored([waiting.item for waiting in batch])
+                self._acknowledge(batch, outcomes)
+
+    def _batch(self) -> list[_Waiting]:
+        batch = [self._waiting.popleft()]
+        size = batch[0].size
+        while self._waiting and size + self._waiting[0].size <= self._batch_bytes:
+            batch.append(self._waiting.popleft())
+            size += batch[-1].size
+        return batch
+
+    async def _append_until_stored(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
+        while True:
+            try:
+                return await self._append(items)
+            except InfraError:
+                self._counts.failed_appends += 1
+                await asyncio.sleep(self._retry_s)
+
+    def _acknowledge(self, batch: Sequence[_Waiting], outcomes: Sequence[AppendOutcome]) -> None:
+        """One answer to each sender, in as many messages as it takes."""
+        answers: dict[Peer, tuple[bytes, list[int], list[str]]] = {}  # a peer is one epoch: a later one is another
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            self._waiting_bytes -= waiting.size
+            waiting.peer.done += waiting.size
+            self._counts.acknowledged += outcome is not AppendOutcome.UNKNOWN
+            _, seqs, names = answers.setdefault(waiting.peer, (waiting.identity, [], []))
+            seqs.append(waiting.seq)
+            names.append(outcome.value)
+        self._room.set()
+        for peer, (identity, seqs, names) in answers.items():
+            for first in range(0, len(seqs), MAX_ANSWERS):
+                some = slice(first, first + MAX_ANSWERS)
+                self._reply(identity, Ack(peer.epoch, self._inbox.credit(peer), seqs[some], names[some]))
+
+    def _refuse(self, identity: bytes, seq: int, refused: Refused, sender: str = "") -> None:
+        self._say_refused(refused, sender or self._inbox.name(identity))
+        self._reply(identity, Nack(seq, refused.reason.value, refused.detail))
+
+    def _refuse_key(self, key: bytes) -> None:
+        refused = Refused(Refusal.UNAUTHENTICATED, "its public key is not admitted")
+        self._say_refused(refused, key.decode("ascii", "replace"))
+
+    def _say_refused(self, refused: Refused, sender: str) -> None:
+        self._counts.refused[refused.reason] += 1
+        if self._on_refused is not None:
+            self._on_refused(refused.reason, sender, refused.detail)
+
+    def _reply(self, identity: bytes, message: Message) -> None:
+        """Never waits: an answer that cannot leave is found missing by the sender's next ping."""
+        if not self._wire.send_now([identity, write_message(message)]):
+            self._counts.unroutable += 1
+            if self._on_unroutable is not None:
+                self._on_unroutable(self._inbox.name(identity), type(message).__name__.lower())

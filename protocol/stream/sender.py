@@ -1,0 +1,205 @@
+"""The sending end, in a worker: the socket and the futures around an :class:`~protocol.stream.outbox.Outbox`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from protocol import codec
+from protocol.journal import AppendOutcome
+from protocol.messages import Bye, Data, MessageError, read_message, write_message
+from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed
+from protocol.stream.keys import CurveClient, require_keys
+from protocol.stream.outbox import Answered, Outbox, Parcel
+from protocol.stream.sockets import Wire, watch_connection
+from protocol.trajectory import Trajectory
+
+HEARTBEAT_S = 1.0
+BUDGET_BYTES = 64 * 1024 * 1024
+_HIGH_WATER = 64
+"""Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
+_BURST = 8
+"""Messages sent before others in this event loop have their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class SenderStatistics:
+    epochs: int
+    sent: int
+    """Messages, repetitions included."""
+    unacknowledged: int
+    bytes: int
+    """Of trajectories that are not acknowledged: at most the budget, or one trajectory."""
+
+
+class TrajectorySender:
+    """Sends trajectories of one worker.  ``async with`` owns its tasks; ``send`` may be called by many at once.
+
+    Raises UserError for an address beyond loopback without keys.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        run_id: str,
+        sender_id: str,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        budget_bytes: int = BUDGET_BYTES,
+        curve: CurveClient | None = None,
+    ) -> None:
+        require_keys(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]"), curve)
+        self.endpoint, self.run_id, self.sender_id = endpoint, run_id, sender_id
+        self.unacknowledged: list[str] = []
+        """After the close: ids of trajectories whose fate is unknown."""
+        self._heartbeat_s, self._budget_bytes, self._curve = heartbeat_s, budget_bytes, curve
+        self._outbox = Outbox(run_id, sender_id)
+        self._answers: dict[int, asyncio.Future[AppendOutcome]] = {}
+        self._work, self._less = asyncio.Event(), asyncio.Event()
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        self._context = zmq.Context[zmq.Socket[bytes]]()
+        socket = self._context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.set_hwm(_HIGH_WATER)
+        socket.setsockopt(zmq.ROUTING_ID, f"{self.sender_id[:200]}/{secrets.token_hex(8)}".encode()[-255:])
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        watch_connection(socket)
+        if self._curve is not None:
+            socket.curve_publickey, socket.curve_secretkey = self._curve.public, self._curve.secret
+            socket.curve_serverkey = self._curve.server
+        socket.setsockopt(zmq.IPV6, int("[" in self.endpoint))
+        socket.connect(self.endpoint)
+        self._wire = Wire(socket)
+        self._closed = False
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        self._running = [self._tasks.create_task(self._read()), self._tasks.create_task(self._write())]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed = True
+        self._less.set()
+        self.unacknowledged = self._outbox.names
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(SenderClosed)
+        for task in self._running:
+            task.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
+        finally:
+            self._wire.send_now([write_message(Bye())])
+            self._wire.close()
+            self._context.destroy(linger=0)
+
+    async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
+        """Returns once ``trajectory`` is durable, with what became of it (``unknown``: no group waits for it).
+
+        It waits for its turn while others fill the budget.  Cancelled, it leaves the trajectory on its way: see
+        :meth:`drain`.  Raises CodecError for a trajectory that breaks an invariant, and StreamError:
+        :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``, :class:`SenderClosed`.
+        """
+        name = trajectory.ticket.trajectory_id
+        frames = codec.encode(trajectory)
+        parcel: Parcel | None = None
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._room_for(codec.payload_size(frames))
+                parcel = self._outbox.add(name, frames)
+                answer = self._answers[parcel.seq] = asyncio.get_running_loop().create_future()
+                self._work.set()
+                return await answer
+        except TimeoutError:
+            if parcel is not None:
+                self._outbox.give_up(parcel)
+            raise NotAcknowledged(
+                f"no acknowledgement of {name} from {self.endpoint} within {deadline_s:g} s"
+                + ("" if self._outbox.welcomed else "; the buffer does not answer")
+            ) from None
+        except SenderClosed:
+            raise SenderClosed(f"the sender was closed before {name} was acknowledged") from None
+        finally:
+            if parcel is not None:
+                self._answers.pop(parcel.seq, None)
+            self._less.set()
+
+    async def drain(self, deadline_s: float) -> list[str]:
+        """Wait until everything that was given to :meth:`send` is answered; what is not by then, by id."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                while self._outbox and not self._closed:
+                    self._less.clear()
+                    await self._less.wait()
+        return self._outbox.names
+
+    def statistics(self) -> SenderStatistics:
+        outbox = self._outbox
+        return SenderStatistics(outbox.epoch, outbox.sent_messages, len(outbox), outbox.bytes)
+
+    async def _room_for(self, size: int) -> None:
+        while not self._closed and self._outbox and self._outbox.bytes + size > self._budget_bytes:
+            self._less.clear()
+            await self._less.wait()
+        if self._closed:
+            raise SenderClosed
+
+    async def _write(self) -> None:
+        """The only task that sends, so that what a ping says is true."""
+        due = 0.0
+        clock = asyncio.get_running_loop().time
+        while True:
+            self._work.clear()
+            if clock() >= due:
+                due = clock() + self._heartbeat_s
+                await self._wire.send([write_message(self._outbox.greeting())])
+            epoch = self._outbox.epoch
+            if await self._send_burst():
+                await asyncio.sleep(0)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(due):
+                        await self._work.wait()
+            if self._outbox.epoch != epoch:
+                due = 0.0
+
+    async def _send_burst(self) -> bool:
+        """Send what credit covers, up to ``_BURST`` parcels; whether there was any."""
+        for count in range(_BURST):
+            parcel = self._outbox.next()
+            if parcel is None:
+                return count > 0
+            await self._wire.send([write_message(Data(self._outbox.epoch, parcel.seq)), *parcel.frames])
+        return True
+
+    async def _read(self) -> None:
+        while True:
+            for frames in await self._wire.receive():
+                try:
+                    answers = self._outbox.take(read_message(frames[0]))
+                except (MessageError, ValueError):
+                    continue  # no receiver of ours says that
+                for answered in answers:
+                    self._settle(answered)
+            self._work.set()
+            self._less.set()
+            await asyncio.sleep(0)
+
+    def _settle(self, answered: Answered) -> None:
+        future = self._answers.get(answered.parcel.seq)
+        if future is None or future.done():
+            return
+        if isinstance(answered.answer, MessageRefused):
+            future.set_exception(MessageRefused(answered.answer.reason, answered.answer.detail))
+        else:
+            future.set_result(answered.answer)

@@ -1,0 +1,94 @@
+"""The seam to ZeroMQ: one socket in one event loop, many messages a wake.
+
+ZeroMQ's own file descriptor only says that something has changed, and any call may use that word up; so after each call
+that could have, :meth:`Wire._look` asks the socket what it is ready for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Self, cast
+
+import zmq
+
+from protocol.codec import Frame
+
+
+class Wire:
+    """A bound or connected socket, for one task that receives and one that sends.  Frames are not copied.
+
+    ``close`` it, or use it as a context manager; what was not handed to the network by then is dropped.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+        self._readable, self._writable = asyncio.Event(), asyncio.Event()
+        self._loop, self._descriptor = asyncio.get_running_loop(), cast("int", socket.getsockopt(zmq.FD))
+        self._loop.add_reader(self._descriptor, self._look)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        self._socket.close(linger=0)
+
+    async def receive(self, most: int = 64) -> list[list[memoryview]]:
+        """At least one message, at most ``most``."""
+        while True:
+            self._readable.clear()
+            batch = self._drain(most)
+            self._look()
+            if batch:
+                return batch
+            await self._readable.wait()
+
+    async def send(self, frames: Sequence[Frame]) -> None:
+        """Waits while the socket's high-water mark is reached."""
+        while not self.send_now(frames):
+            await self._writable.wait()
+
+    def send_now(self, frames: Sequence[Frame]) -> bool:
+        """Send without waiting.  False where that is not possible: the high-water mark is reached, or a ROUTER knows no
+        such peer."""
+        self._writable.clear()
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            sent = False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            sent = False
+        else:
+            sent = True
+        self._look()
+        return sent
+
+    def _drain(self, most: int) -> list[list[memoryview]]:
+        batch: list[list[memoryview]] = []
+        try:
+            while len(batch) < most:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                batch.append([frame.buffer for frame in frames])
+        except zmq.Again:
+            pass
+        return batch
+
+    def _look(self) -> None:
+        events = cast("int", self._socket.getsockopt(zmq.EVENTS))
+        if events & zmq.POLLIN:
+            self._readable.set()
+        if events & zmq.POLLOUT:
+            self._writable.set()
+
+
+def watch_connection(socket: zmq.Socket[bytes]) -> None:
+    """Let ZeroMQ notice a peer that is gone without a word, and connect again."""
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, 10000)

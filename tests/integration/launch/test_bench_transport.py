@@ -1,0 +1,60 @@
+"""If this fails, nobody can measure again what docs/benchmarks.md says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+KEYS = [
+    "tokens",
+    "ours_per_s",
+    "ours_durable_per_s",
+    "ray_queue_per_s",
+    "raw_zmq_per_s",
+    "raw_zmq_blocking_per_s",
+    "ray_object_store_per_s",
+    "sqlite_raw_per_s",
+    "vs_ray_queue",
+    "durable_vs_ray_queue",
+    "vs_raw_zmq",
+    "durable_vs_sqlite_raw",
+    "lost_ours",
+    "lost_pubsub",
+]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launch.bench", "transport", "--json", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=800)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_every_arm_runs_and_nothing_of_ours_is_lost_where_a_stalled_reader_costs_others_much() -> None:
+    done = bench("--tokens", "1024,8192", "--seconds", "0.3", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    cases = json.loads(done.stdout)["cases"]
+    assert [case["tokens"] for case in cases] == [1024, 8192]
+    for case in cases:
+        assert list(case) == KEYS
+        assert case["lost_ours"] == 0
+        assert case["lost_pubsub"] > 0
+        assert all(case[key] > 0 for key in KEYS if key.endswith("_per_s"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tokens", "many"], "--tokens many is no list of lengths"),
+        (["--tokens", "1"], "lengths are 2 to 131072 tokens"),
+        (["--rounds", "0"], "--rounds 1 or more"),
+        (["--folder", "/nowhere"], "no folder /nowhere"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_one_line(arguments: list[str], said: str) -> None:
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert said in json.loads(done.stdout)["error"]

@@ -1,0 +1,151 @@
+"""Two network namespaces with a cable of their own, addresses of their own, and keys.  If these fail, a switch that
+restarts or a bad cable costs trajectories, or trains some twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from receiver_process import GROUPS, open_journal
+from support import namespaces
+from support.namespaces import Cable
+
+from protocol.stream import CurveClient, RunKeys, make_run_keys
+
+HERE = Path(__file__).parent
+PORT = 7411
+pytestmark = pytest.mark.skipif(namespaces.why_not() is not None, reason=str(namespaces.why_not()))
+
+
+@contextmanager
+def process(cable: Cable, namespace: str, script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = cable.command(namespace, sys.executable, str(HERE / script), *arguments)
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+@contextmanager
+def receiver(cable: Cable, folder: Path, keys: RunKeys) -> Iterator[subprocess.Popen[str]]:
+    with process(cable, cable.here, "receiver_process.py", str(folder), str(PORT), "--host", cable.address) as started:
+        server = keys.server
+        admitted = [key.decode() for key in server.clients]
+        tell(started, {"public": server.public.decode(), "secret": server.secret.decode(), "clients": admitted})
+        assert lines(started, 1) == [str(PORT)]
+        yield started
+
+
+@contextmanager
+def sender(cable: Cable, name: str, keys: CurveClient, groups: tuple[int, int]) -> Iterator[subprocess.Popen[str]]:
+    with process(cable, cable.there, "network_sender.py") as started:
+        triple = [key.decode() for key in (keys.public, keys.secret, keys.server)]
+        endpoint = f"tcp://{cable.address}:{PORT}"
+        tell(started, {"endpoint": endpoint, "name": name, "keys": triple, "groups": groups})
+        yield started
+
+
+def tell(process: subprocess.Popen[str], orders: dict[str, object]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(orders) + "\n")
+    process.stdin.flush()
+
+
+def lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline().strip() for _ in range(count)]
+
+
+def acked(process: subprocess.Popen[str]) -> list[str]:
+    """What it says until it ends by itself."""
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    return output.splitlines()
+
+
+def assert_books(folder: Path, said: list[str]) -> None:
+    """Each sample is acknowledged once, and in the journal once."""
+    names = [line.split()[0] for line in said]
+    expected = [f"train-g{group:06d}-s{sample:02d}" for group in range(GROUPS) for sample in range(4)]
+    assert sorted(names) == expected
+    journal = open_journal(folder)
+    books = journal.accounting()
+    journal.close()
+    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (4 * GROUPS, 4 * GROUPS, 0, 0)
+
+
+def run(folder: Path, cuts_s: Sequence[float] = (), disturb: Callable[[Cable], bool] = lambda _: True) -> None:
+    """Two senders; after the first group of each the cable is cut for so long, again and again."""
+    keys = make_run_keys(["a", "b"])
+    with namespaces.cable() as cable, receiver(cable, folder, keys):
+        if not disturb(cable):
+            pytest.skip("this kernel cannot do that to a cable")
+        with (
+            sender(cable, "a", keys.clients["a"], (0, GROUPS // 2)) as a,
+            sender(cable, "b", keys.clients["b"], (GROUPS // 2, GROUPS)) as b,
+        ):
+            said = [line for each in (a, b) for line in lines(each, 4)]
+            if cuts_s:
+                cable.cut()
+            for each in (a, b):
+                tell(each, {})
+            for cut_s in cuts_s:
+                time.sleep(cut_s)
+                cable.mend()
+                time.sleep(cut_s / 10)
+                cable.cut()
+            cable.mend()
+            said += acked(a) + acked(b)
+    assert_books(folder, said)
+
+
+def test_a_cable_that_is_cut_and_mended_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    """Cut for three seconds; the one that is cut for thirty, past every heartbeat of ZeroMQ, is the next."""
+    run(tmp_path, [3.0])
+
+
+@pytest.mark.slow
+def test_a_cable_that_is_cut_for_half_a_minute_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    run(tmp_path, [30.0])
+
+
+def test_a_cable_with_a_loose_contact_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    run(tmp_path, [0.4] * 12)
+
+
+def test_a_lossy_cable_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    run(tmp_path, disturb=lambda cable: cable.lose(0.05))
+
+
+def test_a_slow_and_uneven_cable_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    run(tmp_path, disturb=lambda cable: cable.delay("delay", "40ms", "20ms", "duplicate", "1%"))
+
+
+@pytest.mark.slow
+def test_a_lossy_cable_that_is_cut_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    run(tmp_path, [12.0], lambda cable: cable.lose(0.1))
+
+
+def test_a_stranger_on_the_same_network_gets_nothing_in_and_is_named(tmp_path: Path) -> None:
+    keys, foreign = make_run_keys(["a"]), make_run_keys(["a"]).clients["a"]
+    stranger = CurveClient(foreign.public, foreign.secret, keys.server.public)
+    with (
+        namespaces.cable() as cable,
+        receiver(cable, tmp_path, keys) as receiving,
+        sender(cable, "stranger", stranger, (0, GROUPS)),
+    ):
+        assert lines(receiving, 1) == [f"refused unauthenticated {foreign.public.decode()}"]
+    journal = open_journal(tmp_path)
+    assert journal.accounting().acked == 0
+    journal.close()

@@ -1,0 +1,153 @@
+"""If these fail, one bad sector costs a run all that its workers were told is safe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.trajectories import RUN, make_plan, make_trajectory
+
+from protocol import codec
+from protocol.errors import UserError
+from protocol.export import Exporter, read_index
+from protocol.journal import AppendOutcome, Arrival, Journal, JournalError, JournalSettings
+from protocol.journal.repair import FILE, check, recover
+
+SETTINGS = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
+GROUPS = 6
+
+
+def open_journal(run_dir: Path) -> Journal:
+    return Journal(run_dir / FILE, SETTINGS)
+
+
+def arrival(group: int, sample: int) -> tuple[codec.Summary, Arrival]:
+    trajectory = make_trajectory(group, sample, reward=float(sample), sampled=2000)
+    frames = codec.encode(trajectory)
+    summary = codec.inspect(frames, max_bytes=1 << 20)
+    ticket, blob = trajectory.ticket, codec.pack(frames)
+    name, status = ticket.trajectory_id, trajectory.status
+    return summary, Arrival(name, ticket.group, sample, float(sample), status, summary.digest, blob)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Twenty-four acknowledged trajectories, all but four of them exported; one group is trained."""
+    journal, exporter = open_journal(tmp_path), Exporter(tmp_path)
+    for group in range(GROUPS):
+        journal.open_group(make_plan(group), b"cursor")
+        for sample in range(4):
+            summary, row = arrival(group, sample)
+            journal.append([row])
+            if group:
+                exporter.add(summary, row.blob)
+    lease = journal.lease(1)
+    assert lease is not None
+    journal.mark_trained(1, lease.trajectories, {})
+    journal.close()
+    return tmp_path
+
+
+def overwrite(run_dir: Path, needle: bytes, size: int, byte: bytes = b"\xff") -> None:
+    """Bad bytes in the journal's file, from the last occurrence of ``needle`` on."""
+    path = run_dir / FILE
+    data = bytearray(path.read_bytes())
+    at = data.rindex(needle)
+    data[at : at + size] = byte * size
+    path.write_bytes(data)
+
+
+def command(*arguments: object) -> tuple[int, dict[str, object], str]:
+    line = [sys.executable, "-m", "protocol.journal", *map(str, arguments), "--json"]
+    done = subprocess.run(line, check=False, capture_output=True, text=True)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def test_a_whole_journal_is_found_whole(run_dir: Path) -> None:
+    found = check(run_dir / FILE)
+    assert found.whole
+    assert found.payloads == 4 * GROUPS
+    code, said, _ = command("check", run_dir)
+    assert (code, said["ok"], said["payloads"]) == (0, True, 4 * GROUPS)
+
+
+def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(run_dir: Path) -> None:
+    _, row = arrival(3, 2)
+    overwrite(run_dir, row.blob[:100], 100)
+    code, said, words = command("check", run_dir)
+    assert (code, said["bad_payloads"]) == (1, ["train-g000003-s02"])
+    assert f"recover {run_dir}" in words
+    code, said, _ = command("recover", run_dir)
+    assert (code, said["payloads"], said["from_export"], said["lost"]) == (0, 4 * GROUPS - 1, 1, [])
+    assert check(run_dir / FILE).whole
+    journal = open_journal(run_dir)
+    lease = journal.lease(GROUPS - 1)
+    assert lease is not None
+    assert [codec.loads(blob).ticket.trajectory_id for blob in journal.payload(lease)] == lease.trajectories
+    books = journal.accounting()
+    assert (books.acked, books.trained, books.in_buffer) == (4 * GROUPS, 4, 4 * (GROUPS - 1))
+    assert journal.append([row])[0] == [AppendOutcome.DUPLICATE]
+    assert journal.cursor() == b"cursor"
+    journal.close()
+
+
+def test_what_is_in_neither_is_named_and_nothing_else_is_lost(run_dir: Path) -> None:
+    _, row = arrival(0, 1)  # not exported
+    overwrite(run_dir, row.blob[:100], 100)
+    recovery = recover(run_dir)
+    assert recovery.lost == ["train-g000000-s01"]
+    assert recovery.kept_beside.exists()
+    assert check(run_dir / FILE).missing_payloads == recovery.lost
+
+
+def test_a_journal_with_a_broken_page_is_not_opened_and_the_message_is_the_way_out(run_dir: Path) -> None:
+    path = run_dir / FILE
+    data = bytearray(path.read_bytes())
+    page = int.from_bytes(data[16:18], "big")
+    assert len(list(read_index(run_dir))) == 4 * (GROUPS - 1)
+    needle = arrival(4, 0)[1].blob[:64]
+    start = data.rindex(needle) // page * page
+    data[start : start + 200] = bytes(200)
+    path.write_bytes(data)
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
+        open_journal(run_dir)
+    recovery = recover(run_dir)
+    assert recovery.rows == 4 * GROUPS
+    assert recovery.payloads + recovery.from_export + len(recovery.lost) == 4 * GROUPS
+    assert not [name for name in recovery.lost if not name.startswith("train-g000000")]
+    open_journal(run_dir).close()
+
+
+def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path) -> None:
+    (run_dir / FILE).write_bytes(b"not a database, " * 4096)
+    with pytest.raises(JournalError, match="is damaged"):
+        open_journal(run_dir)
+    with pytest.raises(UserError, match="cannot be read"):
+        recover(run_dir)
+    assert command("recover", run_dir)[0] == 2
+
+
+def test_a_journal_that_is_open_is_left_alone(run_dir: Path) -> None:
+    journal = open_journal(run_dir)
+    code, _, words = command("check", run_dir)
+    assert (code, "stop the run first" in words) == (2, True)
+    journal.close()
+    with pytest.raises(UserError, match="no journal"):
+        check(run_dir / "elsewhere" / FILE)
+
+
+def test_a_full_segment_of_the_export_is_sealed_and_never_touched_again(tmp_path: Path) -> None:
+    exporter = Exporter(tmp_path, segment_bytes=100_000)
+    seen: dict[str, bytes] = {}
+    for group in range(4):
+        for sample in range(4):
+            summary, row = arrival(group, sample)
+            exporter.add(summary, row.blob)
+            for path in sorted((tmp_path / "trajectories").glob("segment-*.bin"))[:-1]:
+                assert path.stat().st_mode & 0o777 == 0o444
+                assert seen.setdefault(path.name, path.read_bytes()) == path.read_bytes()
+    assert len(seen) > 2
+    assert exporter.failures == 0
