@@ -68,14 +68,14 @@ def test_every_key_has_a_help_text() -> None:
 def test_the_demo_recipe_is_asynchronous_with_the_bounds_that_the_documents_promise() -> None:
     demo = load_recipe("demo")
     assert (demo.learner.eps_low, demo.learner.eps_high) == (0.2, 0.28)
-    assert (demo.run.mode, demo.staleness.eta) == (AdmissionMode.ASYNC, 3)
+    assert (demo.run.mode, demo.staleness.eta) == (AdmissionMode.ASYNC, 2)
     assert demo.publish_every <= demo.staleness.eta, "rollout runs ahead of the next push"
     assert demo.data.held_out_family
 
 
 def test_only_async_publishes_less_often_than_it_steps() -> None:
     published = {mode: load_recipe("demo", [f"run.mode={mode}"]).publish_every for mode in AdmissionMode}
-    assert published == {AdmissionMode.ASYNC: 3, AdmissionMode.SYNC: 1, AdmissionMode.ONE_STEP_OFF: 1}
+    assert published == {AdmissionMode.ASYNC: 2, AdmissionMode.SYNC: 1, AdmissionMode.ONE_STEP_OFF: 1}
 
 
 def test_a_config_survives_being_written_and_read() -> None:
@@ -99,7 +99,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("learner.cp=2", "set learner.cp = 1"),
         ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
-        ("learner.publish_every=4", "set staleness.eta = 4 or learner.publish_every = 3"),
+        ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
         ("data.training_tasks=3", "raise data.training_tasks"),
