@@ -417,7 +417,7 @@ class Journal:
         if self._number("ended"):
             return None
         oldest = self._all(
-            "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND spent = 0 ORDER BY closed_seq LIMIT ?",
+            "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND spent = 0 ORDER BY id LIMIT ?",
             groups,
         )
         if len(oldest) < groups:
