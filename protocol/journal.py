@@ -412,8 +412,9 @@ class Journal:
     # -- the learner's side --------------------------------------------------------------------------------------
 
     def lease(self, groups: int) -> Lease | None:
-        """The ``groups`` groups that closed first and are ready; None while there are fewer.  Changes nothing: until
-        :meth:`mark_trained` the same call gives the same groups."""
+        """The ``groups`` ready groups that were opened first, whose tokens are the oldest; None while there are fewer.
+        Changes nothing: until :meth:`mark_trained` they are held, and the same call gives them again unless an older
+        group closes."""
         if self._number("ended"):
             return None
         oldest = self._all(
