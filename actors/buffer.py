@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from actors.background import Background
+from actors.progress import Progress, read_progress
 from protocol import codec
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -42,6 +44,7 @@ from protocol.journal import (
     wal_bytes,
 )
 from protocol.messages import Refusal
+from protocol.staleness import length_bucket
 from protocol.stream import DEFAULT_BATCH_BYTES, CurveServer, Received, ReceiverStatistics, TrajectoryReceiver
 from protocol.trajectory import DropReason, GroupId
 
@@ -77,23 +80,6 @@ class BufferSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    seq: int
-    """Pass it as ``seen`` next time."""
-    closed: tuple[GroupClosed, ...]
-    """Groups that closed since ``seen``, in order."""
-    opened: int
-    """Groups ever opened."""
-    dropped: int
-    """Groups closed for no use: zero variance, too few members."""
-    passed_over: int
-    """Groups whose batch had no token to train.  ``opened − dropped − passed_over`` is what admission counts."""
-    open: int
-    ready: int
-    reserved_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class BufferStatistics:
     endpoint: str
     journal: JournalStatistics
@@ -102,6 +88,8 @@ class BufferStatistics:
     """More than half the budget is trained and in no checkpoint."""
     export_failures: int
     events_dropped: int
+    dropped_tokens: dict[str, dict[str, int]]
+    """Of groups that closed for no use since this process began: reason → bucket of length → sampled tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +111,9 @@ class Buffer:
         self._serving: Background | None = None
         self._stopped = False
         self._full: _Full | None = None
+        self._sampled: dict[tuple[int, int], int] = {}
+        """(group, sample) → sampled tokens, while the group is open."""
+        self._dropped_tokens: dict[str, Counter[str]] = {}
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -265,18 +256,14 @@ class Buffer:
                 await self._changed.wait_for(lambda: self._seq > seen or self._freed != freed)
         except TimeoutError:
             pass
-        closed = await self._call(Journal.closed_since, seen) if seen >= 0 else []
-        now = await self._call(Journal.statistics)
-        seq = closed[-1].seq if closed else max(seen, 0) if seen >= 0 else now.seq
-        return Progress(
-            seq, tuple(closed), now.opened, now.dropped, now.passed_over, now.open, now.ready, now.reserved_bytes
-        )
+        await self._ready()
+        return await self._in_thread(partial(read_progress, self._journal, seen))
 
     # -- the learner's side --------------------------------------------------------------------------------------
 
     async def lease(self, groups: int) -> Lease | None:
-        """The ``groups`` ready groups that closed first, None while there are fewer; the same ones again until
-        :meth:`mark_trained`."""
+        """The ``groups`` ready groups that were opened first, None while there are fewer; the same ones again until
+        :meth:`mark_trained`, unless an older one closes."""
         return await self._call(Journal.lease, groups)
 
     async def payload(self, lease: Lease) -> list[bytes]:
@@ -320,6 +307,7 @@ class Buffer:
             journal.uncommitted_bytes > self.settings.budget_bytes // 2,
             self._exporter.failures,
             self._events.dropped,
+            {reason: dict(buckets) for reason, buckets in self._dropped_tokens.items()},
         )
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -340,6 +328,9 @@ class Buffer:
             raise
         self._full = None
         for item, outcome in zip(items, outcomes, strict=True):
+            if outcome is AppendOutcome.APPENDED:
+                ticket = item.trajectory.ticket
+                self._sampled[ticket.group, ticket.sample] = item.trajectory.sampled_tokens
             self._say(item, outcome)
         await self._progressed(closed)
         return outcomes
@@ -362,10 +353,19 @@ class Buffer:
                 size=group.size,
                 rewards=[group.rewards.get(sample) for sample in range(group.size)],
             )
+            self._count_dropped(group)
         if closed:
             async with self._changed:
                 self._seq = max(self._seq, closed[-1].seq)
                 self._changed.notify_all()
+
+    def _count_dropped(self, group: GroupClosed) -> None:
+        """Tokens of a group that no step will be given, by length.  Those that an earlier process took are unknown."""
+        lengths = [self._sampled.pop((group.group, sample), 0) for sample in range(group.size)]
+        if (reason := group.outcome.drop_reason) is not None:
+            counts = self._dropped_tokens.setdefault(reason.value, Counter())
+            for sampled in filter(None, lengths):
+                counts[length_bucket(sampled)] += sampled
 
     async def _free(self) -> None:
         async with self._changed:

@@ -29,6 +29,7 @@ from launch.ports import free_port
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from launch.settings import learner_settings
+from launch.steering import own_in_flight
 from learner.rank import LearnerRank
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -283,6 +284,9 @@ class Fleet:
             replacement_limit=config.rollout.replacement_limit,
             ticket_deadline_s=ticket_deadline_s(config),
             seed=config.run.seed,
+            order=config.data.order,
+            in_flight=own_in_flight(config),
+            publish_every=config.publish_every,
         )
 
     def _engine_settings(self, index: int, node: Node) -> EngineSettings:

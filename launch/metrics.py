@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
+from learner.messages import TokenAccount
 from protocol.events import Json
 from protocol.filesystem import append_whole
+
+ByLength = Mapping[str, Mapping[str, int]]
+"""Reason → bucket of length → tokens."""
+
+
+def since(before: ByLength, now: ByLength) -> dict[str, dict[str, int]]:
+    """What was counted between two readings of counters, which begin again at 0 with their process."""
+    found: dict[str, dict[str, int]] = {}
+    for reason, buckets in now.items():
+        for bucket, tokens in buckets.items():
+            earlier = before.get(reason, {}).get(bucket, 0)
+            if new := tokens - earlier if tokens >= earlier else tokens:
+                found.setdefault(reason, {})[bucket] = new
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,10 @@ class StepFacts:
     step_s: float
     pause_ms: float
     """An engine's last pause."""
+    tokens: TokenAccount = field(default_factory=TokenAccount)
+    """Where the batch's tokens went."""
+    dropped_before: ByLength = field(default_factory=dict[str, dict[str, int]])
+    """Tokens of groups that closed for no use since the last step, by reason and bucket of length."""
 
 
 class MetricsLog:
@@ -50,7 +69,7 @@ class MetricsLog:
         """Append the line of one step and give it back."""
         now = self._now()
         seconds, self._last = max(now - self._last, 1e-9), now
-        rewards = facts.rewards
+        rewards, lost = facts.rewards, {**facts.tokens.lost_by_length, **facts.dropped_before}
         line: dict[str, Json] = {
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,
@@ -62,6 +81,10 @@ class MetricsLog:
             "trained_trajectories": facts.trained,
             "dropped": dict(facts.dropped),
             "age_histogram": list(facts.ages),
+            "age_histogram_sampled": list(facts.tokens.ages),
+            "trained_share_by_decile": [round(share, 4) for share in facts.tokens.share_by_decile],
+            "tokens_by_turn": [list(pair) for pair in facts.tokens.by_turn],
+            "lost_by_length": {reason: dict(buckets) for reason, buckets in lost.items()},
             "wait_s": round(facts.wait_s, 3),
             "step_s": round(facts.step_s, 3),
             "pause_ms": round(facts.pause_ms, 2),

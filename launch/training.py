@@ -20,10 +20,11 @@ from actors.buffer import Buffer, Lease
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
 from launch.advisory import ZeroVarianceWatch
+from launch.batch_fill import BatchFill
 from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
 from launch.learners import Learners
 from launch.lineage import LineageLog
-from launch.metrics import MetricsLog, StepFacts
+from launch.metrics import ByLength, MetricsLog, StepFacts, since
 from launch.pusher import Pusher
 from learner.messages import StepReport
 from learner.rank import LearnerRank
@@ -53,6 +54,7 @@ class TrainingSettings:
     checkpoint_every: int
     stop_after_trajectories: int
     stop_after_s: float
+    group_size: int
 
 
 @dataclass(slots=True)
@@ -77,16 +79,22 @@ class Training:
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
     _sampled: int = 0
+    _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
     _published: bool = False
     _begun: float = 0.0
     _stale: dict[str, str] = field(default_factory=dict[str, str])
     """Dropped in batches without a token to train, since the last step."""
     _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
+    _fill: BatchFill = field(init=False)
 
     def __post_init__(self) -> None:
+        self._fill = self._new_fill(0)
         self._versions = LineageLog(self.settings.run_dir)
         self._watch = ZeroVarianceWatch(_ALIKE_BATCHES * self.settings.groups_per_step)
+
+    def _new_fill(self, lost: int) -> BatchFill:
+        return BatchFill(self.settings.groups_per_step, self.settings.group_size, lost)
 
     async def begin(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""
@@ -100,6 +108,8 @@ class Training:
         self.step, self.version = checkpoint.manifest.step, Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
         self.ledger, self._stale = checkpoint.ledger(), {}
+        self._fill = self._new_fill(sum(len(line.dropped) for line in self.ledger))
+        self.pusher.stand.lost(self._fill.lost_groups)
         await self.buffer.call(Buffer.rewind, self.step)
         self.metrics.rewind(self.step)
         return await self.publish()
@@ -121,7 +131,9 @@ class Training:
                 lost, waiting = None, time.monotonic()
                 if (lease := await self._lease()) is None:
                     return
-                await self._one_step(lease, time.monotonic() - waiting)
+                begun = time.monotonic()
+                await self._one_step(lease, begun - waiting)
+                self.pusher.stand.stepped(time.monotonic() - begun)
                 deaths = 0
             except RemoteError as error:
                 deaths += 1
@@ -152,33 +164,36 @@ class Training:
             self.events.emit("batch.passed_over", groups=len(lease.groups), episodes=len(dropped), reason="all_stale")
             return
         self.step += 1
+        self._fill.stepped(len(dropped))
+        self.pusher.stand.lost(self._fill.lost_groups)
         self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped, self._stale))
         self._stale = {}
         if self.step % self.settings.publish_every == 0:
             await self.pusher.offer(await self.publish())
         else:
             self._advance()
-        await self._record(report, lease, wait_s, time.monotonic() - stepping)
+        buffer = await self.buffer.call(Buffer.statistics)
+        await self._record(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
         last = self.step == self.settings.steps
-        if last or self.step % self.settings.checkpoint_every == 0 or await self._buffer_asks():
+        if last or self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self.checkpoint()
 
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
         while not await self._stop():
             await self._follow(0.0)
-            if await self._fresh_enough() and (
-                lease := await self.buffer.call(Buffer.lease, self.settings.groups_per_step)
-            ):
+            lease = await self.buffer.call(Buffer.lease, self._fill.groups)
+            if lease is not None and await self._strands_nobody(lease):
                 return lease
             await self._follow(_LEASE_WAIT_S)
         return None
 
-    async def _fresh_enough(self) -> bool:
-        """Under the policy ``wait``: whether no running episode would be stranded by the next step."""
+    async def _strands_nobody(self, lease: Lease) -> bool:
+        """Under the policy ``wait``: whether no running episode would be stranded by a step on ``lease``."""
         if self.settings.policy is not StalePolicy.WAIT:
             return True
-        oldest = await self.conductor.call(Conductor.oldest_running_step)
+        groups = [group.group for group in lease.groups]
+        oldest = await self.conductor.call(Conductor.binding_step, self.step, groups)
         return may_step(self.step, oldest, self.settings.eta)
 
     async def _follow(self, timeout_s: float) -> None:
@@ -240,9 +255,6 @@ class Training:
         self.events.emit("checkpoint.saved", step=self.step, path=str(checkpoint.path))
         return checkpoint
 
-    async def _buffer_asks(self) -> bool:
-        return (await self.buffer.call(Buffer.statistics)).wants_checkpoint
-
     async def _recover(self, error: RemoteError) -> None:
         """The learner died: start it again from the newest checkpoint."""
         self.events.emit("process.died", what=error.actor, why=error.why)
@@ -253,8 +265,11 @@ class Training:
         await self.pusher.offer(await self.resume(checkpoint))
         self.events.emit("learner.resumed", step=self.step)
 
-    async def _record(self, report: StepReport, lease: Lease, wait_s: float, step_s: float) -> None:
+    async def _record(
+        self, report: StepReport, lease: Lease, wait_s: float, step_s: float, dropped_tokens: ByLength
+    ) -> None:
         sampled, before = await self.engine_tokens(), self._sampled
+        dropped_before, self._dropped_tokens = since(self._dropped_tokens, dropped_tokens), dropped_tokens
         self._sampled = sampled
         facts = StepFacts(
             step=self.step,
@@ -264,6 +279,8 @@ class Training:
             trained=len(report.trained),
             dropped=Counter(reason.value for reason in report.dropped.values()),
             ages=report.ages,
+            tokens=report.account,
+            dropped_before=dropped_before,
             sampled_tokens=max(0, sampled - before),
             wait_s=wait_s,
             step_s=step_s,

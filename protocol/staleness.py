@@ -74,9 +74,25 @@ class Admission:
 
 
 def may_step(step: int, oldest_running_step: int | None, eta: int) -> bool:
-    """Whether ``wait`` lets the learner go from ``step`` to ``step + 1``: not while an episode that is still running
-    holds a token made at ``oldest_running_step`` that the weights of ``step + 1`` may no longer use."""
+    """Whether ``wait`` lets the learner go from ``step`` to ``step + 1``: not while a group that is still running
+    holds a token made at ``oldest_running_step`` (see :func:`binding_step`) that the weights of ``step + 1`` may no
+    longer use."""
     return oldest_running_step is None or step + 1 - oldest_running_step <= eta
+
+
+def binding_step(running: Sequence[int], ready: Sequence[int], groups_per_step: int) -> int | None:
+    """The step that binds the policy ``wait``, for groups opened at the steps ``running`` (still open) and ``ready``
+    (closed, to be trained after the step that is about to be taken).
+
+    The oldest groups are trained first, ``groups_per_step`` a step, so the r-th oldest waits ⌊r ÷ groups_per_step⌋
+    steps more: it is as if it had been opened so many steps earlier.  Only those bind for whose sake waiting helps:
+    where no group that was opened then, or before, still runs, all has been done.  None where nothing runs.
+    """
+    oldest = min(running, default=None)
+    if oldest is None:
+        return None
+    waiting = sorted((*running, *ready))
+    return min(step - rank // groups_per_step for rank, step in enumerate(waiting) if step >= oldest)
 
 
 def token_ages(
@@ -107,6 +123,19 @@ class StaleVerdict:
     """Of all sampled tokens; −1 where there is none."""
 
 
+def length_bucket(sampled: int) -> str:
+    """The bucket of a trajectory of so many sampled tokens, named by its lower end: a power of two."""
+    return str(1 << max(0, sampled.bit_length() - 1))
+
+
+def keeps_loss(policy: StalePolicy, ages: Int32Array, eta: int) -> npt.NDArray[np.bool_]:
+    """Which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``, the bound
+    ``eta``, and whatever each of them stands for: a token, or a run of tokens of one age."""
+    if policy is StalePolicy.DROP and int(ages.max(initial=-1)) > eta:
+        return np.zeros(ages.shape, np.bool_)
+    return (ages >= 0) & (ages <= eta)
+
+
 def apply_policy(
     policy: StalePolicy, segments: Sequence[Segment], lineage: Lineage, using_version: int, eta: int
 ) -> StaleVerdict:
@@ -116,10 +145,14 @@ def apply_policy(
     ``eta`` is enough for that.
     """
     ages = [token_ages(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
-    sampled = sum(int((age >= 0).sum()) for age in ages)
-    max_age = max((int(age.max(initial=-1)) for age in ages), default=-1)
-    masks = [((age >= 0) & (age <= eta)).astype(np.uint8) for age in ages]
-    if policy is StalePolicy.DROP and max_age > eta:
-        masks = [np.zeros_like(mask) for mask in masks]
-    trained = sum(int(mask.sum()) for mask in masks)
-    return StaleVerdict(tuple(masks), None if trained else DropReason.ALL_STALE, sampled, trained, max_age)
+    every = np.concatenate(ages) if ages else np.zeros(0, np.int32)
+    kept = keeps_loss(policy, every, eta).astype(np.uint8)
+    masks = np.split(kept, np.cumsum([len(age) for age in ages])[:-1]) if ages else []
+    trained = int(kept.sum())
+    return StaleVerdict(
+        tuple(masks),
+        None if trained else DropReason.ALL_STALE,
+        int((every >= 0).sum()),
+        trained,
+        int(every.max(initial=-1)),
+    )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from actors.buffer import Progress
+from actors.progress import Progress
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import Accounting, GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
 from protocol.trajectory import DropReason, GroupId
@@ -14,6 +14,7 @@ from protocol.trajectory import DropReason, GroupId
 
 class FakeStatistics(NamedTuple):
     wants_checkpoint: bool
+    dropped_tokens: Mapping[str, Mapping[str, int]]
 
 
 class FakeBuffer:
@@ -148,7 +149,7 @@ class FakeBuffer:
         return Accounting(acked, trained, {}, 0, acked - trained, 0, len(self.abandoned), 0)
 
     async def statistics(self) -> FakeStatistics:
-        return FakeStatistics(self.wants_checkpoint)
+        return FakeStatistics(self.wants_checkpoint, {})
 
     async def rewind(self, step: int) -> None:
         self.calls.append(f"rewind {step}")
