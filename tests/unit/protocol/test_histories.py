@@ -67,12 +67,10 @@ def history_segment(versions: list[int]) -> Segment:
 
 
 class Run(RuleBasedStateMachine):
-    @initialize(
-        policy=st.sampled_from(StalePolicy), mode=st.sampled_from(AdmissionMode), eta=st.integers(1, 3), data=st.data()
-    )
-    def begin(self, policy: StalePolicy, mode: AdmissionMode, eta: int, data: st.DataObject) -> None:
+    @initialize(policy=st.sampled_from(StalePolicy), mode=st.sampled_from(AdmissionMode), eta=st.integers(1, 3))
+    def begin(self, policy: StalePolicy, mode: AdmissionMode, eta: int) -> None:
         self.policy, self.eta = policy, eta
-        self.admission = Admission(mode, GROUPS_PER_STEP, eta, data.draw(st.integers(1, eta + 1)))
+        self.admission = Admission(mode, GROUPS_PER_STEP, eta)
         self.folder = tempfile.TemporaryDirectory()
         self.open_journal()
         self.lineage, self.model = Lineage(), Model()
