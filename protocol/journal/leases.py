@@ -11,7 +11,7 @@ from protocol.trajectory import DropReason, GroupId
 
 
 class Leases(Store):
-    """Whole groups, oldest closed first, used once in each lineage."""
+    """Whole groups, oldest first, used once in each lineage."""
 
     def lease(self, groups: int) -> Lease | None:
         """The ``groups`` ready groups that were opened first, whose tokens are the oldest; None while there are fewer.
