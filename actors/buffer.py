@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from actors.background import Background
+from actors.progress import Progress, read_progress
 from protocol import codec
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -74,23 +75,6 @@ class BufferSettings:
     disk_floor_bytes: int = 64 << 20
     dynamic_sampling: bool = True
     """Groups without variance are dropped, and others take their place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    seq: int
-    """Pass it as ``seen`` next time."""
-    closed: tuple[GroupClosed, ...]
-    """Groups that closed since ``seen``, in order."""
-    opened: int
-    """Groups ever opened."""
-    dropped: int
-    """Groups closed for no use: zero variance, too few members."""
-    passed_over: int
-    """Groups whose batch had no token to train.  ``opened − dropped − passed_over`` is what admission counts."""
-    open: int
-    ready: int
-    reserved_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +249,8 @@ class Buffer:
                 await self._changed.wait_for(lambda: self._seq > seen or self._freed != freed)
         except TimeoutError:
             pass
-        closed = await self._call(Journal.closed_since, seen) if seen >= 0 else []
-        now = await self._call(Journal.statistics)
-        seq = closed[-1].seq if closed else max(seen, 0) if seen >= 0 else now.seq
-        return Progress(
-            seq, tuple(closed), now.opened, now.dropped, now.passed_over, now.open, now.ready, now.reserved_bytes
-        )
+        await self._ready()
+        return await self._in_thread(partial(read_progress, self._journal, seen))
 
     # -- the learner's side --------------------------------------------------------------------------------------
 

@@ -2,58 +2,141 @@
 
 from __future__ import annotations
 
-import random
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
+from actors.curriculum import Curriculum, TaskOrder, TaskRecord, curriculum
+from protocol.errors import UserError
+from protocol.groups import GroupOutcome
+from protocol.journal import GroupClosed
+
 
 @dataclass(slots=True)
 class TaskCursor:
-    """Walks ``tasks`` in order, epoch after epoch, and never skips or repeats one across a resume.
+    """Walks ``tasks`` epoch after epoch, in the order that ``order`` gives each, and never skips or repeats one across
+    a resume.
 
-    The order inside an epoch is a shuffle by ``seed`` and epoch of whole rounds: tasks come as the data set lists them
-    (families in rotation), only the starting point of each round moves.  A task given back comes once more, first.
+    Invariants: every task comes once an epoch.  A task whose group infrastructure wasted comes once more, first, and
+    only once.  What the cursor knows is its :meth:`state` and the journal's closings, nothing else: the state says how
+    many closings it had heard of, so that one that it had not is heard after a restart, and none twice.
     """
 
     tasks: tuple[str, ...]
     seed: int
+    order: TaskOrder = TaskOrder.LISTED
     position: int = 0
+    """Tasks taken in order; returned ones do not count."""
     next_group: int = 0
+    """Groups ever opened."""
+    heard: int = 0
+    """Closings taken in."""
     returned: list[str] = field(default_factory=list[str])
     returned_once: set[str] = field(default_factory=set[str])
+    _records: dict[str, TaskRecord] = field(default_factory=dict[str, TaskRecord])
+    _epoch: int = -1
+    """The epoch that ``_indices`` orders."""
+    _epoch_heard: int = 0
+    """Closings that were known when it was ordered."""
+    _indices: Sequence[int] = ()
+    _from_returned: bool = False
+    _curriculum: Curriculum = field(init=False)
+    _digest: str = field(init=False)
+    """Of what must be the same after a resume."""
+
+    def __post_init__(self) -> None:
+        self._curriculum = curriculum(self.order, self.seed)
+        same = "\0".join((*self.tasks, str(self.seed), self.order))
+        self._digest = hashlib.sha256(same.encode()).hexdigest()[:16]
 
     def take(self) -> tuple[int, str]:
         """The next group id and its task."""
-        if self.returned:
+        self._from_returned = bool(self.returned)
+        if self._from_returned:
             task = self.returned.pop(0)
         else:
             epoch, index = divmod(self.position, len(self.tasks))
-            shift = random.Random(f"{self.seed}/{epoch}").randrange(len(self.tasks)) if epoch else 0
-            task = self.tasks[(index + shift) % len(self.tasks)]
+            if epoch != self._epoch:
+                self._begin(epoch, self.heard)
+            task = self.tasks[self._indices[index]]
             self.position += 1
         group = self.next_group
         self.next_group += 1
         return group, task
 
-    def give_back(self, task: str) -> None:
-        """Infrastructure wasted this task's group: it comes once more, and only once."""
-        if task not in self.returned_once:
-            self.returned_once.add(task)
-            self.returned.append(task)
+    def put_back(self, task: str) -> None:
+        """Undo the last :meth:`take`, which gave ``task``: its group was not opened."""
+        self.next_group -= 1
+        if self._from_returned:
+            self.returned.insert(0, task)
+        else:
+            self.position -= 1
+
+    def hear(self, closing: GroupClosed) -> bool:
+        """Take in what closed, in the order of ``seq``.  True when its task comes once more for it."""
+        if closing.seq <= self.heard:
+            return False
+        self._record(closing)
+        self.heard = closing.seq
+        wasted = closing.outcome is GroupOutcome.INFRA_SHORT and closing.task not in self.returned_once
+        if wasted:
+            self.returned_once.add(closing.task)
+            self.returned.append(closing.task)
+        return wasted
 
     def state(self) -> bytes:
         return orjson.dumps(
             {
+                "tasks": self._digest,
                 "position": self.position,
                 "next_group": self.next_group,
+                "heard": self.heard,
+                "epoch": self._epoch,
+                "epoch_heard": self._epoch_heard,
                 "returned": self.returned,
                 "returned_once": sorted(self.returned_once),
             }
         )
 
-    def restore(self, state: bytes) -> None:
-        """Continue where ``state`` was taken."""
-        saved = orjson.loads(state)
+    def restore(self, state: bytes | None, closings: Iterable[GroupClosed]) -> None:
+        """Continue a fresh cursor where ``state`` was taken (None: before the first group), having heard ``closings``,
+        all of the journal's from the first on.  Raises UserError when the tasks are not those of ``state``."""
+        saved = orjson.loads(state) if state else None
+        if saved is None:
+            for closing in closings:
+                self.hear(closing)
+            return
+        if saved["tasks"] != self._digest:
+            raise UserError(
+                f"the run's tasks are not those that it began with (now {len(self.tasks)}, in another order or of "
+                "another kind): a cursor would skip some and repeat others; resume with the data of the first start, "
+                "or begin a new run"
+            )
         self.position, self.next_group = int(saved["position"]), int(saved["next_group"])
         self.returned, self.returned_once = list(saved["returned"]), set(saved["returned_once"])
+        later: list[GroupClosed] = []
+        for closing in closings:
+            if closing.seq > saved["epoch_heard"]:
+                later.append(closing)
+            else:
+                self._record(closing)
+        if saved["epoch"] >= 0:
+            self._begin(int(saved["epoch"]), int(saved["epoch_heard"]))
+        self.heard = int(saved["heard"])
+        for closing in later:
+            if closing.seq <= saved["heard"]:
+                self._record(closing)
+            else:
+                self.hear(closing)
+
+    def _record(self, closing: GroupClosed) -> None:
+        self._records.setdefault(closing.task, TaskRecord()).add(list(closing.rewards.values()))
+
+    def _begin(self, epoch: int, heard: int) -> None:
+        known = {task: record for task, record in self._records.items() if record.episodes}
+        indices = self._curriculum(epoch, self.tasks, known)
+        if sorted(indices) != list(range(len(self.tasks))):
+            raise ValueError(f"the order {self.order} of epoch {epoch} leaves tasks out or repeats some")
+        self._epoch, self._epoch_heard, self._indices = epoch, heard, indices

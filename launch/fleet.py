@@ -283,6 +283,8 @@ class Fleet:
             replacement_limit=config.rollout.replacement_limit,
             ticket_deadline_s=ticket_deadline_s(config),
             seed=config.run.seed,
+            order=config.data.order,
+            in_flight=config.rollout.in_flight or config.engine.count * config.engine.max_running,
         )
 
     def _engine_settings(self, index: int, node: Node) -> EngineSettings:

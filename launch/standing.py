@@ -4,30 +4,44 @@ killed and restarted knows it too."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from actors.admission import Flow, Tuning
 from actors.conductor import Conductor, Standing
 from actors.remote import Remote, RemoteError
 
 _REPEAT_S = 3.0
+_MEMORY_STEPS = 8
 
 
 @dataclass(slots=True)
 class Stand:
     conductor: Remote[Conductor]
     _now: Standing = field(default_factory=Standing)
+    _steps: int = 0
 
     async def training(self, published_step: int) -> None:
         """Groups may be opened from here on."""
-        await self._tell(Standing(training=True, published_step=published_step))
+        await self._tell(replace(self._now, training=True, published_step=published_step))
 
     async def published(self, step: int) -> None:
         """Every engine serves the weights of ``step``."""
-        await self._tell(Standing(self._now.training, step))
+        await self._tell(replace(self._now, published_step=step))
+
+    def stepped(self, busy_s: float) -> None:
+        """A step took the learner so long, waiting left out; said with what is told next."""
+        self._steps += 1
+        mean_s = self._now.step_s or busy_s
+        self._now = replace(self._now, step_s=mean_s + (busy_s - mean_s) / min(self._steps, _MEMORY_STEPS))
+
+    async def steered(self, flow: Flow, tuning: Tuning | None) -> None:
+        """A person asks for this; nothing is said when nothing changes."""
+        if (flow, tuning) != (self._now.flow, self._now.tuning):
+            await self._tell(replace(self._now, flow=flow, tuning=tuning))
 
     async def ended(self) -> None:
         """No group is opened any more, and no ticket of one waits."""
-        await self._tell(Standing(training=False, published_step=self._now.published_step))
+        await self._tell(replace(self._now, training=False))
 
     async def _tell(self, standing: Standing) -> None:
         self._now = standing

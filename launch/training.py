@@ -121,7 +121,9 @@ class Training:
                 lost, waiting = None, time.monotonic()
                 if (lease := await self._lease()) is None:
                     return
-                await self._one_step(lease, time.monotonic() - waiting)
+                begun = time.monotonic()
+                await self._one_step(lease, begun - waiting)
+                self.pusher.stand.stepped(time.monotonic() - begun)
                 deaths = 0
             except RemoteError as error:
                 deaths += 1
@@ -167,18 +169,18 @@ class Training:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
         while not await self._stop():
             await self._follow(0.0)
-            if await self._fresh_enough() and (
-                lease := await self.buffer.call(Buffer.lease, self.settings.groups_per_step)
-            ):
+            lease = await self.buffer.call(Buffer.lease, self.settings.groups_per_step)
+            if lease is not None and await self._strands_nobody(lease):
                 return lease
             await self._follow(_LEASE_WAIT_S)
         return None
 
-    async def _fresh_enough(self) -> bool:
-        """Under the policy ``wait``: whether no running episode would be stranded by the next step."""
+    async def _strands_nobody(self, lease: Lease) -> bool:
+        """Under the policy ``wait``: whether no running episode would be stranded by a step on ``lease``."""
         if self.settings.policy is not StalePolicy.WAIT:
             return True
-        oldest = await self.conductor.call(Conductor.oldest_running_step)
+        groups = [group.group for group in lease.groups]
+        oldest = await self.conductor.call(Conductor.binding_step, self.step, groups)
         return may_step(self.step, oldest, self.settings.eta)
 
     async def _follow(self, timeout_s: float) -> None:

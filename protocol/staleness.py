@@ -74,9 +74,25 @@ class Admission:
 
 
 def may_step(step: int, oldest_running_step: int | None, eta: int) -> bool:
-    """Whether ``wait`` lets the learner go from ``step`` to ``step + 1``: not while an episode that is still running
-    holds a token made at ``oldest_running_step`` that the weights of ``step + 1`` may no longer use."""
+    """Whether ``wait`` lets the learner go from ``step`` to ``step + 1``: not while a group that is still running
+    holds a token made at ``oldest_running_step`` (see :func:`binding_step`) that the weights of ``step + 1`` may no
+    longer use."""
     return oldest_running_step is None or step + 1 - oldest_running_step <= eta
+
+
+def binding_step(running: Sequence[int], ready: Sequence[int], groups_per_step: int) -> int | None:
+    """The step that binds the policy ``wait``, for groups opened at the steps ``running`` (still open) and ``ready``
+    (closed, to be trained after the step that is about to be taken).
+
+    The oldest groups are trained first, ``groups_per_step`` a step, so the r-th oldest waits ⌊r ÷ groups_per_step⌋
+    steps more: it is as if it had been opened so many steps earlier.  Only those bind for whose sake waiting helps:
+    where no group that was opened then, or before, still runs, all has been done.  None where nothing runs.
+    """
+    oldest = min(running, default=None)
+    if oldest is None:
+        return None
+    waiting = sorted((*running, *ready))
+    return min(step - rank // groups_per_step for rank, step in enumerate(waiting) if step >= oldest)
 
 
 def token_ages(

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from actors.curriculum import TaskOrder
 from actors.rewards.outcome import OutcomeReward
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 
@@ -26,6 +27,8 @@ class DataSection(Section):
     """Folder of tasks, for ``terminal_bench``."""
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
+    order: TaskOrder = TaskOrder.LISTED
+    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (those first whose episodes differ most)."""
     held_out_family: str = ""
     """A family that only the evaluation sees, reported apart; empty for none."""
 
@@ -84,6 +87,9 @@ class RolloutSection(Section):
     """Rollout processes on each node."""
     episodes_per_worker: PositiveInt = 16
     """Episodes that one worker runs at the same time."""
+    in_flight: CountInt = 0
+    """Most episodes at once over all workers; 0 for as many as the engines decode together (``engine.count`` ×
+    ``engine.max_running``)."""
     replacement_limit: CountInt = 3
     """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
     evaluation ends the run."""

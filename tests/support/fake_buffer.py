@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from actors.buffer import Progress
+from actors.progress import Progress
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import Accounting, GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
 from protocol.trajectory import DropReason, GroupId

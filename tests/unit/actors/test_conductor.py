@@ -20,7 +20,7 @@ from protocol.errors import InfraError
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull
 from protocol.staleness import Admission, AdmissionMode
-from protocol.trajectory import DropReason, InfraFailure, Status, Ticket
+from protocol.trajectory import DropReason, GroupId, InfraFailure, Status, Ticket
 
 TASKS = ("a", "b", "c", "d", "e")
 PER_STEP, SIZE, ETA, STEPS = 2, 2, 2, 10
@@ -171,19 +171,22 @@ async def test_the_end_of_training_takes_its_tickets_back(tmp_path: Path, buffer
     assert ((await conductor.statistics()).out, (await conductor.statistics()).waiting) == (0, 0)
 
 
-async def test_the_oldest_running_step_is_that_of_the_oldest_open_group(tmp_path: Path, buffer: FakeBuffer) -> None:
+async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """Otherwise the policy ``wait`` lets the learner go past what a running episode can bear."""
     conductor = make(tmp_path, buffer)
     async with running(conductor):
-        assert await conductor.oldest_running_step() is None
+        assert await conductor.binding_step(0, []) is None
         await train(conductor)
         await until_taken(conductor)
         await train(conductor, published_step=1)
         await until_taken(conductor)
-        assert await conductor.oldest_running_step() == 0
+        assert await conductor.binding_step(0, []) == 0
         for group in range(PER_STEP):
             await buffer.close(group)
         await settled(conductor, open_groups=PER_STEP)
-        assert await conductor.oldest_running_step() == 1
+        assert await conductor.binding_step(0, [GroupId(0), GroupId(1)]) == 1
+        assert await conductor.binding_step(0, []) == 0
+        assert await conductor.binding_step(1, []) == 0, "a lease that led to no step trains nothing"
 
 
 # -- tickets ---------------------------------------------------------------------------------------------------------
@@ -361,6 +364,20 @@ async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_pa
 async def _failed_and_taken(conductor: Conductor, ticket: Ticket) -> list[Ticket]:
     await conductor.failed(ticket, InfraFailure.SANDBOX_START, "no")
     return await until_taken(conductor)
+
+
+async def test_a_task_that_was_wasted_shortly_before_the_conductor_died_still_comes_again(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    """The return of a task is durable with the next group only; until then the journal's closing has to tell of it."""
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor)
+        assert tasks_of(await until_taken(conductor)) == ["a", "b"]
+    await buffer.close(0, GroupOutcome.INFRA_SHORT)
+    restarted = make(tmp_path, buffer)
+    await train(restarted)
+    assert tasks_of(await take(restarted)) == ["b", "a"]
 
 
 # -- a restart -------------------------------------------------------------------------------------------------------

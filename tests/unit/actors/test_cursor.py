@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.curriculum import TaskOrder
 from actors.cursor import TaskCursor
+from protocol.errors import UserError
+from protocol.groups import GroupOutcome
+from protocol.journal import GroupClosed
+from protocol.trajectory import GroupId
 
 TASKS = ("a", "b", "c", "d", "e")
 
@@ -16,21 +22,68 @@ def take(cursor: TaskCursor, count: int) -> list[str]:
     return [cursor.take()[1] for _ in range(count)]
 
 
-@given(seed=st.integers(0, 50), cut=st.integers(0, 23))
-def test_a_resumed_cursor_goes_on_as_if_nothing_had_happened(seed: int, cut: int) -> None:
-    whole = take(TaskCursor(TASKS, seed), 23)
-    first = TaskCursor(TASKS, seed)
-    begun = take(first, cut)
-    second = TaskCursor(TASKS, seed)
-    second.restore(first.state())
-    assert begun + take(second, 23 - cut) == whole
+def closing(seq: int, task: str, outcome: GroupOutcome = GroupOutcome.READY, reward: float = 0.0) -> GroupClosed:
+    return GroupClosed(seq, GroupId(seq - 1), task, outcome, 2, {0: reward, 1: reward})
 
 
-@given(seed=st.integers(0, 50))
-def test_every_epoch_has_every_task_once(seed: int) -> None:
-    taken = take(TaskCursor(TASKS, seed), 3 * len(TASKS))
+@given(order=st.sampled_from(TaskOrder), seed=st.integers(0, 50), cut=st.integers(0, 23), data=st.data())
+def test_a_resumed_cursor_goes_on_as_if_nothing_had_happened(
+    order: TaskOrder, seed: int, cut: int, data: st.DataObject
+) -> None:
+    """Whatever the order, whatever closed before or after the state was saved."""
+    outcomes = st.sampled_from([GroupOutcome.READY, GroupOutcome.ZERO_VARIANCE, GroupOutcome.INFRA_SHORT])
+    closings: list[GroupClosed] = []
+
+    def run(cursor: TaskCursor, groups: range) -> list[str]:
+        """Take a task, hear of what closed meanwhile, and so on."""
+        found = []
+        for group in groups:
+            found.append(cursor.take()[1])
+            if group not in known:
+                closed = data.draw(outcomes), data.draw(st.sampled_from((0.0, 0.5, 1.0)))
+                known[group] = [closing(group + 1, found[-1], *closed)]
+            for each in known[group]:
+                cursor.hear(each)
+                closings.append(each)
+        return found
+
+    known: dict[int, list[GroupClosed]] = {}
+    whole = run(TaskCursor(TASKS, seed, order), range(23))
+    closings.clear()
+    first = TaskCursor(TASKS, seed, order)
+    begun, state = [], None
+    for group in range(cut):
+        begun.append(first.take()[1])
+        state = first.state()  # durable with the group that it names, before that group's end is known
+        for each in known[group]:
+            first.hear(each)
+            closings.append(each)
+    second = TaskCursor(TASKS, seed, order)
+    second.restore(state, list(closings))
+    assert begun + run(second, range(cut, 23)) == whole
+
+
+@given(order=st.sampled_from(TaskOrder), seed=st.integers(0, 50))
+def test_every_epoch_has_every_task_once(order: TaskOrder, seed: int) -> None:
+    taken = take(TaskCursor(TASKS, seed, order), 3 * len(TASKS))
     for epoch in range(3):
         assert Counter(taken[epoch * 5 : epoch * 5 + 5]) == Counter(TASKS)
+
+
+def test_the_listed_order_keeps_families_in_rotation() -> None:
+    taken = take(TaskCursor(TASKS, 3), 10)
+    assert taken[:5] == list(TASKS)
+    start = TASKS.index(taken[5])
+    assert taken[5:] == [*TASKS[start:], *TASKS[:start]]
+
+
+def test_the_frontier_comes_first() -> None:
+    """Tasks that the policy always or never solves teach it nothing, and come last."""
+    cursor = TaskCursor(TASKS, 0, TaskOrder.FRONTIER)
+    means = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.6}
+    for seq, task in enumerate(take(cursor, len(TASKS)), start=1):
+        cursor.hear(closing(seq, task, reward=means[task]))
+    assert take(cursor, len(TASKS))[:3] == ["c", "e", "b"]
 
 
 def test_group_ids_are_never_used_twice() -> None:
@@ -41,7 +94,25 @@ def test_group_ids_are_never_used_twice() -> None:
 def test_a_task_comes_back_first_and_only_once() -> None:
     cursor = TaskCursor(TASKS, 0)
     first = cursor.take()[1]
-    cursor.give_back(first)
+    assert cursor.hear(closing(1, first, GroupOutcome.INFRA_SHORT))
+    assert not cursor.hear(closing(1, first, GroupOutcome.INFRA_SHORT)), "heard twice, wasted once"
     assert cursor.take()[1] == first
-    cursor.give_back(first)
+    assert not cursor.hear(closing(2, first, GroupOutcome.INFRA_SHORT))
     assert cursor.take()[1] != first
+
+
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: bool) -> None:
+    cursor = TaskCursor(TASKS, 0)
+    if returned:
+        cursor.hear(closing(1, cursor.take()[1], GroupOutcome.INFRA_SHORT))
+    group, task = cursor.take()
+    cursor.put_back(task)
+    assert cursor.take() == (group, task)
+
+
+def test_other_tasks_than_the_first_starts_are_refused() -> None:
+    cursor = TaskCursor(TASKS, 0)
+    cursor.take()
+    with pytest.raises(UserError, match="not those that it began with"):
+        TaskCursor(TASKS[::-1], 0).restore(cursor.state(), [])

@@ -35,7 +35,8 @@ class FakeConductor:
     async def stand(self, standing: Standing) -> None:
         pass
 
-    async def oldest_running_step(self) -> int | None:
+    async def binding_step(self, step: int, leased: Sequence[int]) -> int | None:
+        assert len(leased) == PER_STEP
         return self.running_step
 
 

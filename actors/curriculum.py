@@ -1,0 +1,75 @@
+"""The order of an epoch's tasks: hooks that the cursor asks once at the start of each epoch.
+
+A curriculum is a pure function of the epoch's number, the tasks, and what closed groups have shown of each task.  It
+gives an order of *all* tasks: it may put one late, never leave one out, so that a run's data is the data set whatever
+the order.  What it saw is in the journal, so that a resumed run finds the same order again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """What closed groups showed of one task."""
+
+    episodes: int = 0
+    total: float = 0.0
+    """Sum of rewards."""
+
+    def add(self, rewards: Sequence[float]) -> None:
+        self.episodes += len(rewards)
+        self.total += sum(rewards)
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.episodes
+
+
+Curriculum = Callable[[int, Sequence[str], Mapping[str, TaskRecord]], Sequence[int]]
+"""(epoch, tasks, records by task; a task that was never tried has none) → a permutation of the tasks' indices."""
+
+
+class TaskOrder(StrEnum):
+    LISTED = "listed"
+    """As the data set lists them, families in rotation; every epoch after the first begins at another place."""
+    SHUFFLED = "shuffled"
+    """Another permutation each epoch."""
+    FRONTIER = "frontier"
+    """Tasks first whose mean reward is nearest to one half, where groups differ most; never tried ones stand among
+    them.  The first epoch is shuffled."""
+
+
+def curriculum(order: TaskOrder, seed: int) -> Curriculum:
+    """The curriculum called ``order``; ``seed`` is the run's."""
+    match order:
+        case TaskOrder.LISTED:
+            return partial(_listed, seed)
+        case TaskOrder.SHUFFLED:
+            return partial(_shuffled, seed)
+        case TaskOrder.FRONTIER:
+            return partial(_frontier, seed)
+
+
+def _listed(seed: int, epoch: int, tasks: Sequence[str], _records: Mapping[str, TaskRecord]) -> list[int]:
+    shift = random.Random(f"{seed}/{epoch}").randrange(len(tasks)) if epoch else 0
+    return [(index + shift) % len(tasks) for index in range(len(tasks))]
+
+
+def _shuffled(seed: int, epoch: int, tasks: Sequence[str], _records: Mapping[str, TaskRecord]) -> list[int]:
+    order = list(range(len(tasks)))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return order
+
+
+def _frontier(seed: int, epoch: int, tasks: Sequence[str], records: Mapping[str, TaskRecord]) -> list[int]:
+    def distance(index: int) -> float:
+        record = records.get(tasks[index])
+        return abs(record.mean - 0.5) if record else 0.0
+
+    return sorted(_shuffled(seed, epoch, tasks, records), key=distance)

@@ -1,0 +1,303 @@
+"""What the conductor decides, apart from the actor that carries it out: a state machine without clock, I/O or Ray.
+
+It owns the task cursor, the tickets and the groups that are open; time is an argument, and every decision goes to
+``say`` as an event with its reason.  Whoever drives it keeps one promise: between :meth:`Dispatch.plan` and
+:meth:`Dispatch.opened` the group is made durable in the journal.  The conductor drives it beside the buffer, and
+:mod:`launch.simulate` on a virtual clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from actors.admission import SLACK_STEPS, Decision, Flow, GroupTimes, Hold, Pace, Tuning, decide
+from actors.curriculum import TaskOrder
+from actors.cursor import TaskCursor
+from actors.progress import Progress
+from actors.tickets import Tickets
+from protocol.events import Json
+from protocol.groups import GroupOutcome, GroupPlan
+from protocol.journal import BudgetFull, DiskFull, GroupClosed, OpenGroup
+from protocol.staleness import Admission, binding_step
+from protocol.trajectory import GroupId, InfraFailure, Ticket
+
+TRAIN = "train"
+
+
+class Say(Protocol):
+    """Where events go: :meth:`protocol.events.EventLog.emit`."""
+
+    def __call__(self, kind: str, **fields: Json) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConductorSettings:
+    run_id: str
+    run_dir: Path
+    node: str
+    tasks: tuple[str, ...]
+    group_size: int
+    admission: Admission
+    total_steps: int
+    replacement_limit: int
+    """How often a sample's ticket is issued again after infrastructure failed it."""
+    ticket_deadline_s: float
+    """A ticket that is out longer is lost; above the episode's own deadline."""
+    seed: int
+    order: TaskOrder = TaskOrder.LISTED
+    in_flight: int = 0
+    """Training episodes at once over all workers; 0 for as many as there are places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the run stands.  The driver's to say, again and again: a restarted conductor learns it so."""
+
+    training: bool = False
+    """Groups may be opened."""
+    published_step: int = 0
+    """The step of the weights that every engine serves."""
+    step_s: float | None = None
+    """What a step takes the learner, waiting left out; None before the first."""
+    flow: Flow = Flow.RUN
+    tuning: Tuning | None = None
+    """What a person has changed; None for what the run began with."""
+
+
+class Fate(StrEnum):
+    """What becomes of a ticket that infrastructure failed."""
+
+    REISSUED = "reissued"
+    ABANDONED = "abandoned"
+    """The last replacement of a training sample: the journal is to be told."""
+    EVALUATION_FAILED = "evaluation_failed"
+    """The last replacement of an evaluation's attempt."""
+
+
+@dataclass(slots=True)
+class _Group:
+    task: str
+    step: int
+    """Published when it was opened: none of its tokens is made by older weights."""
+    opened_s: float | None
+    """None for one that was open before this conductor began."""
+
+
+@dataclass(slots=True)
+class Dispatch:
+    settings: ConductorSettings
+    say: Say
+    cursor: TaskCursor = field(init=False)
+    tickets: Tickets = field(default_factory=Tickets)
+    standing: Standing = field(default_factory=Standing)
+    hold: Hold | None = Hold.NOT_TRAINING
+    """Why no group was opened when one was last asked for."""
+    blocked: BudgetFull | DiskFull | None = None
+    """What the journal said when it refused a group."""
+    ready: int = 0
+    """Groups that closed and are not trained yet."""
+    _progress: Progress | None = None
+    _open: dict[GroupId, _Group] = field(default_factory=dict[GroupId, _Group])
+    _closed: dict[GroupId, int] = field(default_factory=dict[GroupId, int])
+    """Ready group → its step; those that cannot be waiting any more are forgotten."""
+    _leased: tuple[int, tuple[GroupId, ...]] = (-1, ())
+    _owed: deque[GroupClosed] = field(default_factory=deque[GroupClosed])
+    """Groups that fill no step and have not been replaced."""
+    _times: GroupTimes = field(init=False)
+    _said: Hold | None = None
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.cursor = TaskCursor(settings.tasks, settings.seed, settings.order)
+        self._times = GroupTimes(settings.admission.groups_per_step)
+
+    # -- where the run stands ------------------------------------------------------------------------------------
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.standing.tuning or Tuning(self.settings.in_flight, None, SLACK_STEPS)
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(self._times.mean_s, self.standing.step_s)
+
+    @property
+    def open_groups(self) -> int:
+        return len(self._open)
+
+    @property
+    def live(self) -> int:
+        """Groups opened, less those that fill no step."""
+        progress = self._progress
+        return self.cursor.next_group - (progress.dropped + progress.passed_over if progress else 0)
+
+    def stand(self, standing: Standing) -> None:
+        """The run stands here.  When training ends, its tickets, waiting and out, are forgotten."""
+        before, tuning = self.standing, self.tuning
+        self.standing = standing
+        if before.training and not standing.training:
+            self.tickets.forget(TRAIN)
+        if standing.flow is not before.flow:
+            self.say("conductor.flow", flow=standing.flow.value, was=before.flow.value, open_groups=len(self._open))
+        if self.tuning != tuning:
+            new = self.tuning
+            self.say("conductor.retuned", in_flight=new.in_flight, lead=new.lead, slack=new.slack, was=str(tuning))
+
+    def restore(self, state: bytes | None, progress: Progress, closings: Iterable[GroupClosed]) -> None:
+        """Go on from the journal: the newest cursor's state, where its count stands, and all its closings."""
+        self.cursor.restore(state, closings)
+        self._progress, self.ready = progress, progress.ready
+
+    def reopen(self, groups: Sequence[OpenGroup]) -> None:
+        """Issue again what was out when the former conductor ended."""
+        for group in groups:
+            self._open[group.plan.group] = _Group(group.plan.task, self.standing.published_step, None)
+            self._issue(group.plan, group.missing)
+        if groups:
+            missing = sum(len(group.missing) for group in groups)
+            self.say("conductor.restored", open_groups=len(groups), tickets=missing, next_group=self.cursor.next_group)
+
+    # -- groups --------------------------------------------------------------------------------------------------
+
+    def plan(self, free: int) -> GroupPlan | None:
+        """The next group to open for ``free`` places, None when none should be; :attr:`hold` then says why.  To be
+        followed by :meth:`opened` or :meth:`refused`."""
+        if len(self.tickets.waiting) >= self._room(free):
+            self._held(self._closed_gate() or (Hold.IN_FLIGHT if free > 0 and self._room(free) <= 0 else None))
+            return None
+        decision = self._decide()
+        if decision.hold is not None:
+            self._held(decision.hold, lead=round(decision.lead, 3))
+            return None
+        group, task = self.cursor.take()
+        seeds = tuple(
+            random.Random(f"{self.settings.seed}/{group}/{sample}").getrandbits(31)
+            for sample in range(self.settings.group_size)
+        )
+        return GroupPlan(GroupId(group), task, seeds)
+
+    def opened(self, plan: GroupPlan, now: float) -> None:
+        """``plan`` and the cursor's state are durable: its tickets may leave."""
+        per_step = self.settings.admission.groups_per_step
+        step = self.live - 1
+        replaced = self._owed.popleft() if self._owed else None
+        reason = f"for step {step // per_step + 1}"
+        if replaced is not None:
+            reason = f"replaces group {replaced.group}, {replaced.outcome.value}"
+        self.say(
+            "group.admitted",
+            group=plan.group,
+            task=plan.task,
+            reason=reason,
+            expected_age=round(max(0.0, step / per_step - self.standing.published_step), 3),
+        )
+        self.blocked, self.hold, self._said = None, None, None
+        self._open[plan.group] = _Group(plan.task, self.standing.published_step, now)
+        self._issue(plan, range(plan.size))
+
+    def refused(self, plan: GroupPlan, full: BudgetFull | DiskFull) -> None:
+        """The journal has no room for ``plan``: its task is the next one still."""
+        self.cursor.put_back(plan.task)
+        if type(self.blocked) is not type(full):
+            self.say("admission.blocked", reason=str(full))
+        self.blocked = full
+        self._held(Hold.DISK if isinstance(full, DiskFull) else Hold.BYTES)
+
+    def news(self, progress: Progress, now: float) -> None:
+        """What the journal says: which groups closed, and how many fill no step."""
+        self._progress, self.ready = progress, progress.ready
+        for closing in progress.closed:
+            group = self._open.pop(closing.group, None)
+            if self.cursor.hear(closing):
+                self.say("task.returned", task=closing.task, group=closing.group, reason=closing.outcome.value)
+            if closing.outcome.drop_reason is not None:
+                self._owed.append(closing)
+            if group is None:
+                continue
+            if group.opened_s is not None:
+                self._times.add(now - group.opened_s)
+            if closing.outcome is GroupOutcome.READY:
+                self._closed[closing.group] = group.step
+        self._forget_trained()
+        if self.standing.flow is Flow.DRAIN and progress.closed and not self._open:
+            self.say("conductor.drained", ready=self.ready)
+
+    def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
+        """The step that bounds what the learner may do after it has taken step ``step`` + 1 on ``leased``; see
+        :func:`protocol.staleness.binding_step`.  None when no running group is bound."""
+        before, groups = self._leased
+        if step > before:
+            for group in groups:
+                self._closed.pop(group, None)
+        self._leased = (step, tuple(leased))
+        rest = [(group, at) for group, at in self._closed.items() if group not in leased]
+        return binding_step(
+            running=[group.step for group in self._open.values()],
+            ready=[at for _, at in rest],
+            groups_per_step=self.settings.admission.groups_per_step,
+        )
+
+    def _forget_trained(self) -> None:
+        """More groups than can be waiting have closed: the first of them are trained."""
+        for group in list(self._closed)[: max(0, len(self._closed) - self.ready - len(self._leased[1]))]:
+            del self._closed[group]
+
+    def _closed_gate(self) -> Hold | None:
+        if not self.standing.training:
+            return Hold.NOT_TRAINING
+        return {Flow.PAUSE: Hold.PAUSED, Flow.DRAIN: Hold.DRAINING}.get(self.standing.flow)
+
+    def _decide(self) -> Decision:
+        settings = self.settings
+        if (gate := self._closed_gate()) is not None:
+            return Decision(0, gate, 0.0)
+        return decide(
+            settings.admission,
+            self.tuning,
+            self.pace,
+            live=self.live,
+            published_step=self.standing.published_step,
+            total_steps=settings.total_steps,
+        )
+
+    def _held(self, hold: Hold | None, **fields: Json) -> None:
+        self.hold = hold
+        if hold is not None and hold is not self._said:
+            self._said = hold
+            published = self.standing.published_step
+            self.say("admission.held", reason=hold.value, live=self.live, published_step=published, **fields)
+
+    def _issue(self, plan: GroupPlan, samples: Sequence[int]) -> None:
+        for sample in samples:
+            self.tickets.add(plan.ticket(self.settings.run_id, sample))
+
+    # -- tickets -------------------------------------------------------------------------------------------------
+
+    def hand_out(self, worker: str, free: int, now: float) -> list[Ticket]:
+        """Up to ``free`` waiting tickets for ``worker`` (name#incarnation)."""
+        return self.tickets.hand_out(worker, self._room(free), now + self.settings.ticket_deadline_s)
+
+    def lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> Fate:
+        """Infrastructure failed ``ticket``, which is no longer out."""
+        self.say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
+        if ticket.attempt < self.settings.replacement_limit:
+            again = self.tickets.reissue(ticket, failure)
+            self.say("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
+            return Fate.REISSUED
+        if ticket.purpose != TRAIN:
+            return Fate.EVALUATION_FAILED
+        self.say("sample.abandoned", trajectory=ticket.trajectory_id, attempts=ticket.attempt + 1, reason=failure.value)
+        return Fate.ABANDONED
+
+    def _room(self, free: int) -> int:
+        """Tickets that may leave to ``free`` places."""
+        if self.standing.flow is Flow.PAUSE:
+            return 0
+        bound = self.tuning.in_flight
+        return max(0, min(free, bound - len(self.tickets.out))) if bound else free

@@ -1,0 +1,35 @@
+"""What the buffer tells those who wait for groups to close."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.journal import GroupClosed, Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    seq: int
+    """Pass it as ``seen`` next time."""
+    closed: tuple[GroupClosed, ...]
+    """Groups that closed since ``seen``, in order."""
+    opened: int
+    """Groups ever opened."""
+    dropped: int
+    """Groups closed for no use: zero variance, too few members."""
+    passed_over: int
+    """Groups whose batch had no token to train.  ``opened − dropped − passed_over`` is what admission counts."""
+    open: int
+    ready: int
+    reserved_bytes: int
+
+
+def read_progress(journal: Journal, seen: int) -> Progress:
+    """What closed after the ``seen``-th closing, at most a thousand; ``seen`` −1 asks where the count stands, without
+    the past."""
+    closed = journal.closed_since(seen) if seen >= 0 else []
+    now = journal.statistics()
+    seq = closed[-1].seq if closed else seen if seen >= 0 else now.seq
+    return Progress(
+        seq, tuple(closed), now.opened, now.dropped, now.passed_over, now.open, now.ready, now.reserved_bytes
+    )
