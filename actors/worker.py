@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import time
+import zlib
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,7 +99,8 @@ class Worker:
         engines: tuple[Remote[Engine], ...],
     ) -> None:
         self._settings, self._conductor = settings, conductor
-        self._router = Router([RemoteEngine(engine) for engine in engines])
+        first = zlib.crc32(settings.name.encode()) % len(engines)
+        self._router = Router([RemoteEngine(engine) for engine in engines], first=first)
         self._incarnation = f"{os.getpid()}.{time.time_ns():x}"
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._running: dict[str, asyncio.Task[None]] = {}
