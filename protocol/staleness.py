@@ -123,6 +123,14 @@ class StaleVerdict:
     """Of all sampled tokens; −1 where there is none."""
 
 
+def keeps_loss(policy: StalePolicy, ages: Int32Array, eta: int) -> npt.NDArray[np.bool_]:
+    """Which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``, the bound
+    ``eta``, and whatever each of them stands for: a token, or a run of tokens of one age."""
+    if policy is StalePolicy.DROP and int(ages.max(initial=-1)) > eta:
+        return np.zeros(ages.shape, np.bool_)
+    return (ages >= 0) & (ages <= eta)
+
+
 def apply_policy(
     policy: StalePolicy, segments: Sequence[Segment], lineage: Lineage, using_version: int, eta: int
 ) -> StaleVerdict:
@@ -132,10 +140,14 @@ def apply_policy(
     ``eta`` is enough for that.
     """
     ages = [token_ages(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
-    sampled = sum(int((age >= 0).sum()) for age in ages)
-    max_age = max((int(age.max(initial=-1)) for age in ages), default=-1)
-    masks = [((age >= 0) & (age <= eta)).astype(np.uint8) for age in ages]
-    if policy is StalePolicy.DROP and max_age > eta:
-        masks = [np.zeros_like(mask) for mask in masks]
-    trained = sum(int(mask.sum()) for mask in masks)
-    return StaleVerdict(tuple(masks), None if trained else DropReason.ALL_STALE, sampled, trained, max_age)
+    every = np.concatenate(ages) if ages else np.zeros(0, np.int32)
+    kept = keeps_loss(policy, every, eta).astype(np.uint8)
+    masks = np.split(kept, np.cumsum([len(age) for age in ages])[:-1]) if ages else []
+    trained = int(kept.sum())
+    return StaleVerdict(
+        tuple(masks),
+        None if trained else DropReason.ALL_STALE,
+        int((every >= 0).sum()),
+        trained,
+        int(every.max(initial=-1)),
+    )

@@ -1,0 +1,125 @@
+"""What one simulated row came to: every token, by age, length and turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+DECILES = 10
+
+
+class Consumed(NamedTuple):
+    """One trajectory at the step that used it, as runs of tokens of one turn and one age."""
+
+    ages: npt.NDArray[np.int32]
+    tokens: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.bool_]
+    turns: npt.NDArray[np.int32]
+    seconds: float
+
+    @property
+    def sampled(self) -> int:
+        return int(self.tokens.sum())
+
+    @property
+    def trained(self) -> int:
+        return int(self.tokens[self.kept].sum())
+
+
+Pick = Callable[[Consumed], npt.NDArray[np.integer[Any]]]
+
+
+class Sample(NamedTuple):
+    """Queues at the end of a step."""
+
+    step: int
+    at_s: float
+    in_flight: int
+    ready_groups: int
+    trained_tokens: int
+    age_mean: float
+
+
+@dataclass(slots=True)
+class Account:
+    """Counts from the end of step ``warm_up``."""
+
+    warm_up: int
+    begun_s: float = 0.0
+    ended_s: float = 0.0
+    samples: list[Sample] = field(default_factory=list[Sample])
+    waited_s: float = 0.0
+    all_stale: int = 0
+    _used: list[Consumed] = field(default_factory=list[Consumed])
+
+    def waited(self, seconds: float) -> None:
+        """The learner stood idle before a step."""
+        if self.measuring:
+            self.waited_s += seconds
+
+    @property
+    def measuring(self) -> bool:
+        return len(self.samples) >= self.warm_up
+
+    def step(self, step: int, now: float, consumed: Sequence[Consumed], in_flight: int, ready: int) -> None:
+        """Step ``step`` ended ``now``, having used ``consumed``."""
+        if self.measuring:
+            self._used += consumed
+        kept = np.concatenate([use.tokens[use.kept] for use in consumed])
+        ages = np.concatenate([use.ages[use.kept] for use in consumed])
+        trained = int(kept.sum())
+        mean = float((kept * ages).sum()) / max(trained, 1)
+        self.samples.append(Sample(step, now, in_flight, ready, trained, mean))
+        if step <= self.warm_up:
+            self.begun_s = now
+        self.ended_s = now
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        return self.ended_s - self.begun_s
+
+    @property
+    def sampled(self) -> int:
+        return sum(use.sampled for use in self._used)
+
+    @property
+    def trained(self) -> int:
+        return sum(use.trained for use in self._used)
+
+    def ages(self) -> list[int]:
+        """Trained tokens by age."""
+        return self._by(lambda use: use.ages[use.kept], lambda use: use.tokens[use.kept])
+
+    def ages_masked(self) -> list[int]:
+        return self._by(lambda use: use.ages[~use.kept], lambda use: use.tokens[~use.kept])
+
+    def share_by_decile(self) -> list[float]:
+        """Trained share of the trajectories in each tenth by sampled tokens, shortest first."""
+        lengths = np.array([use.sampled for use in self._used])
+        trained = np.array([use.trained for use in self._used])
+        tenths = np.array_split(np.argsort(lengths, kind="stable"), DECILES)
+        return [float(trained[tenth].sum() / max(lengths[tenth].sum(), 1)) for tenth in tenths]
+
+    def share_by_turn(self) -> list[float]:
+        sampled = self._by(lambda use: use.turns, lambda use: use.tokens)
+        trained = self._by(lambda use: use.turns[use.kept], lambda use: use.tokens[use.kept])
+        trained += [0] * (len(sampled) - len(trained))
+        return [part / max(whole, 1) for part, whole in zip(trained, sampled, strict=True)]
+
+    def episode_seconds(self) -> tuple[float, float]:
+        """Median and 95th percentile."""
+        seconds = [use.seconds for use in self._used]
+        return float(np.quantile(seconds, 0.5)), float(np.quantile(seconds, 0.95))
+
+    def _by(self, index: Pick, weight: Pick) -> list[int]:
+        if not self._used:
+            return []
+        at, tokens = (np.concatenate([pick(use) for use in self._used]) for pick in (index, weight))
+        return [int(count) for count in np.bincount(at, weights=tokens)] if len(at) else []
+

@@ -1,0 +1,149 @@
+"""A scenario: one TOML file that says what a simulated cluster, its episodes and its learner are like.
+
+Named ones lie in ``scenarios/``; a file of one's own is given by its path, and so is a real run's directory, which is
+replayed (:mod:`launch.simulate.trace`).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from launch.config.base import ConfigError, CountInt, PositiveInt, Seconds, Section, Share, did_you_mean, explain
+from protocol.errors import UserError
+from protocol.staleness import AdmissionMode, StalePolicy
+
+SCENARIOS = Path(__file__).resolve().parent / "scenarios"
+
+CURVES: dict[str, tuple[tuple[int, float], ...]] = {
+    "sglang_cpu": ((1, 300.0), (16, 2840.0), (32, 3970.0), (64, 4740.0)),
+    "recorded": ((1, 1.0),),
+}
+"""Tokens a second of one engine by requests.  ``sglang_cpu``: SGLang 0.5.23 with a two-layer Qwen3 on one thread of a
+CPU.  ``recorded``: none; a request takes the time that it took."""
+
+
+class EngineModel(Section):
+    per_node: Annotated[float, Field(gt=0)] = 1 / 16
+    """Engines for each node; at least one in all."""
+    curve: str = "sglang_cpu"
+    """How the speed falls with load: a measured curve's name."""
+    reference_load: PositiveInt = 8
+    """Requests at which an episode takes the time that ``[episode]`` says."""
+    pause_s: Annotated[float, Field(ge=0)] = 0.05
+    """An engine stands still so long while it loads weights."""
+    push_s: Annotated[float, Field(ge=0)] = 5.0
+    """From the end of a step until all engines serve its weights; half of them after half of it."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.curve not in CURVES:
+            raise ValueError(f"engine.curve = '{self.curve}' is not measured{did_you_mean(self.curve, CURVES)}")
+        return self
+
+
+class EpisodeModel(Section):
+    median_s: Seconds = 120.0
+    p95_over_median: Annotated[float, Field(gt=1)] = 4.0
+    """Its durations are log-normal."""
+    cut_over_median: Annotated[float, Field(gt=1)] = 12.0
+    """A longer one is ended there."""
+    turns: tuple[PositiveInt, PositiveInt] = (5, 60)
+    generate_share: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    """Of an episode's time that is sampling."""
+    tokens_per_s: Annotated[float, Field(gt=0)] = 60.0
+    """Of one request at the reference load."""
+    within_task: Share = 0.0
+    """Correlation of the log-durations of one group's episodes."""
+    reward: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (2.0, 2.0)
+    """Beta distribution of the tasks' pass rates."""
+
+
+class LearnerModel(Section):
+    groups_per_step: PositiveInt = 128
+    group_size: Annotated[int, Field(ge=2)] = 8
+    step_s: Seconds = 240.0
+    """One step of a learner that does not wait."""
+    publish_every: PositiveInt = 1
+    checkpoint_every: PositiveInt = 4
+    steps: PositiveInt = 40
+    """Steps that are simulated."""
+    warm_up: CountInt = 12
+    """Of them, the first that are not measured."""
+
+    @model_validator(mode="after")
+    def _measures(self) -> Self:
+        if self.warm_up >= self.steps:
+            raise ValueError(
+                f"learner.warm_up = {self.warm_up} leaves nothing of learner.steps = {self.steps} to measure: lower it"
+            )
+        return self
+
+
+class FaultModel(Section):
+    nodes_per_hour: Share = 0.005
+    """Share of the nodes that die in an hour; each comes back after ``repair_s``."""
+    repair_s: Seconds = 300.0
+
+
+class Matrix(Section):
+    """Which rows are simulated where the command line does not say."""
+
+    nodes: tuple[PositiveInt, ...] = (64,)
+    mode: tuple[AdmissionMode, ...] = (AdmissionMode.ASYNC,)
+    policy: tuple[StalePolicy, ...] = (StalePolicy.MASK,)
+    eta: tuple[CountInt, ...] = (4,)
+    in_flight: tuple[PositiveInt, ...] = (1024,)
+
+
+class Scenario(Section):
+    name: str = ""
+    about: str = ""
+    """One line for a person."""
+    run: str = ""
+    """Folder of a run, or a trace file, to replay; relative to the scenario's."""
+    engine: EngineModel = EngineModel()
+    episode: EpisodeModel = EpisodeModel()
+    learner: LearnerModel = LearnerModel()
+    faults: FaultModel = FaultModel()
+    matrix: Matrix = Matrix()
+
+
+def scenario_names() -> list[str]:
+    return sorted(path.stem for path in SCENARIOS.glob("*.toml"))
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Raises UserError when the file cannot be read or used."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read the scenario {path}: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    try:
+        return Scenario.model_validate({"name": path.stem, **values})
+    except ValidationError as error:
+        raise explain(Scenario, error, f"scenario {path.name}") from error
+
+
+def find_scenario(name_or_path: str) -> Path:
+    """The file or folder that ``--scenario`` names.  Raises UserError."""
+    given = Path(name_or_path)
+    if given.suffix == ".toml" or given.exists() or "/" in name_or_path:
+        if not given.exists():
+            raise UserError(f"no such scenario file or run folder: {given}; the named scenarios are {_names()}")
+        return given
+    if name_or_path not in scenario_names():
+        raise UserError(
+            f"no scenario is called '{name_or_path}'; they are {_names()}, and a TOML file or a run's folder is given "
+            f"by its path{did_you_mean(name_or_path, scenario_names())}"
+        )
+    return SCENARIOS / f"{name_or_path}.toml"
+
+
+def _names() -> str:
+    return ", ".join(scenario_names())
