@@ -1,23 +1,16 @@
 """Simulated engines: requests share one, and each is the slower the more there are.
 
-All requests of an engine advance at the same rate, so one number, the work that each of them has been given, says when
-the next one ends: an arrival costs a heap operation, whatever the load.  Work is counted in seconds of an engine at its
-reference load.
+A request goes at the speed of the load that it found: its end is known when it begins, and one event is all it costs.
+Work is counted in seconds of an engine at its reference load.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
 from launch.simulate.clock import Clock
-
-
-_EXACT = 1e-9
-"""Seconds of work that are rounding."""
 
 
 class Span(NamedTuple):
@@ -32,11 +25,13 @@ class Request:
     owner: Owner
     tokens: int
     work_s: float
+    """At the reference load; from its beginning on, at the load that it found."""
     spans: list[Span] = field(default_factory=list[Span])
     """Which weights sampled how many, so far."""
     live: bool = True
-    begun: float = 0.0
-    """The engine's count of given work when it came."""
+    begun_s: float = 0.0
+    late_s: float = 0.0
+    """Pauses while it ran."""
 
 
 class Owner(Protocol):
@@ -64,141 +59,92 @@ def _each(curve: Sequence[tuple[int, float]], count: float) -> float:
 class Engine:
     """Fails what runs on it when it dies; stands still while it loads weights."""
 
-    __slots__ = (
-        "_at",
-        "_clock",
-        "_ends",
-        "_expected_s",
-        "_given",
-        "_paused",
-        "_seq",
-        "_speeds",
-        "_stamp",
-        "alive",
-        "busy_s",
-        "requests",
-        "version",
-    )
+    __slots__ = ("_clock", "_free_since", "_idle_s", "_running", "_speeds", "alive", "version")
 
     def __init__(self, clock: Clock, speeds: list[float]) -> None:
         self._clock, self._speeds = clock, speeds
-        self.version, self.alive, self.requests = 0, True, 0
-        self.busy_s = 0.0
-        """With a request running, or standing still for a load."""
-        self._paused = False
-        self._given, self._at = 0.0, 0.0
-        self._ends: list[tuple[float, int, Request]] = []
-        """(count of given work at its end, order of coming, request)"""
-        self._seq = self._stamp = 0
-        self._expected_s = math.inf
-        """When the event that is under way is due: not after the next end, perhaps before it."""
+        self.version, self.alive = 0, True
+        self._running: dict[Request, None] = {}
+        self._idle_s = self._free_since = 0.0
+
+    @property
+    def requests(self) -> int:
+        return len(self._running)
+
+    def idle_s(self) -> float:
+        """Seconds without a request."""
+        return self._idle_s + (0.0 if self._running else self._clock.now - self._free_since)
 
     def submit(self, request: Request) -> None:
         if not self.alive:
             request.live = False
             request.owner.refused(request)
             return
-        self._advance()
-        request.begun = self._given
-        self._seq += 1
-        heappush(self._ends, (self._given + request.work_s, self._seq, request))
-        self.requests += 1
-        self._expect()
+        running, now = self._running, self._clock.now
+        if not running:
+            self._idle_s += now - self._free_since
+        running[request] = None
+        request.begun_s = now
+        speed = self._speeds[len(running)]
+        request.work_s /= speed
+        self._clock.after(request.work_s, self._due, request)
 
     def cancel(self, request: Request) -> None:
         """Its caller is gone."""
         if request.live:
-            self._advance()
             request.live = False
-            self.requests -= 1
-            self._expect()
+            self._leave(request)
 
     def die(self) -> None:
-        running = [request for _, _, request in sorted(self._ends, key=lambda end: end[1]) if request.live]
-        self._advance()
+        running = list(self._running)
         self._note_all()
-        self.alive, self.requests = False, 0
-        self._ends.clear()
-        self._forget_event()
+        self.alive = False
+        self._running.clear()
+        self._free_since = self._clock.now
         for request in running:
             request.live = False
         for request in running:
             request.owner.refused(request)
 
     def revive(self, version: int) -> None:
-        self._advance()
-        self.alive, self.version, self._paused = True, version, False
+        self.alive, self.version = True, version
 
     def load(self, version: int, pause_s: float) -> None:
         """Exchange the weights in place, standing still for ``pause_s``."""
-        if not self.alive:
-            return
-        self._advance()
-        self._note_all()
-        self.version, self._paused = version, True
-        self._forget_event()
-        self._clock.after(pause_s, self._resume)
+        if self.alive:
+            self._note_all()
+            self.version = version
+            for request in self._running:
+                request.late_s += pause_s
 
-    def _resume(self, _: None) -> None:
-        self._advance()
-        self._paused = False
-        self._expect()
+    def _leave(self, request: Request) -> None:
+        del self._running[request]
+        if not self._running:
+            self._free_since = self._clock.now
 
     def _note_all(self) -> None:
-        for _, _, request in self._ends:
-            if request.live:
-                self._note(request, int(request.tokens * (self._given - request.begun) / request.work_s))
+        """So far the present version has sampled."""
+        now = self._clock.now
+        for request in self._running:
+            self._note(request, int(request.tokens * min(1.0, (now - request.begun_s) / request.work_s)))
 
     def _note(self, request: Request, done: int) -> None:
         """``done`` tokens of ``request`` are sampled, the latest of them by the present version."""
-        new = min(done, request.tokens) - sum(span.tokens for span in request.spans)
+        new = done - sum(span.tokens for span in request.spans)
         if new > 0:
             request.spans.append(Span(self.version, new))
 
-    def _advance(self) -> None:
-        now, requests = self._clock.now, self.requests
-        if requests or self._paused:
-            passed = now - self._at
-            self.busy_s += passed
-            if not self._paused:
-                self._given += passed * self._speeds[requests]
-        self._at = now
-
-    def _expect(self) -> None:
-        """See that an event comes no later than the next end; one that comes before it asks again."""
-        ends = self._ends
-        while ends and not ends[0][2].live:
-            heappop(ends)
-        if not ends or self._paused:
+    def _due(self, request: Request) -> None:
+        if not request.live:
             return
-        seconds = (ends[0][0] - self._given) / self._speeds[self.requests]
-        if self._clock.now + seconds < self._expected_s:
-            self._stamp += 1
-            self._expected_s = self._clock.now + max(0.0, seconds)
-            self._clock.after(max(0.0, seconds), self._due, self._stamp)
-
-    def _forget_event(self) -> None:
-        self._stamp += 1
-        self._expected_s = math.inf
-
-    def _due(self, stamp: int) -> None:
-        if stamp != self._stamp:
+        if request.late_s:
+            late_s, request.late_s = request.late_s, 0.0
+            self._clock.after(late_s, self._due, request)
             return
-        self._advance()
-        self._expected_s = math.inf
-        ends = self._ends
-        if ends and (not ends[0][2].live or ends[0][0] > self._given + _EXACT):
-            self._expect()
-            return
-        if not ends:
-            return
-        request = heappop(ends)[2]
-        self._given = max(self._given, request.begun + request.work_s)
-        self.requests -= 1
         request.live = False
+        self._leave(request)
         if request.spans:
             self._note(request, request.tokens)
         else:
             request.spans.append(Span(self.version, request.tokens))
-        self._expect()
         request.owner.sampled(request)

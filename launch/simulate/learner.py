@@ -4,10 +4,11 @@ step itself is nothing but time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from actors.admission import Tuning
 from actors.dispatch import Dispatch, Standing
 from launch.simulate.account import Account, Consumed
 from launch.simulate.clock import Clock
@@ -23,6 +24,7 @@ from protocol.weights import NO_VERSION, Lineage, Version, make_version
 class LearnerSettings:
     groups_per_step: int
     eta: int
+    unbounded: bool
     policy: StalePolicy
     publish_every: int
     checkpoint_every: int
@@ -51,7 +53,8 @@ class Learner:
         self._version, self._lineage, self._count = NO_VERSION, Lineage(), 0
         self._stepping = False
         self._waiting_since = 0.0
-        self._standing = Standing()
+        # Without a bound, nothing holds rollout back but its places.
+        self._standing = Standing(training=True, tuning=Tuning(lead=settings.eta) if settings.unbounded else None)
         self._steps_s: list[float] = []
 
     def begin(self, rollout: Rollout) -> None:
@@ -60,7 +63,7 @@ class Learner:
         self.served = self._version
         for engine in self._engines:
             engine.version = self._version
-        self._stand(Standing(training=True, published_step=0))
+        self._stand(self._standing)
 
     def consider(self) -> None:
         """Take a step if there is a batch, and the policy lets it."""
@@ -105,7 +108,7 @@ class Learner:
                 self._journal.commit(self.step)
                 self._journal.compact(self.step)
             recent = self._steps_s[-8:]
-            self._standing = Standing(True, self._standing.published_step, sum(recent) / len(recent))
+            self._standing = replace(self._standing, step_s=sum(recent) / len(recent))
         if self.step >= settings.steps:
             self._clock.stop()
             return
@@ -150,7 +153,7 @@ class Learner:
     def _published(self, what: tuple[Version, int]) -> None:
         version, step = what
         if version == self.served or step > self._standing.published_step:
-            self._stand(Standing(True, step, self._standing.step_s))
+            self._stand(replace(self._standing, published_step=step))
 
     def _stand(self, standing: Standing) -> None:
         self._standing = standing

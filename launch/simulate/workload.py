@@ -51,7 +51,7 @@ class Drawn:
     cut_over_median: float
     """An episode that would take longer is ended there, by its time limit."""
     turns: tuple[int, int]
-    """Fewest and most; long episodes tend to have more."""
+    """Fewest and most; long episodes tend to have more, and few have many."""
     generate_share: float
     """Of an episode's time that is sampling; the rest is the sandbox's."""
     tokens_per_s: float
@@ -79,7 +79,7 @@ class Drawn:
     def _turns(self, z: float, rng: random.Random) -> int:
         least, most = self.turns
         rank = _NORMAL.cdf(_TURNS_FOLLOW * z + math.sqrt(1 - _TURNS_FOLLOW**2) * rng.gauss(0.0, 1.0))
-        return round(least * (most / least) ** rank)
+        return round(least * (most / least) ** rank**2)
 
     @staticmethod
     def _pieces(rng: random.Random, count: int, total: float) -> list[float]:

@@ -73,7 +73,7 @@ class Fault:
 class Outcome:
     account: Account
     engine_idle: float
-    """Share of the engines' time in which none of their requests ran."""
+    """Share of the engines' time without a request."""
     dropped: dict[str, int]
     """Acknowledged trajectories that were not trained, by reason."""
     holds: dict[str, int]
@@ -81,11 +81,12 @@ class Outcome:
     faults: list[Fault] = field(default_factory=list[Fault])
 
 
-class Replayed(NamedTuple):
-    """What a real run says instead of the scenario's distributions."""
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a real run says instead of the scenario."""
 
-    workload: Workload
     step_s: Callable[[int], float]
+    """What step n took its learner, waiting left out."""
     dynamic_sampling: bool
 
 
@@ -126,6 +127,7 @@ class World:
             LearnerSettings(
                 groups_per_step=learner.groups_per_step,
                 eta=cell.eta,
+                unbounded=cell.eta == UNBOUNDED,
                 policy=cell.policy,
                 publish_every=learner.publish_every,
                 checkpoint_every=learner.checkpoint_every,
@@ -167,10 +169,10 @@ class World:
         finally:
             self._journal.close()
         now = self._clock.now
-        busy_s = sum(engine.busy_s for engine in self._engines)
+        idle_s = sum(engine.idle_s() for engine in self._engines)
         return Outcome(
             self._account,
-            max(0.0, 1 - busy_s / (now * len(self._engines))),
+            idle_s / (now * len(self._engines)),
             {reason.value: count for reason, count in sorted(books.dropped.items())},
             dict(sorted(self._holds.items())),
             self._faults,

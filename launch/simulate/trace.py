@@ -1,0 +1,255 @@
+"""A real run as a trace: what each episode took, turn by turn, what each step took the learner, and what came of it.
+
+:func:`read_run` takes it from a run's directory, from what the run wrote for every reader: the exported trajectories,
+the events and metrics.jsonl.  :func:`write_trace` keeps it as one small file.  A replay gives the episodes back group by
+group in the order of the run, each with the times that it took; the rest, that is who waits for whom, is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from launch.config import RunConfig
+from launch.metrics import read_metrics
+from launch.rundir import stored_config
+from launch.simulate.scenario import Scenario
+from launch.simulate.workload import EpisodePlan, Recorded, TurnPlan
+from launch.simulate.world import Cell, Replayed
+from protocol.errors import UserError
+from protocol.export import read_exported, read_index
+from protocol.trajectory import Trajectory, TurnKind
+
+
+class TraceStep(BaseModel):
+    """What the run measured of one optimizer step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    busy_s: float
+    """Of the time since the step before it, what was not waiting for a batch."""
+    wait_s: float
+    trained_tokens: int
+    age_mean: float
+
+
+class TraceEpisode(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    acquire_s: float
+    turns: list[tuple[int, float, float]]
+    """(tokens sampled, seconds of the engine, seconds of the tool)"""
+    rest_s: float
+    """Grading, sending, the acknowledgement, and whatever else passed until it."""
+    reward: float
+
+
+class TraceFile(BaseModel):
+    """``groups``: whole groups in the order of their opening."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    run: str
+    nodes: int
+    in_flight: int
+    mode: str
+    policy: str
+    eta: int
+    groups_per_step: int
+    group_size: int
+    publish_every: int
+    checkpoint_every: int
+    dynamic_sampling: bool
+    push_s: float
+    """From a publication until the engines served it."""
+    steps: list[TraceStep]
+    groups: list[list[TraceEpisode]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    trained_tokens_per_s: float
+    age_mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    file: TraceFile
+
+    @property
+    def workload(self) -> Recorded:
+        episodes = {
+            (group, sample): EpisodePlan(
+                each.acquire_s, [TurnPlan(*turn) for turn in each.turns], each.rest_s, each.reward
+            )
+            for group, members in enumerate(self.file.groups)
+            for sample, each in enumerate(members)
+        }
+        return Recorded(episodes, len(self.file.groups))
+
+    @property
+    def replayed(self) -> Replayed:
+        steps = self.file.steps
+        return Replayed(lambda step: steps[(step - 1) % len(steps)].busy_s, self.file.dynamic_sampling)
+
+    @property
+    def measured(self) -> Measured:
+        """What the run itself came to, over all its steps."""
+        steps = self.file.steps
+        tokens = sum(step.trained_tokens for step in steps)
+        seconds = sum(step.busy_s + step.wait_s for step in steps)
+        return Measured(tokens / seconds, sum(step.age_mean * step.trained_tokens for step in steps) / tokens)
+
+    @property
+    def cell(self) -> Cell:
+        """The run's own settings."""
+        scenario = self.scenario.matrix
+        return Cell(
+            scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.eta[0], scenario.in_flight[0]
+        )
+
+    @property
+    def scenario(self) -> Scenario:
+        file = self.file
+        return Scenario.model_validate(
+            {
+                "name": file.run,
+                "about": f"replay of the run {file.run}",
+                "engine": {
+                    "curve": "recorded",
+                    "reference_load": 1,
+                    "per_node": 1 / file.nodes,
+                    "push_s": file.push_s,
+                    "pause_s": 0.0,
+                },
+                "learner": {
+                    "groups_per_step": file.groups_per_step,
+                    "group_size": file.group_size,
+                    "publish_every": file.publish_every,
+                    "checkpoint_every": file.checkpoint_every,
+                    "steps": len(file.steps),
+                    "warm_up": 0,
+                },
+                "faults": {"nodes_per_hour": 0.0},
+                "matrix": {
+                    "nodes": [file.nodes],
+                    "mode": [file.mode],
+                    "policy": [file.policy],
+                    "eta": [file.eta],
+                    "in_flight": [file.in_flight],
+                },
+            }
+        )
+
+
+def read_trace(path: Path) -> Trace:
+    """A trace file, or the trace of a run's directory.  Raises UserError."""
+    if path.is_dir():
+        return Trace(read_run(path))
+    try:
+        return Trace(TraceFile.model_validate_json(path.read_bytes()))
+    except OSError as error:
+        raise UserError(f"cannot read the trace {path}: {error.strerror}") from error
+    except ValidationError as error:
+        raise UserError(f"{path} is no trace: {error.errors()[0]['msg']}; make one with --write-trace") from error
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    path.write_bytes(orjson.dumps(trace.file.model_dump()) + b"\n")
+
+
+def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
+    """The trace of the first ``steps`` steps of a run (all by default).  Raises UserError when there is none."""
+    config = stored_config(run_dir)
+    lines = read_metrics(run_dir)[:steps]
+    groups = list(_whole_groups(run_dir, config.rollout.group_size))
+    if not lines or not groups:
+        raise UserError(f"{run_dir} has no step that was taken, or no whole group: there is nothing to replay")
+    last_t = lines[-1]["t"]
+    return TraceFile(
+        run=run_dir.name,
+        nodes=config.cluster.nodes,
+        in_flight=_in_flight(config),
+        mode=config.run.mode.value,
+        policy=config.staleness.policy.value,
+        eta=config.staleness.eta,
+        groups_per_step=config.rollout.groups_per_step,
+        group_size=config.rollout.group_size,
+        publish_every=config.learner.publish_every,
+        checkpoint_every=config.checkpoint.every_steps,
+        dynamic_sampling=config.dynamic_sampling,
+        push_s=round(_push_s(run_dir), 4),
+        steps=[
+            TraceStep(
+                busy_s=round(line["elapsed_s"] - line["wait_s"], 3),
+                wait_s=line["wait_s"],
+                trained_tokens=int(line["trained_tokens"]),
+                age_mean=line["age_mean"],
+            )
+            for line in lines
+        ],
+        groups=[members for began, members in groups if began < last_t],
+    )
+
+
+def _in_flight(config: RunConfig) -> int:
+    return config.rollout.in_flight or (
+        config.cluster.nodes * config.rollout.workers_per_node * config.rollout.episodes_per_worker
+    )
+
+
+def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
+    """(when its first episode began, its episodes by sample) of every group that all samples arrived of."""
+    began = {name: t for name, t in _times(run_dir, "episode.started")}
+    acked = {name: t for name, t in _times(run_dir, "trajectory.acked")}
+    members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
+    for entry in read_index(run_dir):
+        name = entry.trajectory
+        if name in began and name in acked:
+            episode = _episode(read_exported(run_dir, entry), acked[name] - began[name])
+            members.setdefault(entry.group, {})[entry.sample] = began[name], episode
+    for _, group in sorted(members.items()):
+        if len(group) == size:
+            yield min(t for t, _ in group.values()), [episode for _, (_, episode) in sorted(group.items())]
+
+
+def _episode(trajectory: Trajectory, seconds: float) -> TraceEpisode:
+    """``seconds``: from its ticket to its acknowledgement."""
+    turns: list[tuple[int, float, float]] = []
+    for segment in trajectory.segments:
+        for turn in segment.turns:
+            if turn.kind is TurnKind.MODEL:
+                turns.append((turn.end - turn.start, max(0.001, round(turn.ms / 1000, 3)), 0.0))
+            elif turn.kind is TurnKind.OBSERVATION and turns:
+                tokens, generate_s, _ = turns[-1]
+                turns[-1] = tokens, generate_s, round(turn.ms / 1000, 3)
+    acquire_s = round(trajectory.timings_ms.get("acquire", 0.0) / 1000, 3)
+    known_s = acquire_s + sum(generate_s + tool_s for _, generate_s, tool_s in turns)
+    rest_s = max(0.0, round(seconds - known_s, 3))
+    return TraceEpisode(acquire_s=acquire_s, turns=turns, rest_s=rest_s, reward=trajectory.reward.total)
+
+
+def _push_s(run_dir: Path) -> float:
+    published = {event["version"]: event["t"] for event in _events(run_dir, "weights.published")}
+    served: dict[int, float] = {}
+    for event in _events(run_dir, "engine.load"):
+        served[event["version"]] = max(event["t"], served.get(event["version"], 0.0))
+    return median([served[version] - t for version, t in published.items() if version in served] or [0.0])
+
+
+def _times(run_dir: Path, kind: str) -> Iterator[tuple[str, float]]:
+    """(trajectory without its attempt, time) of each event, in the writers' order: the last attempt counts."""
+    for event in _events(run_dir, kind):
+        yield str(event["trajectory"]).partition("-a")[0], float(event["t"])
+
+
+def _events(run_dir: Path, kind: str) -> Iterator[dict[str, Any]]:
+    marker = f'"kind":"{kind}"'.encode()
+    for path in sorted((run_dir / "events").glob("*.jsonl")):
+        with path.open("rb") as file:
+            for line in file:
+                if marker in line and line.endswith(b"\n"):
+                    yield orjson.loads(line)
