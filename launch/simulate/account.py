@@ -122,4 +122,3 @@ class Account:
             return []
         at, tokens = (np.concatenate([pick(use) for use in self._used]) for pick in (index, weight))
         return [int(count) for count in np.bincount(at, weights=tokens)] if len(at) else []
-

@@ -40,6 +40,7 @@ class Learner:
         self,
         clock: Clock,
         settings: LearnerSettings,
+        *,
         journal: Journal,
         dispatch: Dispatch,
         engines: Sequence[Engine],

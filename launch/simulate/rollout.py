@@ -74,6 +74,7 @@ class Rollout:
     def __init__(
         self,
         clock: Clock,
+        *,
         dispatch: Dispatch,
         journal: Journal,
         engines: Sequence[Engine],

@@ -62,7 +62,7 @@ class Simulations:
     scenario: Scenario
     seed: int
     trace: Trace | None = None
-    begun: Callable[[Cell], None] = lambda cell: None
+    begun: Callable[[Cell], None] = lambda _: None
     """Told before each simulation."""
     _done: dict[Cell, Outcome] = field(default_factory=dict[Cell, Outcome])
 

@@ -1,8 +1,8 @@
 """A real run as a trace: what each episode took, turn by turn, what each step took the learner, and what came of it.
 
 :func:`read_run` takes it from a run's directory, from what the run wrote for every reader: the exported trajectories,
-the events and metrics.jsonl.  :func:`write_trace` keeps it as one small file.  A replay gives the episodes back group by
-group in the order of the run, each with the times that it took; the rest, that is who waits for whom, is simulated.
+the events and metrics.jsonl.  :func:`write_trace` keeps it as one small file.  A replay gives the episodes back group
+by group in the order of the run, each with the times that it took; who waits for whom is simulated.
 """
 
 from __future__ import annotations
@@ -107,9 +107,7 @@ class Trace:
     def cell(self) -> Cell:
         """The run's own settings."""
         scenario = self.scenario.matrix
-        return Cell(
-            scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.eta[0], scenario.in_flight[0]
-        )
+        return Cell(scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.eta[0], scenario.in_flight[0])
 
     @property
     def scenario(self) -> Scenario:
@@ -203,8 +201,8 @@ def _in_flight(config: RunConfig) -> int:
 
 def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
     """(when its first episode began, its episodes by sample) of every group that all samples arrived of."""
-    began = {name: t for name, t in _times(run_dir, "episode.started")}
-    acked = {name: t for name, t in _times(run_dir, "trajectory.acked")}
+    began = dict(_times(run_dir, "episode.started"))
+    acked = dict(_times(run_dir, "trajectory.acked"))
     members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
     for entry in read_index(run_dir):
         name = entry.trajectory

@@ -121,7 +121,7 @@ class World:
         count = max(1, round(cell.nodes * model.per_node))
         self._engines = [Engine(self._clock, speeds) for _ in range(count)]
         self._account = Account(learner.warm_up)
-        step_s = replayed.step_s if replayed else lambda _: learner.step_s
+        step_s = replayed.step_s if replayed else _always(learner.step_s)
         self._learner = Learner(
             self._clock,
             LearnerSettings(
@@ -136,19 +136,19 @@ class World:
                 push_s=model.push_s,
                 pause_s=model.pause_s,
             ),
-            self._journal,
-            self._dispatch,
-            self._engines,
-            self._account,
+            journal=self._journal,
+            dispatch=self._dispatch,
+            engines=self._engines,
+            account=self._account,
         )
         self._rollout = Rollout(
             self._clock,
-            self._dispatch,
-            self._journal,
-            self._engines,
-            workload,
-            _shared(cell.in_flight, cell.nodes),
-            self._learner.consider,
+            dispatch=self._dispatch,
+            journal=self._journal,
+            engines=self._engines,
+            workload=workload,
+            places=_shared(cell.in_flight, cell.nodes),
+            news=self._learner.consider,
         )
         self._faults: list[Fault] = []
         self._dice = random.Random(f"{seed}/faults")
@@ -233,6 +233,13 @@ class World:
         count, nodes = len(self._engines), self._cell.nodes
         index = node * count // nodes
         return index if index * nodes // count == node and index < count else None
+
+
+def _always(seconds: float) -> Callable[[int], float]:
+    def step_s(_step: int) -> float:
+        return seconds
+
+    return step_s
 
 
 def _shared(places: int, nodes: int) -> Sequence[int]:

@@ -1,0 +1,132 @@
+"""``python -m launch.simulate --scenario NAME|FILE|RUN …``: what admission and age would cost on a cluster, simulated.
+
+A virtual clock and the real conductor, staleness, routing and journal rules; episodes, engines and steps are nothing
+but time.  Each row takes seconds on one core, and the same seed gives the same bytes.  A scenario is a name, a TOML
+file, a trace, or the directory of a real run, which is then replayed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from launch.args import Parser
+from launch.errors import main_guard
+from launch.output import JsonOutput, error_console, shown
+from launch.simulate.page import write_outputs
+from launch.simulate.rows import Simulations, shown_eta
+from launch.simulate.scenario import Matrix, Scenario, find_scenario, read_scenario, scenario_names
+from launch.simulate.table import print_table
+from launch.simulate.trace import Trace, read_trace, write_trace
+from launch.simulate.world import Cell
+from protocol.errors import UserError
+from protocol.events import Json
+from protocol.staleness import AdmissionMode, StalePolicy
+
+T = TypeVar("T")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        prog="python -m launch.simulate",
+        description="Simulate training on a cluster: the real conductor, staleness, routing and journal, virtual time.",
+        epilog="Example: python -m launch.simulate --scenario scale --eta 1,2,4,8 --in-flight 768,1024,1536",
+        allow_abbrev=False,
+    )
+    add = made.add_argument
+    add("--scenario", required=True, metavar="NAME|FILE|RUN", help=f"one of {', '.join(scenario_names())}; or a path")
+    add("--nodes", type=_integers, metavar="N,…", help="nodes of the cluster")
+    add("--mode", type=_list(AdmissionMode), metavar="MODE,…", help="async, sync, one_step_off")
+    add("--policy", type=_list(StalePolicy), metavar="POLICY,…", help="mask, wait, drop")
+    add("--eta", type=_integers, metavar="N,…", help="age bounds, in optimizer steps")
+    add("--in-flight", type=_integers, metavar="N,…", help="episodes at once over all nodes")
+    add("--faults", type=float, metavar="RATE", help="share of the nodes that die in an hour, 0.005 for example")
+    add("--seed", type=int, default=0, metavar="S", help="seed of episodes and faults")
+    add("--out", type=Path, metavar="FOLDER", help="where index.html, simulation.png and rows.json go")
+    add("--write-trace", type=Path, metavar="FILE", help="keep a replayed run as one small file")
+    add("--json", action="store_true", help="print the rows as one JSON object on standard output")
+    return made
+
+
+def main() -> None:
+    """Simulate every combination; see :mod:`launch.simulate`."""
+    given = parser().parse_args()
+    console = error_console()
+    with JsonOutput(given.json) as out:
+        scenario, trace = _scenario(find_scenario(given.scenario))
+        if given.write_trace is not None:
+            if trace is None:
+                raise UserError("--write-trace keeps a run: give --scenario the folder of one")
+            write_trace(trace, given.write_trace)
+        if given.faults is not None:
+            scenario = _with_faults(scenario, given.faults)
+        matrix = _matrix(scenario.matrix, given)
+
+        def say(cell: Cell) -> None:
+            console.print(
+                f"simulating {cell.mode.value}, {cell.policy.value}, η {shown_eta(cell.eta)}, {cell.nodes:,} nodes, "
+                f"{cell.in_flight:,} in flight"
+            )
+
+        rows = list(Simulations(scenario, given.seed, trace, say).rows(matrix))
+        print_table(console, rows)
+        if trace is not None:
+            measured = trace.measured
+            console.print(
+                f"the run itself: {measured.trained_tokens_per_s:,.1f} trained tokens a second, mean age "
+                f"{measured.age_mean:.3f}"
+            )
+        result: dict[str, Json] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
+        folder = given.out or Path("simulations") / scenario.name
+        write_outputs(folder, scenario, rows, result, shlex.join(["python", "-m", "launch.simulate", *sys.argv[1:]]))
+        console.print(f"page: {shown(folder / 'index.html')}\nplot: {shown(folder / 'simulation.png')}")
+        out.set(result)
+
+
+def _scenario(path: Path) -> tuple[Scenario, Trace | None]:
+    if path.is_dir() or path.suffix == ".json":
+        trace = read_trace(path)
+        return trace.scenario, trace
+    scenario = read_scenario(path)
+    if not scenario.run:
+        return scenario, None
+    trace = read_trace(path.parent / scenario.run)
+    return trace.scenario.model_copy(update={"name": scenario.name, "about": scenario.about}), trace
+
+
+def _with_faults(scenario: Scenario, rate: float) -> Scenario:
+    if not 0 <= rate <= 1:
+        raise UserError(f"--faults {rate:g} is no share of the nodes: give a number from 0 to 1, 0.005 for example")
+    return scenario.model_copy(update={"faults": scenario.faults.model_copy(update={"nodes_per_hour": rate})})
+
+
+def _matrix(default: Matrix, given: argparse.Namespace) -> Matrix:
+    asked = {name: getattr(given, name) for name in Matrix.model_fields}
+    matrix = default.model_copy(update={name: values for name, values in asked.items() if values is not None})
+    small = [eta for eta in matrix.eta if eta < 1]
+    if small and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
+        raise UserError("--eta 0 is for --mode sync: other modes make tokens at least one step old")
+    few = [(nodes, count) for nodes in matrix.nodes for count in matrix.in_flight if count < 1 or nodes < 1]
+    if few:
+        raise UserError("--nodes and --in-flight have to be at least 1")
+    return matrix
+
+
+def _integers(text: str) -> tuple[int, ...]:
+    return _list(int)(text)
+
+
+def _list(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    def read(text: str) -> tuple[T, ...]:
+        return tuple(kind(part.strip()) for part in text.split(","))
+
+    read.__name__ = "list"
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))

@@ -1,0 +1,117 @@
+"""What a simulation leaves in its folder: ``index.html``, ``simulation.png`` and ``rows.json``."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import orjson
+
+from launch.monitor.html import Section, page_section, table
+from launch.simulate.plot.canvas import Point
+from launch.simulate.plot.chart import HEIGHT, WIDTH, Chart, draw
+from launch.simulate.plot.figures import best_of, charts
+from launch.simulate.plot.png import PngCanvas
+from launch.simulate.plot.svg import SvgCanvas
+from launch.simulate.rows import Row
+from launch.simulate.scenario import Scenario
+from launch.simulate.table import HEAD, cells
+from protocol.events import Json
+
+_STATIC = Path(__file__).resolve().parent.parent / "monitor" / "static"
+_MARGIN, _GAP, _HEAD, _PADDING = 28.0, 20.0, 64.0, 20.0
+_COLUMNS = 2
+_STYLE = """
+.report main { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 18px; padding-bottom: 40px; }
+.report main > .whole { grid-column: 1 / -1; }
+.report .chart svg { width: 100%; height: auto; display: block; font-family: var(--sans); }
+.report th:first-child, .report td:first-child { width: auto; }
+@media (max-width: 860px) { .report main { grid-template-columns: minmax(0, 1fr); } }
+"""
+
+
+def write_outputs(folder: Path, scenario: Scenario, rows: Sequence[Row], result: dict[str, Json], command: str) -> None:
+    """Write all three.  The same rows give the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = charts(rows)
+    (folder / "rows.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
+    (folder / "index.html").write_text(_page(scenario, rows, drawn, command), encoding="utf-8")
+    _png(scenario, drawn, folder / "simulation.png")
+
+
+def _png(scenario: Scenario, drawn: Sequence[Chart], path: Path) -> None:
+    lines = -(-len(drawn) // _COLUMNS)
+    panel_w, panel_h = WIDTH + 2 * _PADDING, HEIGHT + 2 * _PADDING
+    width = 2 * _MARGIN + _COLUMNS * panel_w + (_COLUMNS - 1) * _GAP
+    canvas = PngCanvas(width, 2 * _MARGIN + _HEAD + lines * panel_h + (lines - 1) * _GAP)
+    canvas.text(Point(_MARGIN, _MARGIN + 18), f"longshore simulate · {scenario.name}", 20, "ink", strong=True)
+    canvas.text(Point(_MARGIN, _MARGIN + 40), scenario.about, 12.5, "ink-3")
+    for number, chart in enumerate(drawn):
+        left = _MARGIN + (number % _COLUMNS) * (panel_w + _GAP)
+        top = _MARGIN + _HEAD + (number // _COLUMNS) * (panel_h + _GAP)
+        canvas.origin = Point(left, top)
+        canvas.box(0, 0, panel_w, panel_h, "panel")
+        canvas.origin = Point(left + _PADDING, top + _PADDING)
+        draw(chart, canvas)
+    canvas.save(path)
+
+
+def _page(scenario: Scenario, rows: Sequence[Row], drawn: Sequence[Chart], command: str) -> str:
+    style = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in ("style.css", "report.css")) + _STYLE
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()
+    figures = "".join(f'<section class="panel chart">{_svg(chart)}</section>' for chart in drawn)
+    rows_table = page_section(Section("Rows", table(HEAD, [cells(row) for row in rows])))
+    body = f'<div class="whole">{rows_table}</div>{figures}<div class="whole">{_faults(rows)}</div>'
+    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(scenario.name)} · longshore simulation</title>
+<link rel="icon" href="data:image/svg+xml;base64,{mark}">
+<style>{style}</style>
+</head>
+<body class="report">
+<header class="bar"><span class="brand"><img src="data:image/svg+xml;base64,{mark}" alt="" width="22" height="22">
+<span>longshore</span></span>
+<div class="run"><h1>{escape(scenario.name)}</h1><p class="facts"><span>{escape(scenario.about)}</span></p></div>
+<div class="status"><span class="pill">simulated</span></div></header>
+<main>
+{body}
+<footer class="foot whole"><span>Made by <code>{escape(command)}</code>.</span></footer>
+</main>
+</body>
+</html>
+"""
+
+
+def _svg(chart: Chart) -> str:
+    canvas = SvgCanvas(WIDTH, HEIGHT, chart.title)
+    draw(chart, canvas)
+    return canvas.element()
+
+
+def _faults(rows: Sequence[Row]) -> str:
+    """What each node that died cost, in the row of each line that trains most."""
+    found = [
+        [
+            name,
+            f"node {fault.node}",
+            f"{fault.at_s / 60:.1f}",
+            str(fault.episodes),
+            str(fault.requests) if fault.engine else "-",
+            f"{fault.tokens:,}",
+            f"{(fault.repaired_s - fault.at_s) / 60:.1f}" if fault.repaired_s else "-",
+        ]
+        for name, row in best_of(rows).items()
+        for fault in row.outcome.faults
+    ]
+    head = ["row", "died", "minute", "episodes begun again", "requests sent elsewhere", "tokens lost", "minutes away"]
+    return page_section(Section("Faults", table(head, found), "What each node that died took with it."))

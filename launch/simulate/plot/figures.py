@@ -1,0 +1,134 @@
+"""The charts of one simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launch.simulate.plot.chart import Chart, Reference, Series
+from launch.simulate.rows import Row
+from protocol.staleness import AdmissionMode
+
+
+def label(row: Row, rows: Sequence[Row]) -> str:
+    """What tells ``row`` from the others, but its in-flight number."""
+    cell = row.cell
+    parts = [] if cell.mode is AdmissionMode.ASYNC else [cell.mode.value.replace("_", " ")]
+    if cell.mode is not AdmissionMode.SYNC:
+        parts.append(f"η = {cell.eta}")
+    if len({other.cell.policy for other in rows}) > 1:
+        parts.append(cell.policy.value)
+    if len({other.cell.nodes for other in rows}) > 1:
+        parts.append(f"{cell.nodes} nodes")
+    return ", ".join(parts)
+
+
+def lines_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows that differ only in their in-flight number, by label; synchronous rows of another η are the same row."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        line = found.setdefault(label(row, rows), [])
+        if all(other.cell.in_flight != row.cell.in_flight for other in line):
+            line.append(row)
+    return found
+
+
+def best_of(rows: Sequence[Row]) -> dict[str, Row]:
+    """The row of each line that trains most."""
+    return {name: max(line, key=lambda row: row.trained_tokens_per_s) for name, line in lines_of(rows).items()}
+
+
+def charts(rows: Sequence[Row]) -> list[Chart]:
+    best = best_of(rows)
+    return [_rate(rows), _deciles(best), _ages(best), _idle(best), _queues(best), _dropped(best)]
+
+
+def _rate(rows: Sequence[Row]) -> Chart:
+    places = sorted({row.cell.in_flight for row in rows})
+    series = [
+        Series(
+            name, [next((r.trained_tokens_per_s for r in line if r.cell.in_flight == place), None) for place in places]
+        )
+        for name, line in lines_of(rows).items()
+    ]
+    references = [
+        Reference("unbounded async", rows[0].unbounded_tokens_per_s),
+        Reference("sync", rows[0].sync_tokens_per_s),
+    ]
+    return Chart(
+        "Trained tokens a second",
+        "against the best synchronous and the best unbounded run",
+        [f"{place:,}" for place in places],
+        "episodes in flight",
+        series,
+        references if len({row.cell.nodes for row in rows}) == 1 else (),
+    )
+
+
+def _deciles(best: dict[str, Row]) -> Chart:
+    return Chart(
+        "Trained share by length",
+        "tokens with loss ÷ sampled tokens, by tenth of the trajectories' lengths",
+        [str(tenth) for tenth in range(1, 11)],
+        "tenth by sampled tokens, shortest first",
+        [Series(name, row.outcome.account.share_by_decile()) for name, row in best.items()],
+        share=True,
+        from_zero=False,
+    )
+
+
+def _ages(best: dict[str, Row]) -> Chart:
+    ages = {name: row.outcome.account.ages() for name, row in best.items()}
+    places = max(map(len, ages.values()))
+    series = [
+        Series(name, [counts[age] / max(1, sum(counts)) if age < len(counts) else 0.0 for age in range(places)])
+        for name, counts in ages.items()
+    ]
+    note = "share of the trained tokens, at each line's best in-flight"
+    return Chart(
+        "Age of trained tokens", note, list(map(str, range(places))), "optimizer steps", series, bars=True, share=True
+    )
+
+
+def _idle(best: dict[str, Row]) -> Chart:
+    accounts = [
+        (row.outcome.account.waited_s / row.outcome.account.seconds, row.outcome.engine_idle) for row in best.values()
+    ]
+    return Chart(
+        "Idle share",
+        "of the learner's time, and of the engines' time without a request",
+        list(best),
+        "at its best in-flight",
+        [
+            Series("learner", [learner for learner, _ in accounts]),
+            Series("engines", [engine for _, engine in accounts]),
+        ],
+        bars=True,
+        share=True,
+    )
+
+
+def _queues(best: dict[str, Row]) -> Chart:
+    samples = {name: row.outcome.account.samples for name, row in best.items()}
+    places = max(map(len, samples.values()))
+    series = [
+        Series(name, [each[at].ready_groups if at < len(each) else None for at in range(places)])
+        for name, each in samples.items()
+    ]
+    note = "groups that are closed and wait for the learner"
+    return Chart("Ready at the end of a step", note, [str(at + 1) for at in range(places)], "optimizer step", series)
+
+
+def _dropped(best: dict[str, Row]) -> Chart:
+    reasons = sorted({reason for row in best.values() for reason in row.outcome.dropped})
+    series = [
+        Series(reason.replace("_", " "), [float(row.outcome.dropped.get(reason, 0)) for row in best.values()])
+        for reason in reasons
+    ] or [Series("none", [0.0 for _ in best])]
+    return Chart(
+        "Dropped trajectories",
+        "acknowledged and not trained, by reason",
+        list(best),
+        "at its best in-flight",
+        series,
+        bars=True,
+    )
