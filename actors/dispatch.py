@@ -65,6 +65,8 @@ class Standing:
     """The step of the weights that every engine serves."""
     step_s: float | None = None
     """What a step takes the learner, waiting left out; None before the first."""
+    lost_groups: int = 0
+    """Groups' worth of trajectories that steps dropped for their age: others were leased in their place."""
     flow: Flow = Flow.RUN
     tuning: Tuning | None = None
     """What a person has changed; None for what the run began with."""
@@ -135,7 +137,8 @@ class Dispatch:
     def live(self) -> int:
         """Groups opened, less those that fill no step."""
         progress = self._progress
-        return self.cursor.next_group - (progress.dropped + progress.passed_over if progress else 0)
+        useless = progress.dropped + progress.passed_over if progress else 0
+        return self.cursor.next_group - useless - self.standing.lost_groups
 
     def stand(self, standing: Standing) -> None:
         """The run stands here.  When training ends, its tickets, waiting and out, are forgotten."""

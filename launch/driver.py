@@ -264,6 +264,7 @@ class Driver:
             config.checkpoint.every_steps,
             config.stop.after_trajectories,
             config.stop.after_s,
+            config.rollout.group_size,
         )
 
     async def _summary(self, books: Accounting, seconds: float, stock: Inventory) -> dict[str, Json]:

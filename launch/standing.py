@@ -34,6 +34,10 @@ class Stand:
         mean_s = self._now.step_s or busy_s
         self._now = replace(self._now, step_s=mean_s + (busy_s - mean_s) / min(self._steps, _MEMORY_STEPS))
 
+    def lost(self, groups: int) -> None:
+        """So many groups' worth of trajectories were dropped for their age; said with what is told next."""
+        self._now = replace(self._now, lost_groups=groups)
+
     async def steered(self, flow: Flow, tuning: Tuning | None) -> None:
         """A person asks for this; nothing is said when nothing changes."""
         if (flow, tuning) != (self._now.flow, self._now.tuning):

@@ -20,6 +20,7 @@ from actors.buffer import Buffer, Lease
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
 from launch.advisory import ZeroVarianceWatch
+from launch.batch_fill import BatchFill
 from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
 from launch.learners import Learners
 from launch.lineage import LineageLog
@@ -53,6 +54,7 @@ class TrainingSettings:
     checkpoint_every: int
     stop_after_trajectories: int
     stop_after_s: float
+    group_size: int
 
 
 @dataclass(slots=True)
@@ -83,10 +85,15 @@ class Training:
     """Dropped in batches without a token to train, since the last step."""
     _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
+    _fill: BatchFill = field(init=False)
 
     def __post_init__(self) -> None:
+        self._fill = self._new_fill(0)
         self._versions = LineageLog(self.settings.run_dir)
         self._watch = ZeroVarianceWatch(_ALIKE_BATCHES * self.settings.groups_per_step)
+
+    def _new_fill(self, lost: int) -> BatchFill:
+        return BatchFill(self.settings.groups_per_step, self.settings.group_size, lost)
 
     async def begin(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""
@@ -100,6 +107,8 @@ class Training:
         self.step, self.version = checkpoint.manifest.step, Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
         self.ledger, self._stale = checkpoint.ledger(), {}
+        self._fill = self._new_fill(sum(len(line.dropped) for line in self.ledger))
+        self.pusher.stand.lost(self._fill.lost_groups)
         await self.buffer.call(Buffer.rewind, self.step)
         self.metrics.rewind(self.step)
         return await self.publish()
@@ -154,6 +163,8 @@ class Training:
             self.events.emit("batch.passed_over", groups=len(lease.groups), episodes=len(dropped), reason="all_stale")
             return
         self.step += 1
+        self._fill.stepped(len(dropped))
+        self.pusher.stand.lost(self._fill.lost_groups)
         self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped, self._stale))
         self._stale = {}
         if self.step % self.settings.publish_every == 0:
@@ -169,7 +180,7 @@ class Training:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
         while not await self._stop():
             await self._follow(0.0)
-            lease = await self.buffer.call(Buffer.lease, self.settings.groups_per_step)
+            lease = await self.buffer.call(Buffer.lease, self._fill.groups)
             if lease is not None and await self._strands_nobody(lease):
                 return lease
             await self._follow(_LEASE_WAIT_S)

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add("--in-flight", type=_integers, metavar="N,…", help="episodes at once over all nodes")
     add("--faults", type=float, metavar="RATE", help="share of the nodes that die in an hour, 0.005 for example")
     add("--seed", type=int, default=0, metavar="S", help="seed of episodes and faults")
+    add("--jobs", type=int, default=1, metavar="N", help="simulations at once, each on a core of its own")
     add("--out", type=Path, metavar="FOLDER", help="where index.html, simulation.png and rows.json go")
     add("--write-trace", type=Path, metavar="FILE", help="keep a replayed run as one small file")
     add("--json", action="store_true", help="print the rows as one JSON object on standard output")
@@ -72,7 +73,7 @@ def main() -> None:
                 f"{cell.in_flight:,} in flight"
             )
 
-        rows = list(Simulations(scenario, given.seed, trace, say).rows(matrix))
+        rows = Simulations(scenario, given.seed, trace).rows(matrix, max(1, given.jobs), say)
         print_table(console, rows)
         if trace is not None:
             measured = trace.measured

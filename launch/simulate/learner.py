@@ -10,6 +10,7 @@ import numpy as np
 
 from actors.admission import Tuning
 from actors.dispatch import Dispatch, Standing
+from launch.batch_fill import BatchFill
 from launch.simulate.account import Account, Consumed
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine
@@ -23,6 +24,7 @@ from protocol.weights import NO_VERSION, Lineage, Version, make_version
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
     groups_per_step: int
+    group_size: int
     eta: int
     unbounded: bool
     policy: StalePolicy
@@ -57,6 +59,7 @@ class Learner:
         # Without a bound, nothing holds rollout back but its places.
         self._standing = Standing(training=True, tuning=Tuning(lead=settings.eta) if settings.unbounded else None)
         self._steps_s: list[float] = []
+        self._fill = BatchFill(settings.groups_per_step, settings.group_size)
 
     def begin(self, rollout: Rollout) -> None:
         self._rollout = rollout
@@ -69,9 +72,9 @@ class Learner:
     def consider(self) -> None:
         """Take a step if there is a batch, and the policy lets it."""
         settings = self._settings
-        if self._stepping or self._dispatch.ready < settings.groups_per_step:
+        if self._stepping or self._dispatch.ready < self._fill.groups:
             return
-        lease = self._journal.lease(settings.groups_per_step)
+        lease = self._journal.lease(self._fill.groups)
         if lease is None or not self._strands_nobody(lease):
             return
         self._stepping = True
@@ -100,6 +103,7 @@ class Learner:
         self._stepping, self._waiting_since = False, now
         if trained:
             self.step += 1
+            self._fill.stepped(len(dropped))
             ready = self._dispatch.ready - len(lease.groups)
             self._account.step(self.step, now, consumed, self._rollout.in_flight, ready)
             self._advance()
@@ -109,7 +113,10 @@ class Learner:
                 self._journal.commit(self.step)
                 self._journal.compact(self.step)
             recent = self._steps_s[-8:]
-            self._standing = replace(self._standing, step_s=sum(recent) / len(recent))
+            self._standing = replace(
+                self._standing, step_s=sum(recent) / len(recent), lost_groups=self._fill.lost_groups
+            )
+            self._rollout.stand(self._standing)
         if self.step >= settings.steps:
             self._clock.stop()
             return

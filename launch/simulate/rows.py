@@ -4,13 +4,15 @@ counterpart."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 
 from launch.simulate.scenario import Matrix, Scenario
 from launch.simulate.trace import Trace
 from launch.simulate.workload import Drawn, Workload
-from launch.simulate.world import UNBOUNDED, Cell, Outcome, Replayed, simulate
+from launch.simulate.world import UNBOUNDED, Cell, Outcome, simulate
 from protocol.events import Json
 from protocol.staleness import AdmissionMode
 
@@ -55,40 +57,48 @@ def tokens_per_s(outcome: Outcome) -> float:
     return outcome.account.trained / outcome.account.seconds
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Simulations:
     """Each distinct simulation is run once, however many rows it stands in."""
 
     scenario: Scenario
     seed: int
     trace: Trace | None = None
-    begun: Callable[[Cell], None] = lambda _: None
-    """Told before each simulation."""
-    _done: dict[Cell, Outcome] = field(default_factory=dict[Cell, Outcome])
 
-    def rows(self, matrix: Matrix) -> Iterator[Row]:
-        """In the order of the command line's lists."""
-        for nodes, mode, policy, eta, in_flight in itertools.product(
-            matrix.nodes, matrix.mode, matrix.policy, matrix.eta, matrix.in_flight
-        ):
-            cell = Cell(nodes, mode, policy, eta, in_flight)
-            counterparts = [cell._replace(in_flight=count) for count in matrix.in_flight]
-            yield Row(
-                cell,
-                self.outcome(cell),
-                self._best([each.sync for each in counterparts]),
-                self._best([each.unbounded for each in counterparts]),
-            )
+    def rows(self, matrix: Matrix, jobs: int, begun: Callable[[Cell], None]) -> list[Row]:
+        """In the order of the matrix's lists; ``begun`` hears of each simulation, ``jobs`` of which run at once."""
+        cells = [
+            Cell(*each)
+            for each in itertools.product(matrix.nodes, matrix.mode, matrix.policy, matrix.eta, matrix.in_flight)
+        ]
+        needed = {_same(each) for cell in cells for each in (cell, *_sync(cell, matrix), *_unbounded(cell, matrix))}
+        done = self._all(sorted(needed), jobs, begun)
 
-    def outcome(self, cell: Cell) -> Outcome:
-        cell = cell.sync if cell.mode is AdmissionMode.SYNC else cell
-        if cell not in self._done:
-            self.begun(cell)
-            self._done[cell] = simulate(self.scenario, cell, self._workload(), self.seed, self._replayed())
-        return self._done[cell]
+        def best(counterparts: Sequence[Cell]) -> float:
+            return max(tokens_per_s(done[each]) for each in counterparts)
 
-    def _best(self, cells: Sequence[Cell]) -> float:
-        return max(tokens_per_s(self.outcome(cell)) for cell in cells)
+        return [
+            Row(cell, done[_same(cell)], best(_sync(cell, matrix)), best(_unbounded(cell, matrix))) for cell in cells
+        ]
+
+    def _all(self, cells: Sequence[Cell], jobs: int, begun: Callable[[Cell], None]) -> dict[Cell, Outcome]:
+        if jobs == 1:
+            return {cell: self._told(cell, begun) for cell in cells}
+        with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
+            running = [(cell, pool.submit(self.simulate, cell)) for cell in cells]
+            return {cell: self._awaited(cell, outcome, begun) for cell, outcome in running}
+
+    def _told(self, cell: Cell, begun: Callable[[Cell], None]) -> Outcome:
+        begun(cell)
+        return self.simulate(cell)
+
+    @staticmethod
+    def _awaited(cell: Cell, outcome: Future[Outcome], begun: Callable[[Cell], None]) -> Outcome:
+        begun(cell)
+        return outcome.result()
+
+    def simulate(self, cell: Cell) -> Outcome:
+        return simulate(self.scenario, cell, self._workload(), self.seed, self.trace.replayed if self.trace else None)
 
     def _workload(self) -> Workload:
         if self.trace is not None:
@@ -106,8 +116,18 @@ class Simulations:
             seed=self.seed,
         )
 
-    def _replayed(self) -> Replayed | None:
-        return None if self.trace is None else self.trace.replayed
+
+def _same(cell: Cell) -> Cell:
+    """The simulation that ``cell`` is: no token of a synchronous one is old, whatever bound it has."""
+    return cell.sync if cell.mode is AdmissionMode.SYNC else cell
+
+
+def _sync(cell: Cell, matrix: Matrix) -> list[Cell]:
+    return [cell.sync._replace(in_flight=count) for count in matrix.in_flight]
+
+
+def _unbounded(cell: Cell, matrix: Matrix) -> list[Cell]:
+    return [cell.unbounded._replace(in_flight=count) for count in matrix.in_flight]
 
 
 def shown_eta(eta: int) -> str:

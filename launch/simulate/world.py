@@ -126,6 +126,7 @@ class World:
             self._clock,
             LearnerSettings(
                 groups_per_step=learner.groups_per_step,
+                group_size=learner.group_size,
                 eta=cell.eta,
                 unbounded=cell.eta == UNBOUNDED,
                 policy=cell.policy,

@@ -101,7 +101,7 @@ class Run:
         self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
         self.checkpoints = CheckpointStore(run_dir, keep=3)
         self.training = Training(
-            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 1, 2, 0, 0.0),
+            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 1, 2, 0, 0.0, 2),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
             conductor=LocalRemote(self.conductor, "conductor"),
