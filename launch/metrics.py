@@ -9,8 +9,23 @@ from pathlib import Path
 
 import orjson
 
+from learner.messages import TokenAccount
 from protocol.events import Json
 from protocol.filesystem import append_whole
+
+ByLength = Mapping[str, Mapping[str, int]]
+"""Reason → bucket of length → tokens."""
+
+
+def since(before: ByLength, now: ByLength) -> dict[str, dict[str, int]]:
+    """What was counted between two readings of counters, which begin again at 0 with their process."""
+    found: dict[str, dict[str, int]] = {}
+    for reason, buckets in now.items():
+        for bucket, tokens in buckets.items():
+            earlier = before.get(reason, {}).get(bucket, 0)
+            if new := tokens - earlier if tokens >= earlier else tokens:
+                found.setdefault(reason, {})[bucket] = new
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +43,10 @@ class StepFacts:
     """Those that were not, by reason."""
     ages: Sequence[int]
     """Tokens with loss, by age in steps."""
+    tokens: TokenAccount
+    """Where the batch's tokens went."""
+    dropped_before: ByLength
+    """Tokens of groups that closed for no use since the last step, by reason and bucket of length."""
     sampled_tokens: int
     """By all engines since the last step, for whatever they were."""
     wait_s: float
@@ -50,7 +69,7 @@ class MetricsLog:
         """Append the line of one step and give it back."""
         now = self._now()
         seconds, self._last = max(now - self._last, 1e-9), now
-        rewards = facts.rewards
+        rewards, lost = facts.rewards, facts.tokens.lost_by_length | facts.dropped_before
         line: dict[str, Json] = {
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,
@@ -62,6 +81,13 @@ class MetricsLog:
             "trained_trajectories": facts.trained,
             "dropped": dict(facts.dropped),
             "age_histogram": list(facts.ages),
+            "age_histogram_sampled": list(facts.tokens.ages),
+            "trained_share_by_decile": [round(share, 4) for share in facts.tokens.share_by_decile],
+            "tokens_by_turn": [list(pair) for pair in facts.tokens.by_turn],
+            "lost_by_length": {
+                reason: dict(buckets)
+                for reason, buckets in (facts.tokens.lost_by_length | facts.dropped_before).items()
+            },
             "wait_s": round(facts.wait_s, 3),
             "step_s": round(facts.step_s, 3),
             "pause_ms": round(facts.pause_ms, 2),

@@ -24,7 +24,7 @@ from launch.batch_fill import BatchFill
 from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
 from launch.learners import Learners
 from launch.lineage import LineageLog
-from launch.metrics import MetricsLog, StepFacts
+from launch.metrics import ByLength, MetricsLog, StepFacts, since
 from launch.pusher import Pusher
 from learner.messages import StepReport
 from learner.rank import LearnerRank
@@ -79,6 +79,7 @@ class Training:
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
     _sampled: int = 0
+    _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
     _published: bool = False
     _begun: float = 0.0
     _stale: dict[str, str] = field(default_factory=dict[str, str])
@@ -171,9 +172,10 @@ class Training:
             await self.pusher.offer(await self.publish())
         else:
             self._advance()
-        await self._record(report, lease, wait_s, time.monotonic() - stepping)
+        buffer = await self.buffer.call(Buffer.statistics)
+        await self._record(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
         last = self.step == self.settings.steps
-        if last or self.step % self.settings.checkpoint_every == 0 or await self._buffer_asks():
+        if last or self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self.checkpoint()
 
     async def _lease(self) -> Lease | None:
@@ -253,9 +255,6 @@ class Training:
         self.events.emit("checkpoint.saved", step=self.step, path=str(checkpoint.path))
         return checkpoint
 
-    async def _buffer_asks(self) -> bool:
-        return (await self.buffer.call(Buffer.statistics)).wants_checkpoint
-
     async def _recover(self, error: RemoteError) -> None:
         """The learner died: start it again from the newest checkpoint."""
         self.events.emit("process.died", what=error.actor, why=error.why)
@@ -266,8 +265,11 @@ class Training:
         await self.pusher.offer(await self.resume(checkpoint))
         self.events.emit("learner.resumed", step=self.step)
 
-    async def _record(self, report: StepReport, lease: Lease, wait_s: float, step_s: float) -> None:
+    async def _record(
+        self, report: StepReport, lease: Lease, wait_s: float, step_s: float, dropped_tokens: ByLength
+    ) -> None:
         sampled, before = await self.engine_tokens(), self._sampled
+        dropped_before, self._dropped_tokens = since(self._dropped_tokens, dropped_tokens), dropped_tokens
         self._sampled = sampled
         facts = StepFacts(
             step=self.step,
@@ -277,6 +279,8 @@ class Training:
             trained=len(report.trained),
             dropped=Counter(reason.value for reason in report.dropped.values()),
             ages=report.ages,
+            tokens=report.account,
+            dropped_before=dropped_before,
             sampled_tokens=max(0, sampled - before),
             wait_s=wait_s,
             step_s=step_s,

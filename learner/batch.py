@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from learner.account import account
 from learner.advantages import advantages
+from learner.messages import TokenAccount
 from learner.packing import Sample
 from learner.settings import LearnerSettings
 from learner.tensors import floats
@@ -37,6 +39,7 @@ class TrainBatch:
     ages: tuple[int, ...]
     """Tokens with loss by age; see :class:`learner.messages.StepReport`."""
     metrics: dict[str, float]
+    account: TokenAccount
 
 
 def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, settings: LearnerSettings) -> TrainBatch:
@@ -70,7 +73,9 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
         )
     age = np.concatenate(ages) if ages else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
-    return TrainBatch(samples, tuple(trained), dropped, denominator, by_age, _account(trajectories, verdicts, age))
+    metrics = _metrics(trajectories, verdicts, age)
+    where = account(trajectories, verdicts, lineage, using)
+    return TrainBatch(samples, tuple(trained), dropped, denominator, by_age, metrics, where)
 
 
 def _samples(trajectory: Trajectory, verdict: StaleVerdict, advantage: float) -> list[Sample]:
@@ -96,7 +101,7 @@ def _prefix(segments: tuple[Segment, ...], segment: Segment) -> Int32Array:
     return np.concatenate([_prefix(segments, parent), parent.token_ids])[: segment.offset]
 
 
-def _account(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
+def _metrics(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
     rewards = np.array([t.reward.total for t in trajectories]) if trajectories else np.zeros(1)
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from protocol.trajectory import DropReason, Int32Array, Uint8Array
 
@@ -26,6 +26,20 @@ class SftReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenAccount:
+    """Where the tokens of one step's batch went; see :mod:`learner.account`."""
+
+    ages: tuple[int, ...] = ()
+    """Sampled tokens by age, those without loss too."""
+    share_by_decile: tuple[float, ...] = ()
+    """Trained share by tenth of the trajectories' lengths, shortest first."""
+    by_turn: tuple[tuple[int, int], ...] = ()
+    """(sampled, trained) tokens by index of the model's turn."""
+    lost_by_length: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    """Reason → bucket of length → tokens without loss: ``masked``, or why their trajectory was dropped."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepReport:
     step: int
     trained: tuple[str, ...]
@@ -37,3 +51,4 @@ class StepReport:
     """Of the whole batch: those of :func:`learner.losses.summarise` and :func:`learner.batch.read_batch`, and
     ``grad_norm`` (before clipping), ``lr``, ``seconds``.  ``updated`` is 0 where no token had loss, so that the weights
     stayed; the loss metrics are then absent."""
+    account: TokenAccount = TokenAccount()

@@ -126,7 +126,7 @@ class LearnerRank:
             "lr": settings.lr_at(step),
             "seconds": time.perf_counter() - began,
         }
-        return StepReport(step, batch.trained, batch.dropped, batch.ages, metrics)
+        return StepReport(step, batch.trained, batch.dropped, batch.ages, metrics, batch.account)
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder.  Rank 0 returns its manifest, the others None."""

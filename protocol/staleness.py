@@ -123,6 +123,11 @@ class StaleVerdict:
     """Of all sampled tokens; −1 where there is none."""
 
 
+def length_bucket(sampled: int) -> str:
+    """The bucket of a trajectory of so many sampled tokens, named by its lower end: a power of two."""
+    return str(1 << max(0, sampled.bit_length() - 1))
+
+
 def keeps_loss(policy: StalePolicy, ages: Int32Array, eta: int) -> npt.NDArray[np.bool_]:
     """Which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``, the bound
     ``eta``, and whatever each of them stands for: a token, or a run of tokens of one age."""

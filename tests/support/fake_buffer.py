@@ -14,6 +14,7 @@ from protocol.trajectory import DropReason, GroupId
 
 class FakeStatistics(NamedTuple):
     wants_checkpoint: bool
+    dropped_tokens: Mapping[str, Mapping[str, int]]
 
 
 class FakeBuffer:
@@ -148,7 +149,7 @@ class FakeBuffer:
         return Accounting(acked, trained, {}, 0, acked - trained, 0, len(self.abandoned), 0)
 
     async def statistics(self) -> FakeStatistics:
-        return FakeStatistics(self.wants_checkpoint)
+        return FakeStatistics(self.wants_checkpoint, {})
 
     async def rewind(self, step: int) -> None:
         self.calls.append(f"rewind {step}")

@@ -1,0 +1,70 @@
+"""Where a step's tokens went: by age, by length, by turn.  Pure, numpy only.
+
+Length is a trajectory's sampled tokens.  Deciles are of the step's own batch; buckets are powers of two, the same in
+every step, so that they can be added up over a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from learner.messages import TokenAccount
+from protocol.staleness import StaleVerdict, length_bucket, token_ages
+from protocol.trajectory import Trajectory, TurnKind
+from protocol.weights import Lineage
+
+DECILES = 10
+MASKED = "masked"
+"""Tokens above the bound in a trajectory that is trained."""
+
+
+def account(
+    trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], lineage: Lineage, using: int
+) -> TokenAccount:
+    """The account of one batch at the step that uses the weights ``using``."""
+    ages: Counter[int] = Counter()
+    turns: dict[int, list[int]] = {}
+    lost: dict[str, Counter[str]] = {}
+    for trajectory, verdict in zip(trajectories, verdicts, strict=True):
+        for segment in trajectory.segments:
+            age = token_ages(segment.versions, segment.loss_mask, lineage, using)
+            values, counts = np.unique(age[age >= 0], return_counts=True)
+            ages.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        _add_turns(turns, trajectory, verdict)
+        gone = verdict.sampled - verdict.trained
+        if gone:
+            reason = MASKED if verdict.drop is None else verdict.drop.value
+            lost.setdefault(reason, Counter())[length_bucket(verdict.sampled)] += gone
+    return TokenAccount(
+        ages=tuple(ages[age] for age in range(max(ages, default=-1) + 1)),
+        share_by_decile=_by_decile(verdicts),
+        by_turn=tuple((turns[turn][0], turns[turn][1]) for turn in sorted(turns)),
+        lost_by_length={reason: dict(counts) for reason, counts in lost.items()},
+    )
+
+
+def _add_turns(turns: dict[int, list[int]], trajectory: Trajectory, verdict: StaleVerdict) -> None:
+    """Count sampled and trained tokens by the index of the model's turn."""
+    index = 0
+    for segment, mask in zip(trajectory.segments, verdict.loss_masks, strict=True):
+        for turn in segment.turns:
+            if turn.kind is TurnKind.MODEL:
+                sums = turns.setdefault(index, [0, 0])
+                sums[0] += int(segment.loss_mask[turn.start : turn.end].sum())
+                sums[1] += int(mask[turn.start : turn.end].sum())
+                index += 1
+
+
+def _by_decile(verdicts: Sequence[StaleVerdict]) -> tuple[float, ...]:
+    """Trained share of each tenth by length, shortest first; empty for a batch of fewer than ten trajectories."""
+    if len(verdicts) < DECILES:
+        return ()
+    ordered = sorted(verdicts, key=lambda verdict: verdict.sampled)
+    tenths = [ordered[len(ordered) * n // DECILES : len(ordered) * (n + 1) // DECILES] for n in range(DECILES)]
+    return tuple(
+        sum(verdict.trained for verdict in tenth) / max(1, sum(verdict.sampled for verdict in tenth))
+        for tenth in tenths
+    )
