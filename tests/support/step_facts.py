@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from launch.metrics import StepFacts
+from learner.messages import TokenAccount
 
 
 def facts(step: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0)) -> StepFacts:
@@ -15,6 +16,8 @@ def facts(step: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0)) -> StepF
         trained=3,
         dropped={"all_stale": 1},
         ages=(150, 50),
+        tokens=TokenAccount((150, 60), (1.0, 0.5), ((100, 90), (110, 110)), {"masked": {"16": 10}}),
+        dropped_before={"zero_variance": {"8": 80}},
         sampled_tokens=400,
         wait_s=0.5,
         step_s=1.5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.metrics import MetricsLog, read_metrics
+from launch.metrics import MetricsLog, read_metrics, since
 from tests.support.step_facts import facts
 
 
@@ -25,7 +25,16 @@ def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> 
     assert (line["reward_mean"], line["pass_rate"]) == (0.625, 0.5)
     assert (line["trained_trajectories"], line["dropped"], line["age_histogram"]) == (3, {"all_stale": 1}, [150, 50])
     assert (line["tokens_per_s_trained"], line["tokens_per_s_sampled"]) == (50.0, 100.0)
+    assert (line["age_histogram_sampled"], line["trained_share_by_decile"]) == ([150, 60], [1.0, 0.5])
+    assert line["tokens_by_turn"] == [[100, 90], [110, 110]]
+    assert line["lost_by_length"] == {"masked": {"16": 10}, "zero_variance": {"8": 80}}
     assert (line["age_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
+
+
+def test_counters_of_a_process_that_began_again_are_not_subtracted() -> None:
+    before = {"zero_variance": {"8": 80, "16": 20}}
+    assert since(before, {"zero_variance": {"8": 100, "16": 20}}) == {"zero_variance": {"8": 20}}
+    assert since(before, {"zero_variance": {"8": 30}}) == {"zero_variance": {"8": 30}}
 
 
 def test_rates_count_from_the_start_of_training(tmp_path: Path) -> None:

@@ -1,0 +1,227 @@
+"""If these fail, rollout runs too far ahead or starves the learner, or a person's word to a running run is not kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.admission import Flow, GroupTimes, Hold, Pace, Tuning, decide, lead_steps
+from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
+from actors.progress import Progress
+from protocol.groups import GroupOutcome, GroupPlan
+from protocol.journal import BudgetFull, GroupClosed
+from protocol.staleness import Admission, AdmissionMode, binding_step
+from protocol.trajectory import InfraFailure
+
+PER_STEP, SIZE, ETA, STEPS = 2, 2, 4, 100
+TRAINING = Standing(training=True)
+
+
+class Desk:
+    """A dispatch, what it said, and the closings that a journal would tell it of."""
+
+    def __init__(self, *, in_flight: int = 0, mode: AdmissionMode = AdmissionMode.ASYNC) -> None:
+        settings = ConductorSettings(
+            run_id="run",
+            run_dir=Path(),
+            node="node-0",
+            tasks=("a", "b", "c", "d", "e"),
+            group_size=SIZE,
+            admission=Admission(mode, PER_STEP, ETA),
+            total_steps=STEPS,
+            replacement_limit=1,
+            ticket_deadline_s=100.0,
+            seed=0,
+            in_flight=in_flight,
+        )
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.dispatch = Dispatch(settings, lambda kind, **fields: self.said.append((kind, fields)))
+        self.closed: list[GroupClosed] = []
+
+    def open(self, free: int = 1000, now: float = 0.0) -> list[GroupPlan]:
+        plans: list[GroupPlan] = []
+        while (plan := self.dispatch.plan(free)) is not None:
+            self.dispatch.opened(plan, now)
+            plans.append(plan)
+        return plans
+
+    def close(self, plan: GroupPlan, outcome: GroupOutcome = GroupOutcome.READY, now: float = 0.0) -> None:
+        closing = GroupClosed(len(self.closed) + 1, plan.group, plan.task, outcome, SIZE, {0: 0.0, 1: 1.0})
+        self.closed.append(closing)
+        counts = Counter(each.outcome for each in self.closed)
+        dropped = sum(count for outcome, count in counts.items() if outcome is not GroupOutcome.READY)
+        self.dispatch.news(Progress(closing.seq, (closing,), 0, dropped, 0, 0, counts[GroupOutcome.READY], 0), now)
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.said]
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return [fields for said, fields in self.said if said == kind][-1]
+
+
+# -- how many ----------------------------------------------------------------------------------------------------
+
+
+@given(
+    eta=st.integers(1, 8),
+    publish=st.integers(1, 4),
+    group_s=st.floats(0.1, 1e4),
+    step_s=st.floats(0.1, 1e4),
+    slack=st.floats(0, 3),
+)
+def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_to_fill(
+    eta: int, publish: int, group_s: float, step_s: float, slack: float
+) -> None:
+    admission = Admission(AdmissionMode.ASYNC, PER_STEP, eta, min(publish, eta + 1))
+    lead = lead_steps(admission, Tuning(slack=slack), Pace(group_s, step_s))
+    assert admission.publish_every - 1 <= lead <= eta
+
+
+def test_a_fed_learner_is_not_fed_more() -> None:
+    """Groups that take half a step need half a step's worth under way and one ready; η alone would let four wait."""
+    admission = Admission(AdmissionMode.ASYNC, 4, 4)
+    decision = decide(admission, Tuning(), Pace(5.0, 10.0), live=10, published_step=0, total_steps=STEPS)
+    assert (decision.groups, decision.hold, decision.lead) == (0, Hold.EXPECTED_AGE, 1.5)
+    unknown = decide(admission, Tuning(), Pace(), live=10, published_step=0, total_steps=STEPS)
+    assert (unknown.groups, unknown.lead) == (10, 4)
+
+
+@pytest.mark.parametrize("mode", [AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF])
+def test_the_other_modes_are_what_their_names_say_at_every_pace(mode: AdmissionMode) -> None:
+    admission = Admission(mode, PER_STEP, ETA)
+    assert lead_steps(admission, Tuning(), Pace(1.0, 100.0)) == admission.lead
+
+
+def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
+    times = GroupTimes(groups_per_step=4)
+    for _ in range(7):
+        times.add(1.0)
+    assert times.mean_s is None
+    times.add(9.0)
+    assert times.mean_s == 2.0
+
+
+def test_every_opening_says_why() -> None:
+    desk = Desk(mode=AdmissionMode.SYNC)
+    desk.dispatch.stand(TRAINING)
+    first, second = desk.open()
+    assert desk.last("group.admitted")["reason"] == "for step 1"
+    assert desk.last("admission.held")["reason"] == Hold.AGE
+    desk.close(first, GroupOutcome.ZERO_VARIANCE)
+    (third,) = desk.open()
+    assert desk.last("group.admitted")["reason"] == "replaces group 0, zero_variance"
+    desk.close(third, GroupOutcome.INFRA_SHORT)
+    assert desk.last("task.returned")["task"] == third.task
+    (fourth,) = desk.open()
+    assert fourth.task == third.task
+    assert second.group == 1
+
+
+def test_what_the_journal_refuses_is_asked_for_again() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    plan = desk.dispatch.plan(1)
+    assert plan is not None
+    desk.dispatch.refused(plan, BudgetFull("no room"))
+    assert (desk.dispatch.hold, str(desk.dispatch.blocked)) == (Hold.BYTES, "no room")
+    assert desk.dispatch.plan(1) == plan
+
+
+def test_what_fills_no_step_is_opened_again() -> None:
+    desk = Desk(mode=AdmissionMode.SYNC)
+    desk.dispatch.stand(TRAINING)
+    assert len(desk.open()) == PER_STEP
+    desk.dispatch.stand(replace(TRAINING, lost_groups=1))
+    assert len(desk.open()) == 1
+
+
+# -- a person's word ------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    desk.open(free=SIZE)
+    desk.dispatch.stand(replace(TRAINING, flow=Flow.PAUSE))
+    assert desk.dispatch.hand_out("w#1", 10, 0.0) == []
+    assert desk.open() == []
+    assert desk.dispatch.hold is Hold.PAUSED
+    desk.dispatch.stand(TRAINING)
+    assert [ticket.sample for ticket in desk.dispatch.hand_out("w#1", SIZE, 0.0)] == [0, 1]
+    assert desk.kinds().count("conductor.flow") == 2
+
+
+def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    (plan,) = desk.open(free=1)
+    desk.dispatch.stand(replace(TRAINING, flow=Flow.DRAIN))
+    assert len(desk.dispatch.hand_out("w#1", 10, 0.0)) == SIZE
+    assert desk.open() == []
+    assert desk.dispatch.hold is Hold.DRAINING
+    desk.close(plan)
+    assert desk.last("conductor.drained") == {"ready": 1}
+
+
+def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> None:
+    desk = Desk(in_flight=3)
+    desk.dispatch.stand(TRAINING)
+    desk.open(free=10)
+    assert len(desk.dispatch.hand_out("w#1", 10, 0.0)) == 3
+    desk.open(free=10)
+    assert desk.dispatch.hold is Hold.IN_FLIGHT
+    desk.dispatch.stand(replace(TRAINING, tuning=Tuning(in_flight=5)))
+    desk.open(free=10)
+    assert len(desk.dispatch.hand_out("w#1", 10, 0.0)) == 2
+    assert desk.last("conductor.retuned")["in_flight"] == 5
+
+
+def test_no_tuning_goes_past_the_age_bound() -> None:
+    admission = Admission(AdmissionMode.ASYNC, PER_STEP, ETA)
+    assert lead_steps(admission, Tuning(lead=50.0), Pace()) == ETA
+    assert lead_steps(admission, Tuning(lead=1.5), Pace()) == 1.5
+    with pytest.raises(ValueError, match="negative"):
+        Tuning(in_flight=-1)
+
+
+# -- what is lost ---------------------------------------------------------------------------------------------------
+
+
+def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    desk.open(free=1)
+    (ticket,) = desk.dispatch.hand_out("w#1", 1, 0.0)
+    desk.dispatch.tickets.finish(ticket)
+    assert desk.dispatch.lost(ticket, InfraFailure.ENGINE, "gone") is Fate.REISSUED
+    (again,) = desk.dispatch.hand_out("w#1", 1, 0.0)
+    assert (again.attempt, desk.last("ticket.reissued")["reason"]) == (1, "engine")
+    desk.dispatch.tickets.finish(again)
+    assert desk.dispatch.lost(again, InfraFailure.ENGINE, "gone") is Fate.ABANDONED
+    assert desk.last("sample.abandoned")["attempts"] == 2
+
+
+# -- the policy wait ------------------------------------------------------------------------------------------------
+
+
+@given(
+    groups_per_step=st.integers(1, 4),
+    running=st.lists(st.integers(0, 9), max_size=8),
+    ready=st.lists(st.integers(0, 9), max_size=8),
+)
+def test_a_step_is_bound_by_the_group_that_has_least_time_left(
+    groups_per_step: int, running: list[int], ready: list[int]
+) -> None:
+    bound = binding_step(running, ready, groups_per_step)
+    if not running:
+        assert bound is None
+        return
+    assert bound is not None
+    assert bound <= min(running), "the oldest that runs is trained in the next batch at the earliest"
+    assert bound >= min(running) - (len(running) + len(ready)) // groups_per_step
