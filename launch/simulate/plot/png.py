@@ -65,7 +65,7 @@ class PngCanvas:
 
     def save(self, path: Path) -> None:
         width, height = self._size
-        self._image.resize((width // _SMOOTH, height // _SMOOTH), Image.Resampling.LANCZOS).save(path, optimize=True)
+        self._image.resize((width // _SMOOTH, height // _SMOOTH), Image.Resampling.LANCZOS).save(path)
 
     def _placed(self, point: Point) -> tuple[float, float]:
         return (point.x + self.origin.x) * self._by, (point.y + self.origin.y) * self._by

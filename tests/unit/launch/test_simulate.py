@@ -1,0 +1,161 @@
+"""If these fail, a simulation says something about longshore that a run would not do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from launch.simulate.__main__ import main
+from launch.simulate.clock import Clock
+from launch.simulate.engines import Engine, Request, speed_by_load
+from launch.simulate.page import write_outputs
+from launch.simulate.rows import Simulations
+from launch.simulate.scenario import CURVES, Matrix, Scenario, find_scenario, read_scenario, scenario_names
+from launch.simulate.trace import read_trace
+from launch.simulate.world import Cell, Outcome, simulate
+from protocol.errors import UserError
+from protocol.staleness import AdmissionMode, StalePolicy
+
+TRACE = Path(__file__).resolve().parents[2] / "data" / "demo_16_steps.json"
+ROW_KEYS = [
+    *("nodes", "mode", "policy", "eta", "in_flight", "trained_tokens_per_s", "vs_sync", "vs_unbounded", "age_mean"),
+    *("age_max", "masked_share", "trained_share_by_decile", "learner_idle", "engine_idle", "dropped"),
+]
+
+
+def small(*, faults: float = 0.0, steps: int = 8) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "name": "test",
+            "episode": {"turns": [2, 5]},
+            "engine": {"per_node": 0.5},
+            "learner": {"groups_per_step": 6, "group_size": 4, "steps": steps, "warm_up": 2},
+            "faults": {"nodes_per_hour": faults, "repair_s": 120.0},
+        }
+    )
+
+
+def run(scenario: Scenario, policy: StalePolicy = StalePolicy.MASK, eta: int = 1, seed: int = 0) -> Outcome:
+    return Simulations(scenario, seed).simulate(Cell(4, AdmissionMode.ASYNC, policy, eta, 48))
+
+
+def once(_: Cell) -> None:
+    """Nobody listens."""
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:
+    scenario, matrix = small(faults=0.3), Matrix(nodes=(4,), in_flight=(24, 48), eta=(2,))
+    found: list[list[bytes]] = []
+    for number, seed in enumerate((7, 7, 8)):
+        rows = Simulations(scenario, seed).rows(matrix, 1, once)
+        folder = tmp_path / str(number)
+        write_outputs(folder, scenario, rows, {"rows": [row.as_json() for row in rows]}, "command")
+        found.append([(folder / name).read_bytes() for name in ("rows.json", "index.html", "simulation.png")])
+    assert found[0] == found[1]
+    assert found[0][0] != found[2][0]
+    assert all(list(row) == ROW_KEYS for row in orjson.loads(found[0][0])["rows"])
+
+
+def test_a_replayed_run_comes_out_as_it_was_measured() -> None:
+    """Sixteen steps of the demo: its episodes and steps took what they took, who waits for whom is simulated."""
+    trace = read_trace(TRACE)
+    outcome = simulate(trace.scenario, trace.cell, trace.workload, 0, trace.replayed)
+    account, measured = outcome.account, trace.measured
+    ages = account.ages()
+    mean = sum(age * tokens for age, tokens in enumerate(ages)) / account.trained
+    assert account.trained / account.seconds == pytest.approx(measured.trained_tokens_per_s, rel=0.1)
+    assert mean == pytest.approx(measured.age_mean, rel=0.1)
+
+
+@pytest.mark.parametrize("policy", StalePolicy)
+def test_no_policy_trains_a_token_above_the_bound(policy: StalePolicy) -> None:
+    outcome = run(small(), policy)
+    assert len(outcome.account.ages()) <= 2
+    assert len(outcome.account.samples) == 8
+
+
+def test_the_policies_pay_for_the_bound_in_their_own_coin() -> None:
+    by_policy = {policy: run(small(steps=12), policy).account for policy in StalePolicy}
+    mask, wait, drop = (by_policy[policy] for policy in (StalePolicy.MASK, StalePolicy.WAIT, StalePolicy.DROP))
+    assert sum(mask.ages_masked()) > 0
+    assert sum(wait.ages_masked()) == 0, "wait loses no token, whatever its length"
+    assert wait.seconds > mask.seconds
+    assert sum(drop.ages_masked()) > sum(mask.ages_masked())
+
+
+def test_a_node_that_dies_costs_its_episodes_and_nothing_else() -> None:
+    outcome = run(small(faults=1.0, steps=12), eta=4)
+    assert outcome.faults
+    assert sum(fault.episodes for fault in outcome.faults) > 0
+    assert len(outcome.account.samples) == 12
+
+
+def test_every_named_scenario_can_be_read() -> None:
+    assert scenario_names() == sorted(scenario_names())
+    for name in scenario_names():
+        assert read_scenario(find_scenario(name)).about
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--scenario smal", "did you mean 'small'"),
+        ("--scenario nowhere/file.toml", "no such scenario file"),
+        ("--scenario small --faults 7", "no share of the nodes"),
+        ("--scenario small --eta 0", "--eta 0 is for --mode sync"),
+        ("--scenario small --mode asynk", "--mode"),
+        ("--scenario small --write-trace x.json", "give --scenario the folder of one"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_in_one_line(
+    arguments: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["simulate", *arguments.split()])
+    with pytest.raises(UserError, match=says):
+        main()
+
+
+def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[learner]\nstep = 3\n")
+    with pytest.raises(UserError, match=r"unknown key 'learner.step'; did you mean 'learner.steps?'?"):
+        read_scenario(path)
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.done: list[Request] = []
+        self.gone: list[Request] = []
+
+    def sampled(self, request: Request) -> None:
+        self.done.append(request)
+
+    def refused(self, request: Request) -> None:
+        self.gone.append(request)
+
+
+def test_an_engine_is_slower_the_more_it_decodes_and_tells_which_weights_made_a_token() -> None:
+    clock, owner = Clock(), Owner()
+    engine = Engine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))
+    engine.submit(Request(owner, 100, 10.0))
+    engine.submit(Request(owner, 100, 10.0))
+    clock.after(5.0, lambda _: engine.load(7, 1.0))
+    clock.run(1000.0)
+    first, second = owner.done
+    assert [tuple(span) for span in first.spans] == [(0, 50), (7, 50)]
+    assert [tuple(span) for span in second.spans] == [(0, 25), (7, 75)]
+    assert clock.now == 21.0, "half the speed for the second, and the pause"
+
+
+def test_a_dead_engine_hands_its_requests_back_with_what_they_had() -> None:
+    clock, owner = Clock(), Owner()
+    engine = Engine(clock, speed_by_load(CURVES["recorded"], 1))
+    engine.submit(Request(owner, 100, 10.0))
+    clock.after(4.0, lambda _: engine.die())
+    clock.run(1000.0)
+    assert owner.done == []
+    assert [sum(span.tokens for span in request.spans) for request in owner.gone] == [40]
+    engine.submit(Request(owner, 1, 1.0))
+    assert len(owner.gone) == 2
