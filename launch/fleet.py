@@ -29,6 +29,7 @@ from launch.ports import free_port
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from launch.settings import learner_settings
+from launch.steering import own_in_flight
 from learner.rank import LearnerRank
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -284,7 +285,7 @@ class Fleet:
             ticket_deadline_s=ticket_deadline_s(config),
             seed=config.run.seed,
             order=config.data.order,
-            in_flight=config.rollout.in_flight or config.engine.count * config.engine.max_running,
+            in_flight=own_in_flight(config),
         )
 
     def _engine_settings(self, index: int, node: Node) -> EngineSettings:

@@ -1,0 +1,75 @@
+"""``python -m launch.steer RUN pause|resume|drain|set …``: pause, drain or retune a run while it goes on.
+
+``pause`` lets no episode begin, ``drain`` no group, ``resume`` goes on; ``set in_flight=64 lead=1.5 slack=0.5`` changes
+how much is out at once, and ``set in_flight=`` gives one of them back to the run's own settings.  It is written to the
+run's ``control.json``; the driver follows it within seconds, and a run that is resumed later keeps to it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from actors.admission import Flow
+from launch.args import Parser
+from launch.config.base import did_you_mean
+from launch.errors import main_guard
+from launch.output import JsonOutput, error_console, shown
+from launch.rundir import stored_config
+from launch.steering import CONTROL_FILE, Control, read_control, write_control
+from protocol.errors import UserError
+
+_FLOWS = {"pause": Flow.PAUSE, "drain": Flow.DRAIN, "resume": Flow.RUN}
+_KEYS = ("in_flight", "lead", "slack")
+
+
+def steer(run_dir: Path, action: str, changes: Sequence[str] = ()) -> Control:
+    """Write what is asked, and give it back.  Raises UserError."""
+    stored_config(run_dir)
+    control = read_control(run_dir)
+    if action != "set" and changes:
+        raise UserError(f"{action} takes nothing after it: use set {' '.join(changes)}")
+    if action == "set" and not changes:
+        raise UserError(f"set what? For example: set in_flight=64; the keys are {', '.join(_KEYS)}")
+    asked = {"flow": _FLOWS[action]} if action in _FLOWS else dict(_change(text) for text in changes)
+    try:
+        control = Control.model_validate({**control.model_dump(), **asked})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise UserError(f"set {key}={first['input']}: {first['msg'][0].lower()}{first['msg'][1:]}") from error
+    write_control(run_dir, control)
+    return control
+
+
+def _change(text: str) -> tuple[str, str | None]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in _KEYS:
+        raise UserError(f"set {text}: write KEY=VALUE; the keys are {', '.join(_KEYS)}{did_you_mean(key, _KEYS)}")
+    return key, value or None
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """See the module."""
+    parser = Parser(
+        prog="python -m launch.steer",
+        description="Pause, drain or retune a run while it goes on.",
+        epilog="Example: python -m launch.steer runs/my-run set in_flight=64",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
+    parser.add_argument("action", choices=[*_FLOWS, "set"], help="what the run is to do")
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=f"for set: {', '.join(_KEYS)}")
+    parser.add_argument("--json", action="store_true", help="print what is asked of the run as one JSON object")
+    given = parser.parse_args(argv)
+    with JsonOutput(given.json) as out:
+        control = steer(given.run, given.action, given.changes)
+        out.set({"run": given.run.name, **control.model_dump(mode="json")})
+        error_console().print(f"written to {shown(given.run / CONTROL_FILE)}; a running driver follows within seconds")
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))

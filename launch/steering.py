@@ -1,0 +1,80 @@
+"""What a person asks of a run that goes on: one small file in its directory, followed by the driver.
+
+The file is the whole of it: whoever writes it needs no connection to the run, a restarted conductor or driver reads the
+same, and asking twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from actors.admission import SLACK_STEPS, Flow, Tuning
+from actors.remote import RemoteError
+from launch.config import RunConfig
+from launch.rundir import write_json
+from launch.standing import Stand
+from protocol.errors import UserError
+from protocol.events import EventLog
+
+CONTROL_FILE = "control.json"
+_LOOK_S = 1.0
+
+
+class Control(BaseModel):
+    """None where the run's own settings hold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    flow: Flow = Flow.RUN
+    in_flight: int | None = Field(None, ge=1)
+    """Training episodes at once over all workers."""
+    lead: float | None = Field(None, ge=0)
+    """Most steps that rollout runs ahead; at most η, whatever is asked for."""
+    slack: float | None = Field(None, ge=0)
+    """Steps' worth of groups that may be ready beyond those that run."""
+
+    def tuning(self, in_flight: int) -> Tuning | None:
+        """``in_flight`` is the run's own bound."""
+        if self.in_flight is None and self.lead is None and self.slack is None:
+            return None
+        return Tuning(self.in_flight or in_flight, self.lead, SLACK_STEPS if self.slack is None else self.slack)
+
+
+def own_in_flight(config: RunConfig) -> int:
+    """What the engines are to hold at once."""
+    return config.rollout.in_flight or config.engine.count * config.engine.max_running
+
+
+def read_control(run_dir: Path) -> Control:
+    """What is asked of the run; nothing where there is no file.  Raises UserError for one that cannot be read."""
+    path = run_dir / CONTROL_FILE
+    try:
+        return Control.model_validate(orjson.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return Control()
+    except (OSError, ValueError, ValidationError) as error:
+        raise UserError(f"{path} cannot be read ({error}): remove it (rm {path}), and steer again") from error
+
+
+def write_control(run_dir: Path, control: Control) -> None:
+    write_json(run_dir / CONTROL_FILE, control.model_dump(mode="json"))
+
+
+async def follow_control(run_dir: Path, stand: Stand, in_flight: int, events: EventLog) -> None:
+    """Tell the conductor what is asked, until cancelled.  A file that cannot be read changes nothing, and is named."""
+    said = ""
+    while True:
+        try:
+            control = read_control(run_dir)
+            await stand.steered(control.flow, control.tuning(in_flight))
+            said = ""
+        except UserError as error:
+            if said != str(error):
+                said = str(error)
+                events.emit("control.refused", reason=said)
+        except RemoteError:
+            pass  # the conductor is being restarted: the next time
+        await asyncio.sleep(_LOOK_S)
