@@ -69,7 +69,7 @@ class MetricsLog:
         """Append the line of one step and give it back."""
         now = self._now()
         seconds, self._last = max(now - self._last, 1e-9), now
-        rewards, lost = facts.rewards, facts.tokens.lost_by_length | facts.dropped_before
+        rewards, lost = facts.rewards, {**facts.tokens.lost_by_length, **facts.dropped_before}
         line: dict[str, Json] = {
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,

@@ -29,11 +29,11 @@ class Control(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     flow: Flow = Flow.RUN
-    in_flight: int | None = Field(None, ge=1)
+    in_flight: int | None = Field(default=None, ge=1)
     """Training episodes at once over all workers."""
-    lead: float | None = Field(None, ge=0)
+    lead: float | None = Field(default=None, ge=0)
     """Most steps that rollout runs ahead; at most η, whatever is asked for."""
-    slack: float | None = Field(None, ge=0)
+    slack: float | None = Field(default=None, ge=0)
     """Steps' worth of groups that may be ready beyond those that run."""
 
     def tuning(self, in_flight: int) -> Tuning | None:

@@ -20,7 +20,7 @@ from launch.output import JsonOutput, error_console, shown
 from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations, shown_eta
 from launch.simulate.scenario import Matrix, Scenario, find_scenario, read_scenario, scenario_names
-from launch.simulate.table import print_table
+from launch.simulate.table import lines
 from launch.simulate.trace import Trace, read_trace, write_trace
 from launch.simulate.world import Cell
 from protocol.errors import UserError
@@ -65,7 +65,7 @@ def main() -> None:
             write_trace(trace, given.write_trace)
         if given.faults is not None:
             scenario = _with_faults(scenario, given.faults)
-        matrix = _matrix(scenario.matrix, given)
+        matrix = _matrix(scenario, given)
 
         def say(cell: Cell) -> None:
             console.print(
@@ -74,7 +74,8 @@ def main() -> None:
             )
 
         rows = Simulations(scenario, given.seed, trace).rows(matrix, max(1, given.jobs), say)
-        print_table(console, rows)
+        for line in lines(rows):
+            console.print(line, highlight=False)
         if trace is not None:
             measured = trace.measured
             console.print(
@@ -105,15 +106,16 @@ def _with_faults(scenario: Scenario, rate: float) -> Scenario:
     return scenario.model_copy(update={"faults": scenario.faults.model_copy(update={"nodes_per_hour": rate})})
 
 
-def _matrix(default: Matrix, given: argparse.Namespace) -> Matrix:
+def _matrix(scenario: Scenario, given: argparse.Namespace) -> Matrix:
     asked = {name: getattr(given, name) for name in Matrix.model_fields}
-    matrix = default.model_copy(update={name: values for name, values in asked.items() if values is not None})
-    small = [eta for eta in matrix.eta if eta < 1]
-    if small and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
-        raise UserError("--eta 0 is for --mode sync: other modes make tokens at least one step old")
-    few = [(nodes, count) for nodes in matrix.nodes for count in matrix.in_flight if count < 1 or nodes < 1]
-    if few:
-        raise UserError("--nodes and --in-flight have to be at least 1")
+    matrix = scenario.matrix.model_copy(update={name: values for name, values in asked.items() if values is not None})
+    if min(matrix.nodes) < 1 or min(matrix.in_flight) < 1 or min(matrix.eta) < 0:
+        raise UserError("--nodes and --in-flight have to be at least 1, and --eta at least 0")
+    least, why = scenario.learner.publish_every - 1, f"weights that fill {scenario.learner.publish_every} steps"
+    if any(mode is not AdmissionMode.SYNC for mode in matrix.mode) and least < 1:
+        least, why = 1, "other modes than sync"
+    if min(matrix.eta) < least:
+        raise UserError(f"--eta {min(matrix.eta)}: {why} make tokens {least} steps old; give {least} or more")
     return matrix
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from launch.simulate.rows import Row
+
+_TEXTS = 2
+"""Columns that are no numbers."""
 
 HEAD = (
     "mode",
@@ -51,10 +51,14 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def print_table(console: Console, rows: Sequence[Row]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, name in enumerate(HEAD):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*cells(row))
-    console.print(table)
+def lines(rows: Sequence[Row]) -> list[str]:
+    """Columns as wide as they need, text to the left, numbers to the right: whole also where no terminal is."""
+    texts = [list(HEAD), *(cells(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if number < _TEXTS else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(text, widths, strict=True))
+        ).rstrip()
+        for text in texts
+    ]

@@ -47,10 +47,10 @@ class Cell(NamedTuple):
         """The same without any bound on age."""
         return self._replace(mode=AdmissionMode.ASYNC, policy=StalePolicy.MASK, eta=UNBOUNDED)
 
-    @property
-    def sync(self) -> Cell:
-        """The same with a rollout that waits for each step's weights; no token of it is ever old."""
-        return self._replace(mode=AdmissionMode.SYNC, policy=StalePolicy.MASK, eta=0)
+    def sync(self, publish_every: int) -> Cell:
+        """The same with a rollout that waits for the weights of each ``publish_every``-th step: whatever its bound, no
+        token is older than what those have to fill."""
+        return self._replace(mode=AdmissionMode.SYNC, policy=StalePolicy.MASK, eta=publish_every - 1)
 
 
 @dataclass(slots=True)
