@@ -78,9 +78,10 @@ class Pace:
     """Of one step of a learner that never waits."""
 
 
-def lead_steps(admission: Admission, tuning: Tuning, pace: Pace) -> float:
-    """Steps that rollout may run ahead of the weights in use: never above η, never below what they have to fill."""
-    least = admission.publish_every - 1
+def lead_steps(admission: Admission, tuning: Tuning, pace: Pace, publish_every: int = 1) -> float:
+    """Steps that rollout may run ahead of the weights in use: never above η, never below what they have to fill until
+    the next come, ``publish_every`` steps later."""
+    least = publish_every - 1
     if tuning.lead is not None:
         return max(least, min(tuning.lead, admission.eta))
     if admission.mode is not AdmissionMode.ASYNC or not pace.group_s or not pace.step_s:
@@ -98,11 +99,18 @@ class Decision:
 
 
 def decide(
-    admission: Admission, tuning: Tuning, pace: Pace, *, live: int, published_step: int, total_steps: int
+    admission: Admission,
+    tuning: Tuning,
+    pace: Pace,
+    *,
+    live: int,
+    published_step: int,
+    total_steps: int,
+    publish_every: int = 1,
 ) -> Decision:
     """How many groups may open when ``live`` were opened (dropped ones left out), the engines serve the weights of
     ``published_step``, and the run takes ``total_steps``."""
-    lead = lead_steps(admission, tuning, pace)
+    lead = lead_steps(admission, tuning, pace, publish_every)
     expected = math.floor((published_step + 1 + lead) * admission.groups_per_step) - live
     whole_run = total_steps * admission.groups_per_step - live
     groups = max(0, min(expected, whole_run))

@@ -262,8 +262,8 @@ class Buffer:
     # -- the learner's side --------------------------------------------------------------------------------------
 
     async def lease(self, groups: int) -> Lease | None:
-        """The ``groups`` ready groups that closed first, None while there are fewer; the same ones again until
-        :meth:`mark_trained`."""
+        """The ``groups`` ready groups that were opened first, None while there are fewer; the same ones again until
+        :meth:`mark_trained`, unless an older one closes."""
         return await self._call(Journal.lease, groups)
 
     async def payload(self, lease: Lease) -> list[bytes]:

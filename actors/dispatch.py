@@ -53,6 +53,8 @@ class ConductorSettings:
     order: TaskOrder = TaskOrder.LISTED
     in_flight: int = 0
     """Training episodes at once over all workers; 0 for as many as there are places."""
+    publish_every: int = 1
+    """Steps from one set of weights that the engines get to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,7 @@ class Dispatch:
             live=self.live,
             published_step=self.standing.published_step,
             total_steps=settings.total_steps,
+            publish_every=settings.publish_every,
         )
 
     def _held(self, hold: Hold | None, **fields: Json) -> None:

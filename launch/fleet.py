@@ -286,6 +286,7 @@ class Fleet:
             seed=config.run.seed,
             order=config.data.order,
             in_flight=own_in_flight(config),
+            publish_every=config.publish_every,
         )
 
     def _engine_settings(self, index: int, node: Node) -> EngineSettings:

@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from actors.admission import Flow
-from launch.args import Parser
 from launch.config.base import did_you_mean
 from launch.errors import main_guard
 from launch.output import JsonOutput, error_console, shown
+from launch.parser import Parser
 from launch.rundir import stored_config
 from launch.steering import CONTROL_FILE, Control, read_control, write_control
 from protocol.errors import UserError

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from launch.args import Parser
 from launch.errors import main_guard
 from launch.output import JsonOutput, error_console, shown
+from launch.parser import Parser
 from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations, shown_eta
 from launch.simulate.scenario import Matrix, Scenario, find_scenario, read_scenario, scenario_names
@@ -111,11 +111,11 @@ def _matrix(scenario: Scenario, given: argparse.Namespace) -> Matrix:
     matrix = scenario.matrix.model_copy(update={name: values for name, values in asked.items() if values is not None})
     if min(matrix.nodes) < 1 or min(matrix.in_flight) < 1 or min(matrix.eta) < 0:
         raise UserError("--nodes and --in-flight have to be at least 1, and --eta at least 0")
-    least, why = scenario.learner.publish_every - 1, f"weights that fill {scenario.learner.publish_every} steps"
-    if any(mode is not AdmissionMode.SYNC for mode in matrix.mode) and least < 1:
-        least, why = 1, "other modes than sync"
-    if min(matrix.eta) < least:
-        raise UserError(f"--eta {min(matrix.eta)}: {why} make tokens {least} steps old; give {least} or more")
+    least = max(1, scenario.learner.publish_every - 1)
+    if min(matrix.eta) < least and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
+        raise UserError(
+            f"--eta {min(matrix.eta)}: other modes than sync make tokens {least} steps old: give {least} or more"
+        )
     return matrix
 
 

@@ -71,22 +71,15 @@ class Simulations:
             Cell(*each)
             for each in itertools.product(matrix.nodes, matrix.mode, matrix.policy, matrix.eta, matrix.in_flight)
         ]
-        needed = {
-            self._same(each) for cell in cells for each in (cell, *_sync(cell, matrix), *_unbounded(cell, matrix))
-        }
+        needed = {_same(each) for cell in cells for each in (cell, *_sync(cell, matrix), *_unbounded(cell, matrix))}
         done = self._all(sorted(needed), jobs, begun)
 
         def best(counterparts: Sequence[Cell]) -> float:
-            return max(tokens_per_s(done[self._same(each)]) for each in counterparts)
+            return max(tokens_per_s(done[_same(each)]) for each in counterparts)
 
         return [
-            Row(cell, done[self._same(cell)], best(_sync(cell, matrix)), best(_unbounded(cell, matrix)))
-            for cell in cells
+            Row(cell, done[_same(cell)], best(_sync(cell, matrix)), best(_unbounded(cell, matrix))) for cell in cells
         ]
-
-    def _same(self, cell: Cell) -> Cell:
-        """The simulation that ``cell`` is: synchronous ones with another bound or policy are one."""
-        return cell.sync(self.scenario.learner.publish_every) if cell.mode is AdmissionMode.SYNC else cell
 
     def _all(self, cells: Sequence[Cell], jobs: int, begun: Callable[[Cell], None]) -> dict[Cell, Outcome]:
         if jobs == 1:
@@ -122,6 +115,11 @@ class Simulations:
             reward=model.reward,
             seed=self.seed,
         )
+
+
+def _same(cell: Cell) -> Cell:
+    """The simulation that ``cell`` is: synchronous ones with another bound or policy are one."""
+    return cell.sync if cell.mode is AdmissionMode.SYNC else cell
 
 
 def _sync(cell: Cell, matrix: Matrix) -> list[Cell]:

@@ -47,10 +47,10 @@ class Cell(NamedTuple):
         """The same without any bound on age."""
         return self._replace(mode=AdmissionMode.ASYNC, policy=StalePolicy.MASK, eta=UNBOUNDED)
 
-    def sync(self, publish_every: int) -> Cell:
-        """The same with a rollout that waits for the weights of each ``publish_every``-th step: whatever its bound, no
-        token is older than what those have to fill."""
-        return self._replace(mode=AdmissionMode.SYNC, policy=StalePolicy.MASK, eta=publish_every - 1)
+    @property
+    def sync(self) -> Cell:
+        """The same with a rollout that waits for each step's weights: whatever its bound, no token is ever old."""
+        return self._replace(mode=AdmissionMode.SYNC, policy=StalePolicy.MASK, eta=0)
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class World:
                 eta=cell.eta,
                 unbounded=cell.eta == UNBOUNDED,
                 policy=cell.policy,
-                publish_every=learner.publish_every,
+                publish_every=self._publish_every,
                 checkpoint_every=learner.checkpoint_every,
                 steps=learner.steps,
                 step_s=step_s,
@@ -187,12 +187,18 @@ class World:
             node="node-0",
             tasks=tuple(f"task-{number}" for number in range(_TASKS)),
             group_size=learner.group_size,
-            admission=Admission(cell.mode, learner.groups_per_step, cell.eta, learner.publish_every),
+            admission=Admission(cell.mode, learner.groups_per_step, cell.eta),
             total_steps=UNBOUNDED,
             replacement_limit=3,
             ticket_deadline_s=20 * self._scenario.episode.median_s,
             seed=seed,
+            publish_every=self._publish_every,
         )
+
+    @property
+    def _publish_every(self) -> int:
+        """As in :class:`launch.config.run.RunConfig`: only asynchronous training lets weights fill several steps."""
+        return self._scenario.learner.publish_every if self._cell.mode is AdmissionMode.ASYNC else 1
 
     def _say(self, kind: str, **fields: Json) -> None:
         if kind == "admission.held":

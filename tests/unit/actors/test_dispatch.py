@@ -78,9 +78,11 @@ class Desk:
 def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_to_fill(
     eta: int, publish: int, group_s: float, step_s: float, slack: float
 ) -> None:
-    admission = Admission(AdmissionMode.ASYNC, PER_STEP, eta, min(publish, eta + 1))
-    lead = lead_steps(admission, Tuning(slack=slack), Pace(group_s, step_s))
-    assert admission.publish_every - 1 <= lead <= eta
+    publish = min(publish, eta)
+    lead = lead_steps(
+        Admission(AdmissionMode.ASYNC, PER_STEP, eta), Tuning(slack=slack), Pace(group_s, step_s), publish
+    )
+    assert publish - 1 <= lead <= eta
 
 
 def test_a_fed_learner_is_not_fed_more() -> None:
