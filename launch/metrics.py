@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -43,10 +43,6 @@ class StepFacts:
     """Those that were not, by reason."""
     ages: Sequence[int]
     """Tokens with loss, by age in steps."""
-    tokens: TokenAccount
-    """Where the batch's tokens went."""
-    dropped_before: ByLength
-    """Tokens of groups that closed for no use since the last step, by reason and bucket of length."""
     sampled_tokens: int
     """By all engines since the last step, for whatever they were."""
     wait_s: float
@@ -54,6 +50,10 @@ class StepFacts:
     step_s: float
     pause_ms: float
     """An engine's last pause."""
+    tokens: TokenAccount = field(default_factory=TokenAccount)
+    """Where the batch's tokens went."""
+    dropped_before: ByLength = field(default_factory=dict[str, dict[str, int]])
+    """Tokens of groups that closed for no use since the last step, by reason and bucket of length."""
 
 
 class MetricsLog:
