@@ -11,15 +11,16 @@ from protocol.trajectory import DropReason, GroupId
 
 
 class Leases(Store):
-    """Whole groups, oldest closed first, used once in each lineage."""
+    """Whole groups, oldest first, used once in each lineage."""
 
     def lease(self, groups: int) -> Lease | None:
-        """The ``groups`` groups that closed first and are ready; None while there are fewer.  Changes nothing: until
-        :meth:`mark_trained` the same call gives the same groups."""
+        """The ``groups`` ready groups that were opened first, whose tokens are the oldest; None while there are fewer.
+        Changes nothing: until :meth:`mark_trained` they are held, and the same call gives them again unless an older
+        group closes."""
         if self._number("ended"):
             return None
         oldest = self._all(
-            "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND spent = 0 ORDER BY closed_seq LIMIT ?",
+            "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND spent = 0 ORDER BY id LIMIT ?",
             groups,
         )
         if len(oldest) < groups:
