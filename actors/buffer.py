@@ -329,8 +329,8 @@ class Buffer:
         self._full = None
         for item, outcome in zip(items, outcomes, strict=True):
             if outcome is AppendOutcome.APPENDED:
-                ticket = item.trajectory.ticket
-                self._sampled[ticket.group, ticket.sample] = item.trajectory.sampled_tokens
+                ticket = item.summary.ticket
+                self._sampled[ticket.group, ticket.sample] = item.summary.sampled
             self._say(item, outcome)
         await self._progressed(closed)
         return outcomes
