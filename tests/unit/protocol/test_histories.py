@@ -252,7 +252,7 @@ class Run(RuleBasedStateMachine):
 
 
 TestRun = Run.TestCase
-TestRun.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestRun.settings = settings(max_examples=8, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow
