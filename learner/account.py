@@ -12,25 +12,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from learner.messages import TokenAccount
-from protocol.staleness import StaleVerdict, length_bucket, token_ages
+from protocol.staleness import StaleVerdict, length_bucket
 from protocol.trajectory import Trajectory, TurnKind
-from protocol.weights import Lineage
 
 DECILES = 10
 MASKED = "masked"
 """Tokens above the bound in a trajectory that is trained."""
 
 
-def account(
-    trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], lineage: Lineage, using: int
-) -> TokenAccount:
-    """The account of one batch at the step that uses the weights ``using``."""
+def account(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict]) -> TokenAccount:
+    """The account of one batch at the step that uses it."""
     ages: Counter[int] = Counter()
     turns: dict[int, list[int]] = {}
     lost: dict[str, Counter[str]] = {}
     for trajectory, verdict in zip(trajectories, verdicts, strict=True):
-        for segment in trajectory.segments:
-            age = token_ages(segment.versions, segment.loss_mask, lineage, using)
+        for age in verdict.ages:
             values, counts = np.unique(age[age >= 0], return_counts=True)
             ages.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
         _add_turns(turns, trajectory, verdict)

@@ -20,7 +20,7 @@ from learner.packing import Sample
 from learner.settings import LearnerSettings
 from learner.tensors import floats
 from protocol.codec import loads
-from protocol.staleness import StalePolicy, StaleVerdict, apply_policy, token_ages
+from protocol.staleness import StalePolicy, StaleVerdict, apply_policy
 from protocol.trajectory import DropReason, Int32Array, Segment, Trajectory, Uint8Array
 from protocol.weights import Lineage, Version
 
@@ -67,14 +67,11 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
             continue
         trained.append(trajectory.ticket.trajectory_id)
         samples.extend(_samples(trajectory, verdict, advantage))
-        ages.extend(
-            token_ages(segment.versions, mask, lineage, using)[mask == 1]
-            for segment, mask in zip(trajectory.segments, verdict.loss_masks, strict=True)
-        )
+        ages.extend(age[mask == 1] for age, mask in zip(verdict.ages, verdict.loss_masks, strict=True))
     age = np.concatenate(ages) if ages else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
     metrics = _metrics(trajectories, verdicts, age)
-    where = account(trajectories, verdicts, lineage, using)
+    where = account(trajectories, verdicts)
     return TrainBatch(samples, tuple(trained), dropped, denominator, by_age, metrics, where)
 
 

@@ -114,6 +114,8 @@ class StaleVerdict:
 
     loss_masks: tuple[Uint8Array, ...]
     """Per segment, uint8 [T]: 1 where the token was sampled and keeps its loss."""
+    ages: tuple[Int32Array, ...]
+    """Per segment, int32 [T]: as :func:`token_ages` gives them."""
     drop: DropReason | None
     """Set when nothing is left: the trajectory is dropped, and ``loss_masks`` is all 0."""
     sampled: int
@@ -151,6 +153,7 @@ def apply_policy(
     trained = int(kept.sum())
     return StaleVerdict(
         tuple(masks),
+        tuple(ages),
         None if trained else DropReason.ALL_STALE,
         int((every >= 0).sum()),
         trained,

@@ -41,7 +41,7 @@ def test_every_sampled_token_is_counted_by_age_turn_and_length() -> None:
     batch = [_trajectory([0, 0], [3, 4]), _trajectory([5] * 8), _trajectory([0, 1, 1])]
     lineage = _chain(6)
     verdicts = [apply_policy(StalePolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
-    found = account(batch, verdicts, lineage, 5)
+    found = account(batch, verdicts)
     assert found.ages == (8, 1, 1, 0, 2, 3)
     assert found.by_turn == ((13, 8), (2, 2))
     assert found.lost_by_length == {"masked": {"4": 2}, "all_stale": {"2": 3}}
@@ -52,4 +52,4 @@ def test_the_trained_share_is_told_by_tenths_of_length() -> None:
     batch = [_trajectory([5] * length) for length in range(19, 0, -1)] + [_trajectory([0] * 10 + [5] * 10)]
     lineage = _chain(6)
     verdicts = [apply_policy(StalePolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
-    assert account(batch, verdicts, lineage, 5).share_by_decile == (*[1.0] * 9, 29 / 39)
+    assert account(batch, verdicts).share_by_decile == (*[1.0] * 9, 29 / 39)
