@@ -25,7 +25,6 @@ from launch.config import RunConfig
 from launch.errors import leaves
 from launch.learners import Learners
 from launch.nodes import Node
-from launch.ports import free_port
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from launch.settings import learner_settings
@@ -33,8 +32,9 @@ from launch.steering import own_in_flight
 from learner.rank import LearnerRank
 from protocol.errors import InfraError
 from protocol.events import EventLog
+from protocol.loopback import free_port, is_loopback
 from protocol.staleness import Admission
-from protocol.stream import RunKeys, is_loopback_host, make_run_keys
+from protocol.stream import RunKeys, make_run_keys
 from protocol.weights import WeightManifest
 from sandbox.pool import PoolSettings
 
@@ -247,7 +247,7 @@ class Fleet:
     def _keys(self) -> RunKeys | None:
         """Who may send trajectories, where others could reach the buffer: made anew by each start of a run, so that
         what an earlier one left behind is refused."""
-        if is_loopback_host(self._nodes[0].address):
+        if is_loopback(self._nodes[0].address):
             return None
         workers = range(self._config.rollout.workers_per_node)
         return make_run_keys(_worker_name(node, index) for node in self._nodes for index in workers)

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from protocol import loopback
 from protocol.errors import UserError
-from protocol.stream.keys import is_loopback_host
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def check_port(port: int, key: str) -> None:
@@ -31,4 +24,4 @@ def check_port(port: int, key: str) -> None:
 
 def is_loopback(address: str) -> bool:
     """Whether ``host:port`` is this machine alone."""
-    return is_loopback_host(address.rpartition(":")[0].strip("[]"))
+    return loopback.is_loopback(address.rpartition(":")[0].strip("[]"))

@@ -6,7 +6,6 @@ Ranks are numbered tensor-parallel fastest, then data-parallel, then pipeline (m
 from __future__ import annotations
 
 import datetime as dt
-import ipaddress
 import os
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from learner.megatron import parallel_state, seed_model_parallel
 from learner.settings import LearnerSettings
 from learner.tensors import manual_seed
 from protocol.errors import UserError
+from protocol.loopback import is_loopback
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         torch.set_num_threads(settings.threads)
     if not seam.ACTIVE:
         torch.cuda.set_device(rank % torch.cuda.device_count())
-    elif _is_loopback(master_addr):
+    elif is_loopback(master_addr):
         # gloo would otherwise resolve the host's own name, which a container may not know.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend, timeout = "gloo" if seam.ACTIVE else "nccl", dt.timedelta(seconds=settings.timeout_s)
@@ -97,13 +97,6 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         tp_group=parallel_state.get_tensor_model_parallel_group(),
         pp_group=parallel_state.get_pipeline_model_parallel_group(),
     )
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def stop() -> None:

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from actors.engines.client import EngineClient, SamplingOptions
 from actors.engines.messages import EnginePids, EngineStartError, RequestRefused, ServerLost
+from protocol.loopback import free_port
 from protocol.weights import WeightManifest
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +121,7 @@ class Server:
         Raises :class:`EngineStartError` when the process ends or the time runs out; nothing is left running then.
         """
         settings.log.parent.mkdir(parents=True, exist_ok=True)
-        port, api_key = _free_port(), secrets.token_hex(16)
+        port, api_key = free_port(), secrets.token_hex(16)
         command = [
             sys.executable, "-I", "-S", str(_GUARDIAN), str(settings.stop_grace_s), "--",
             sys.executable, "-m", "actors.engines.serve", *server_arguments(settings, manifest, port, api_key),
@@ -234,12 +234,6 @@ def _first_line(fd: int) -> bytes:
     while not line.endswith(b"\n") and (byte := os.read(fd, 1)):
         line += byte
     return line
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _tail(log: Path, offset: int) -> str:

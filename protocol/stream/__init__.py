@@ -24,7 +24,7 @@ what was not acknowledged raises :class:`SenderClosed` in its ``send`` and is na
 from __future__ import annotations
 
 from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed, StreamError
-from protocol.stream.keys import CurveClient, CurveServer, RunKeys, is_loopback_host, make_run_keys
+from protocol.stream.keys import CurveClient, CurveServer, RunKeys, make_run_keys
 from protocol.stream.receiver import (
     DEFAULT_BATCH_BYTES,
     Append,
@@ -55,7 +55,6 @@ __all__ = [
     "StreamError",
     "TrajectoryReceiver",
     "TrajectorySender",
-    "is_loopback_host",
     "make_run_keys",
     "shard_of",
 ]

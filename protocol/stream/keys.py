@@ -6,13 +6,13 @@ receiver's public key.  Beyond loopback nothing is sent or taken without them.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import zmq
 
 from protocol.errors import UserError
+from protocol.loopback import is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +52,11 @@ def make_run_keys(senders: Iterable[str]) -> RunKeys:
 
 def require_keys(host: str, curve: CurveClient | CurveServer | None) -> None:
     """Raises UserError for an address that others can reach and no keys."""
-    if curve is None and not is_loopback_host(host):
+    if curve is None and not is_loopback(host):
         raise UserError(
             f"trajectories would pass {host} in clear, for anybody to read and to write: give both ends the keys of "
             "protocol.stream.make_run_keys, or use 127.0.0.1"
         )
-
-
-def is_loopback_host(host: str) -> bool:
-    """Whether ``host`` is this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Admitted:

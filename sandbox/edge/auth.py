@@ -8,7 +8,6 @@ name, so that no web page can reach it through a name of its own.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protocol.errors import UserError
+from protocol.loopback import is_loopback
 from sandbox.server.messages import WireError
 
 TOKEN_VARIABLE = "LONGSHORE_SANDBOX_TOKEN"  # noqa: S105  a variable's name
@@ -43,15 +43,6 @@ class Access:
         if self.loopback:
             return [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", self.host])]
         return []
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def access(host: str, token: str, *, no_auth: bool, name: str) -> Access:

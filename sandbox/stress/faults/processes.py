@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
@@ -16,6 +15,7 @@ from typing import cast
 import orjson
 
 from protocol.errors import InfraError
+from protocol.loopback import free_port
 from sandbox.client import RemotePool
 from sandbox.errors import SandboxLost
 from sandbox.stress.faults.arena import UNDER_WAY, Arena
@@ -58,9 +58,7 @@ class _Server:
     """``python -m sandbox.server``, as often as it is started."""
 
     def __init__(self, state: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port: int = probe.getsockname()[1]
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._state = state
         self._process: Process | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from protocol.loopback import free_port
 from sandbox.client import RemotePool
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost
@@ -34,12 +34,6 @@ GET = "(exec 3<>/dev/tcp/%s; printf 'GET %s HTTP/1.0\\r\\n\\r\\n' >&3; timeout 1
 ASK_WEB = GET % ("web/8000", "/hostname") + " | tail -n 1"
 ASK_GATE = GET % (f"{HOST}/{PORT}", "http://nowhere.example/")
 ROOT = Path(__file__).parents[3]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Server:

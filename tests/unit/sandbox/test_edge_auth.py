@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import UserError
-from sandbox.edge.auth import access, is_loopback, read_token
+from protocol.loopback import is_loopback
+from sandbox.edge.auth import access, read_token
 
 TOKEN = "0123456789abcdef"
 EVERYWHERE = "0.0.0.0"  # noqa: S104  nothing is bound to it here
