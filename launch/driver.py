@@ -27,7 +27,7 @@ from launch.evaluation_files import read_attempts, write_attempts
 from launch.evaluations import score, trained
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
-from launch.leaks import take_inventory, wait_for_leaks
+from launch.leaks import count_leaks, take_inventory
 from launch.metrics import MetricsLog, read_metrics
 from launch.monitor.process import monitor_process
 from launch.monitor.progress import run_progress
@@ -283,7 +283,7 @@ class Driver:
             evaluations={name: attempts for name, attempts in evaluations.items() if attempts is not None},
             held_out=self._held_out_families,
             accounting=books,
-            leaked=len(await wait_for_leaks(stock)),
+            leaked=await count_leaks(stock),
             finished=self._finished,
         )
         summary = summarise(path, facts)

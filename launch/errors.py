@@ -7,9 +7,9 @@ An error that nobody raised on purpose keeps its traceback.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from protocol.errors import LongshoreError, UserError
+from protocol.errors import LongshoreError, UserError, leaves
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -46,12 +46,3 @@ def describe(error: BaseException) -> tuple[int, str] | None:
     if expected and len(expected) == len(found):
         return EXIT_FAILED, f"error: {expected[0]}"
     return None
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in a group of groups; a single error is its own leaf."""
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  the group's type argument is lost in isinstance
-            yield from leaves(member)  # pyright: ignore[reportUnknownArgumentType]  as above
-    else:
-        yield error

@@ -22,7 +22,6 @@ from actors.episode import EpisodeSettings
 from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
 from actors.worker import TAKE_S, Worker, WorkerSettings
 from launch.config import RunConfig
-from launch.errors import leaves
 from launch.learners import Learners
 from launch.nodes import Node
 from launch.prepare import Prepared
@@ -30,7 +29,7 @@ from launch.rundir import RunDirectory
 from launch.settings import learner_settings
 from launch.steering import own_in_flight
 from learner.rank import LearnerRank
-from protocol.errors import InfraError
+from protocol.errors import InfraError, leaves
 from protocol.events import EventLog
 from protocol.loopback import free_port, is_loopback
 from protocol.staleness import Admission

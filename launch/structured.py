@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from typing import cast
+
+from protocol.errors import leaves
 
 
 @asynccontextmanager
@@ -21,11 +22,5 @@ async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[N
                 for task in tasks:
                     task.cancel()
     except BaseExceptionGroup as errors:
-        first = _first(errors)
+        first = next(leaves(errors))
         raise first from first.__cause__
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error that is no group."""
-    inner = errors.exceptions[0]
-    return _first(cast("BaseExceptionGroup[BaseException]", inner)) if isinstance(inner, BaseExceptionGroup) else inner

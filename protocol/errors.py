@@ -5,6 +5,8 @@ A message says what happened, why, and the next command to run.  A room derives 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class LongshoreError(Exception):
     """Any error that longshore raises on purpose.  ``launch`` prints it as one line."""
@@ -16,3 +18,12 @@ class UserError(LongshoreError):
 
 class InfraError(LongshoreError):
     """Infrastructure failed: retry or replace; never a policy outcome."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group of groups; a single error is its own leaf."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  the group's type argument is lost in isinstance
+            yield from leaves(member)  # pyright: ignore[reportUnknownArgumentType]  as above
+    else:
+        yield error

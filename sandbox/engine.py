@@ -165,6 +165,15 @@ class Inventory:
     networks: frozenset[str]
     volumes: frozenset[str]
 
+    def since(self, before: Inventory) -> Inventory:
+        """What is here and was not there ``before``."""
+        return Inventory(
+            self.containers - before.containers, self.networks - before.networks, self.volumes - before.volumes
+        )
+
+    def __len__(self) -> int:
+        return len(self.containers) + len(self.networks) + len(self.volumes)
+
 
 class DockerEngine:
     """One daemon.  ``async with DockerEngine(url) as engine``."""

@@ -1,9 +1,9 @@
-"""Many at once, but not more than so many; and the errors of many."""
+"""Many at once, but not more than so many."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -20,12 +20,3 @@ async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
             group.create_task(work())
-
-
-def leaves(error: Exception) -> Iterator[Exception]:
-    """The errors in a group of groups; a single error is its own leaf."""
-    if isinstance(error, ExceptionGroup):
-        for member in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  the group's type argument is lost in isinstance
-            yield from leaves(member)  # pyright: ignore[reportUnknownArgumentType]  as above
-    else:
-        yield error

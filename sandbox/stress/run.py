@@ -16,18 +16,19 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from protocol.errors import LongshoreError, UserError
+from protocol.errors import LongshoreError, UserError, leaves
 from sandbox.engine import DockerEngine
 from sandbox.host import Host
-from sandbox.stress import floor, leaks, measure
+from sandbox.leaks import left
+from sandbox.stress import floor, measure
 from sandbox.stress.faults import FAULTS
 from sandbox.stress.faults.arena import STRUCK, Arena
-from sandbox.stress.gather import leaves
 from sandbox.stress.measure import WARM, Bench, Load
 from sandbox.stress.metrics import Metrics
 from sandbox.stress.options import Options
 from sandbox.stress.places import Place, local_place, remote_place
 from sandbox.stress.report import Report, Tally
+from sandbox.stress.servers_own import ServersOwn
 from sandbox.stress.talk import Talker
 from sandbox.sweep import LABEL
 
@@ -42,10 +43,10 @@ async def stress(options: Options, host: Host, report: Report) -> None:
     """Fill ``report``.  Raises UserError where nothing can be done as asked."""
     async with DockerEngine(host.docker_url) as engine:
         before = await engine.inventory()
-        own: leaks.ServersOwn | None = None
+        own: ServersOwn | None = None
         if options.server:
             metrics = Metrics(options.server)
-            own = leaks.ServersOwn(engine, metrics, before, int(await metrics.read("sandboxes_live")))
+            own = ServersOwn(engine, metrics, before, int(await metrics.read("sandboxes_live")))
         steal = floor.Steal()
         try:
             async with _interruptible(report):
@@ -55,8 +56,7 @@ async def stress(options: Options, host: Host, report: Report) -> None:
         finally:
             report.phase = "looking for what is left"
             report.steal = steal.share()
-            left = await asyncio.shield(leaks.left(engine, before, own and own.count))
-            report.leaked(left)
+            report.leaked(await asyncio.shield(left(engine, before, kept=own and own.count)))
     report.phase = "interrupted" if report.interrupted else "done"
 
 
@@ -102,9 +102,7 @@ async def _interruptible(report: Report) -> AsyncGenerator[None]:
             loop.remove_signal_handler(each)
 
 
-async def _phases(
-    options: Options, host: Host, engine: DockerEngine, report: Report, own: leaks.ServersOwn | None
-) -> None:
+async def _phases(options: Options, host: Host, engine: DockerEngine, report: Report, own: ServersOwn | None) -> None:
     run = secrets.token_hex(4)
     at_once = os.cpu_count() or 2
     async with _place(options, host, f"stress-{os.getpid()}-{run}", at_once) as place:

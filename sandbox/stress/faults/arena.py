@@ -13,7 +13,7 @@ from typing import Self
 
 from sandbox.engine import DockerEngine
 from sandbox.host import Host
-from sandbox.stress import leaks
+from sandbox.leaks import left
 from sandbox.stress.measure import Bench
 from sandbox.stress.own_engine import OwnEngine, refusal
 from sandbox.stress.places import RUNS_PER_TASK, STRUCK_TASK, LocalPlace, Seat, local_place
@@ -91,4 +91,4 @@ class Arena:
                 async with local_place(engine.host, self.name("own"), self.struck, os.cpu_count() or 2) as place:
                     yield place
             finally:
-                self.bench.report.leaked(await asyncio.shield(leaks.left(client, before)))
+                self.bench.report.leaked(await asyncio.shield(left(client, before)))

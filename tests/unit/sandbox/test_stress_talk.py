@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from protocol.errors import UserError
+from protocol.errors import UserError, leaves
 from sandbox.engine import DockerEngine, Inventory
 from sandbox.errors import SandboxLost
+from sandbox.leaks import left
 from sandbox.shell import CommandResult
-from sandbox.stress import leaks
-from sandbox.stress.gather import each, leaves
+from sandbox.stress.gather import each
 from sandbox.stress.measure import Bench, Load
 from sandbox.stress.report import Report
 from sandbox.stress.talk import Talker, Unanswered
@@ -159,16 +159,14 @@ def having(*containers: str) -> Inventory:
 
 
 async def test_a_removal_that_is_under_way_is_no_leak():
-    assert await leaks.left(FakeEngine(having("a", "b", "c"), having("a")), having("a")) == having()
+    assert await left(FakeEngine(having("a", "b", "c"), having("a")), having("a")) == having()
 
 
-async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(leaks, "_PATIENCE_S", -1.0)
-
+async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
     async def kept() -> int:
         return 2
 
     there = having("a", "b", "c")
-    assert await leaks.left(FakeEngine(there), having("a")) == having("b", "c")
-    assert await leaks.left(FakeEngine(there), having("a"), kept) == having()
-    assert await leaks.left(FakeEngine(there), having(), kept) == having("c")
+    assert await left(FakeEngine(there), having("a"), patience_s=-1) == having("b", "c")
+    assert await left(FakeEngine(there), having("a"), patience_s=-1, kept=kept) == having()
+    assert await left(FakeEngine(there), having(), patience_s=-1, kept=kept) == having("c")

@@ -1,0 +1,33 @@
+"""What an engine holds that it did not hold before: by its full lists, not by a label."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from sandbox.engine import DockerEngine, Inventory
+
+_POLL_S = 0.3
+
+
+async def left(
+    engine: DockerEngine,
+    before: Inventory,
+    *,
+    patience_s: float = 90.0,
+    kept: Callable[[], Awaitable[int]] | None = None,
+) -> Inventory:
+    """What is new and stays, once the engine has had ``patience_s`` for removals that are under way.
+
+    ``kept``: how many new containers a server keeps for itself.  Raises EngineError.
+    """
+    give_up = time.monotonic() + patience_s
+    while True:
+        new = (await engine.inventory()).since(before)
+        if new.containers and kept is not None:
+            new = replace(new, containers=frozenset(sorted(new.containers)[await kept() :]))
+        if not new or time.monotonic() > give_up:
+            return new
+        await asyncio.sleep(_POLL_S)
