@@ -7,8 +7,6 @@ script whose hash it names.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import random
 import re
 from html import escape
@@ -18,7 +16,7 @@ import orjson
 
 from launch.evaluation_files import read_attempts
 from launch.evaluations import family_table
-from launch.monitor.html import Section, facts_list, page_section, table
+from launch.monitor.html import Head, Section, document, facts_list, page_section, table
 from launch.monitor.recording import cast_path, read_cast
 from launch.monitor.report_facts import ReportFacts, collect, held_out_family
 from launch.monitor.state import Session
@@ -28,7 +26,6 @@ from protocol.events import Json
 
 _STATIC = Path(__file__).parent / "static"
 _SCRIPTS = ("dom.js", "format.js", "curve.js", "terminal.js", "player.js", "report.js")
-_STYLES = ("style.css", "report.css")
 _MAX_RECORDING_BYTES = 200_000
 
 
@@ -55,7 +52,6 @@ def _families(run_dir: Path, step: int, config: dict[str, Json] | None) -> dict[
 
 
 def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
-    style = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)
     script = _bundle()
     data = {
         "curves": view.curves,
@@ -66,33 +62,9 @@ def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], 
         "recordings": recordings,
     }
     embedded = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'"
-    mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(facts.run)} · longshore report</title>
-<link rel="icon" href="data:image/svg+xml;base64,{mark}">
-<style>{style}</style>
-</head>
-<body class="report">
-<header class="bar"><span class="brand"><img src="data:image/svg+xml;base64,{mark}" alt="" width="22" height="22">
-<span>longshore</span></span>
-<div class="run"><h1>{escape(facts.run)}</h1><p class="facts">{_spans(facts.subtitle)}</p></div>
-<div class="status"><span class="pill {facts.verdict_kind}">{escape(facts.verdict)}</span></div></header>
-<main>
-{_body(facts, recordings, config)}
-<footer class="foot"><span>Made by longshore from {escape(facts.source)}.</span></footer>
-</main>
-<script type="application/json" id="data">{embedded}</script>
-<script type="module">{script}</script>
-</body>
-</html>
-"""
+    foot = f'<footer class="foot"><span>Made by longshore from {escape(facts.source)}.</span></footer>'
+    head = Head(facts.run, "report", _spans(facts.subtitle), facts.verdict, facts.verdict_kind)
+    return document(head, f"{_body(facts, recordings, config)}\n{foot}", script=script, data=embedded)
 
 
 def _body(facts: ReportFacts, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
@@ -154,10 +126,6 @@ def _bundle() -> str:
     sources = [(_STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     plain = [re.sub(r"^import .*\n", "", source, flags=re.MULTILINE) for source in sources]
     return "\n".join(re.sub(r"^export ", "", source, flags=re.MULTILINE) for source in plain)
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _recordings(run_dir: Path, sessions: list[Session]) -> list[dict[str, Json]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 import orjson
 
-from launch.monitor.html import Section, page_section, table
+from launch.monitor.html import Head, Section, document, page_section, table
 from launch.simulate.plot.canvas import Point
 from launch.simulate.plot.chart import HEIGHT, WIDTH, Chart, draw
 from launch.simulate.plot.figures import best_of, charts
@@ -21,7 +19,6 @@ from launch.simulate.scenario import Scenario
 from launch.simulate.table import HEAD, cells
 from protocol.events import Json
 
-_STATIC = Path(__file__).resolve().parent.parent / "monitor" / "static"
 _MARGIN, _GAP, _HEAD, _PADDING = 28.0, 20.0, 64.0, 20.0
 _COLUMNS = 2
 _STYLE = """
@@ -60,36 +57,12 @@ def _png(scenario: Scenario, drawn: Sequence[Chart], path: Path) -> None:
 
 
 def _page(scenario: Scenario, rows: Sequence[Row], drawn: Sequence[Chart], command: str) -> str:
-    style = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in ("style.css", "report.css")) + _STYLE
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()
     figures = "".join(f'<section class="panel chart">{_svg(chart)}</section>' for chart in drawn)
     rows_table = page_section(Section("Rows", table(HEAD, [cells(row) for row in rows])))
-    body = f'<div class="whole">{rows_table}</div>{figures}<div class="whole">{_faults(rows)}</div>'
-    policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(scenario.name)} · longshore simulation</title>
-<link rel="icon" href="data:image/svg+xml;base64,{mark}">
-<style>{style}</style>
-</head>
-<body class="report">
-<header class="bar"><span class="brand"><img src="data:image/svg+xml;base64,{mark}" alt="" width="22" height="22">
-<span>longshore</span></span>
-<div class="run"><h1>{escape(scenario.name)}</h1><p class="facts"><span>{escape(scenario.about)}</span></p></div>
-<div class="status"><span class="pill">simulated</span></div></header>
-<main>
-{body}
-<footer class="foot whole"><span>Made by <code>{escape(command)}</code>.</span></footer>
-</main>
-</body>
-</html>
-"""
+    foot = f'<footer class="foot whole"><span>Made by <code>{escape(command)}</code>.</span></footer>'
+    body = f'<div class="whole">{rows_table}</div>{figures}<div class="whole">{_faults(rows)}</div>\n{foot}'
+    facts = f"<span>{escape(scenario.about)}</span>"
+    return document(Head(scenario.name, "simulation", facts, "simulated"), body, style=_STYLE)
 
 
 def _svg(chart: Chart) -> str:
