@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from launch.config.base import did_you_mean
+from launch.output import JsonOutput
 from protocol.errors import UserError
 
 
@@ -18,3 +22,12 @@ class Parser(argparse.ArgumentParser):
         if message.startswith("unrecognized arguments") and wrong:
             hint = did_you_mean(wrong[0].partition("=")[0], self._option_string_actions)
         raise UserError(f"{message}{hint}; see {self.prog} --help")
+
+
+@contextmanager
+def parsed(parser: Parser, argv: Sequence[str] | None = None) -> Generator[tuple[argparse.Namespace, JsonOutput]]:
+    """What a command line (``sys.argv`` by default) says, and where its ``--json`` object goes: a mistake in the line
+    is raised within, so that there is an object for it too."""
+    words = sys.argv[1:] if argv is None else argv
+    with JsonOutput("--json" in words) as out:
+        yield parser.parse_args(words), out

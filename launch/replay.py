@@ -19,8 +19,8 @@ from tempfile import TemporaryDirectory
 from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine
 from launch.config import resolve
 from launch.errors import main_guard
-from launch.output import JsonOutput, error_console
-from launch.parser import Parser
+from launch.output import error_console
+from launch.parser import Parser, parsed
 from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
 from launch.settings import learner_settings
 from learner.rank import LearnerRank
@@ -94,13 +94,11 @@ def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    words = sys.argv[1:] if argv is None else argv
     parser = Parser(prog="python -m launch.replay", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="learner.eps_high=0.2, say")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    with JsonOutput("--json" in words) as out:
-        given = parser.parse_args(words)
+    with parsed(parser, argv) as (given, out):
         done = replay(given.run, given.set)
         value: dict[str, Json] = {
             "run": given.run.name,

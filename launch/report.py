@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from launch.errors import EXIT_OK, main_guard
 from launch.monitor.report import write_report
+from launch.parser import Parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and say where.  Raises NoSuchRunError."""
-    parser = argparse.ArgumentParser(prog="longshore report", description="Write report.html for a run.")
+    parser = Parser(prog="longshore report", description="Write report.html for a run.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     asked = parser.parse_args(argv)
     sys.stdout.write(f"{write_report(asked.run_dir)}\n")

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from actors.admission import Flow
 from launch.config.base import did_you_mean
 from launch.errors import main_guard
-from launch.output import JsonOutput, error_console, shown
-from launch.parser import Parser
+from launch.output import error_console, shown
+from launch.parser import Parser, parsed
 from launch.rundir import stored_config
 from launch.steering import CONTROL_FILE, Control, read_control, write_control
 from protocol.errors import UserError
@@ -64,8 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("action", choices=[*_FLOWS, "set"], help="what the run is to do")
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=f"for set: {', '.join(_KEYS)}")
     parser.add_argument("--json", action="store_true", help="print what is asked of the run as one JSON object")
-    given = parser.parse_args(argv)
-    with JsonOutput(given.json) as out:
+    with parsed(parser, argv) as (given, out):
         control = steer(given.run, given.action, given.changes)
         out.set({"run": given.run.name, **control.model_dump(mode="json")})
         error_console().print(f"written to {shown(given.run / CONTROL_FILE)}; a running driver follows within seconds")

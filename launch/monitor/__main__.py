@@ -14,8 +14,7 @@ import uvicorn
 from launch.errors import EXIT_OK, main_guard
 from launch.monitor.app import create_app
 from launch.monitor.store import RunStore
-from launch.output import JsonOutput
-from launch.parser import Parser
+from launch.parser import Parser, parsed
 from protocol.errors import UserError
 
 _LAST_PORT = 65_535
@@ -23,13 +22,11 @@ _LAST_PORT = 65_535
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page, whose address is the first line, until it is ended; or print the state once."""
-    words = sys.argv[1:] if argv is None else argv
     parser = Parser(prog="longshore monitor", description="Watch a run in the browser; only reads.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0, the default, for a free one")
     parser.add_argument("--json", action="store_true", help="print the run's state as JSON and end")
-    with JsonOutput("--json" in words) as out:
-        asked = parser.parse_args(words)
+    with parsed(parser, argv) as (asked, out):
         store = RunStore(asked.run_dir)
         if asked.json:
             store.catch_up()

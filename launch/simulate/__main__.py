@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from launch.errors import main_guard
-from launch.output import JsonOutput, error_console, shown
-from launch.parser import Parser
+from launch.output import error_console, shown
+from launch.parser import Parser, parsed
 from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations, shown_eta
 from launch.simulate.scenario import Matrix, Scenario, find_scenario, read_scenario, scenario_names
@@ -30,7 +30,7 @@ from protocol.staleness import AdmissionMode, StalePolicy
 T = TypeVar("T")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     made = Parser(
         prog="python -m launch.simulate",
         description="Simulate training on a cluster: the real conductor, staleness, routing and journal, virtual time.",
@@ -55,9 +55,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Simulate every combination; see :mod:`launch.simulate`."""
-    given = parser().parse_args()
     console = error_console()
-    with JsonOutput(given.json) as out:
+    with parsed(parser()) as (given, out):
         scenario, trace = _scenario(find_scenario(given.scenario))
         if given.write_trace is not None:
             if trace is None:

@@ -131,6 +131,15 @@ def test_json_reports_the_error_that_ended_the_command() -> None:
     assert done.returncode == EXIT_USER
 
 
+@pytest.mark.parametrize("command", ["steer RUN pause", "replay RUN", "monitor RUN", "simulate", "bench transport"])
+def test_a_mistyped_option_of_any_command_is_one_object_with_json(command: str) -> None:
+    words = [sys.executable, "-m", *f"launch.{command} --json --bogus".split()]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["exit_code"]) == (EXIT_USER, EXIT_USER)
+    assert "--help" in said["error"]
+
+
 def test_json_with_help_is_the_help_and_no_object() -> None:
     command = [sys.executable, "-m", "launch.cluster", "--json", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
