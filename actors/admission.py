@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from actors.running_mean import RunningMean
 from protocol.staleness import Admission, AdmissionMode
 
 SLACK_STEPS = 1.0
@@ -129,17 +130,14 @@ class GroupTimes:
     that forgets with the same memory."""
 
     groups_per_step: int
-    _closed: int = 0
-    _mean_s: float = 0.0
-    _memory: int = field(init=False)
+    _times: RunningMean = field(init=False)
 
     def __post_init__(self) -> None:
-        self._memory = 2 * _SETTLING_STEPS * self.groups_per_step
+        self._times = RunningMean(2 * _SETTLING_STEPS * self.groups_per_step)
 
     def add(self, seconds: float) -> None:
-        self._closed += 1
-        self._mean_s += (seconds - self._mean_s) / min(self._closed, self._memory)
+        self._times.add(seconds)
 
     @property
     def mean_s(self) -> float | None:
-        return self._mean_s if self._closed >= _SETTLING_STEPS * self.groups_per_step else None
+        return self._times.value if self._times.count >= _SETTLING_STEPS * self.groups_per_step else None

@@ -382,7 +382,7 @@ class Buffer:
             self._events.emit("message.refused", reason=outcome.value, sender=item.sender, detail=detail)
             return
         self._events.emit(
-            "trajectory.acked",
+            "trajectory.stored",
             trajectory=ticket.trajectory_id,
             group=ticket.group,
             sample=ticket.sample,

@@ -106,6 +106,8 @@ class Dispatch:
     """What the journal said when it refused a group."""
     ready: int = 0
     """Groups that closed and are not trained yet."""
+    _planned: GroupPlan | None = None
+    """Taken from the cursor, and not known to be open."""
     _progress: Progress | None = None
     _open: dict[GroupId, _Group] = field(default_factory=dict[GroupId, _Group])
     _closed: dict[GroupId, int] = field(default_factory=dict[GroupId, int])
@@ -148,6 +150,7 @@ class Dispatch:
         self.standing = standing
         if before.training and not standing.training:
             self.tickets.forget(TRAIN)
+            self._planned = None
         if standing.flow is not before.flow:
             self.say("conductor.flow", flow=standing.flow.value, was=before.flow.value, open_groups=len(self._open))
         if self.tuning != tuning:
@@ -171,11 +174,14 @@ class Dispatch:
     # -- groups --------------------------------------------------------------------------------------------------
 
     def plan(self, free: int) -> GroupPlan | None:
-        """The next group to open for ``free`` places, None when none should be; :attr:`hold` then says why.  To be
-        followed by :meth:`opened` or :meth:`refused`."""
+        """The next group to open for ``free`` places, None when none should be; :attr:`hold` then says why.  It is the
+        same one until :meth:`opened` or :meth:`refused`: whoever was to open it may have been cancelled, and nobody
+        knows whether the journal has it."""
         if len(self.tickets.waiting) >= self._room(free):
             self._held(self._closed_gate() or (Hold.IN_FLIGHT if free > 0 and self._room(free) <= 0 else None))
             return None
+        if self._planned is not None and self._closed_gate() is None:
+            return self._planned
         decision = self._decide()
         if decision.hold is not None:
             self._held(decision.hold, lead=round(decision.lead, 3))
@@ -185,10 +191,12 @@ class Dispatch:
             random.Random(f"{self.settings.seed}/{group}/{sample}").getrandbits(31)
             for sample in range(self.settings.group_size)
         )
-        return GroupPlan(GroupId(group), task, seeds)
+        self._planned = GroupPlan(GroupId(group), task, seeds)
+        return self._planned
 
     def opened(self, plan: GroupPlan, now: float) -> None:
         """``plan`` and the cursor's state are durable: its tickets may leave."""
+        self._planned = None
         per_step = self.settings.admission.groups_per_step
         step = self.live - 1
         replaced = self._owed.popleft() if self._owed else None
@@ -208,6 +216,7 @@ class Dispatch:
 
     def refused(self, plan: GroupPlan, full: BudgetFull | DiskFull) -> None:
         """The journal has no room for ``plan``: its task is the next one still."""
+        self._planned = None
         self.cursor.put_back(plan.task)
         if type(self.blocked) is not type(full):
             self.say("admission.blocked", reason=str(full))

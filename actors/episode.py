@@ -79,6 +79,8 @@ class EpisodeSettings:
     """Prompt and reply together."""
     temperature: float
     generate_deadline_s: float
+    engine_restart_s: float
+    """How long a turn may wait beside for an engine that starts again."""
     nominal_tokens_per_s: float
     """A sampled token costs the agent 1 ÷ this many seconds of its time, however busy the engine was."""
     time_limit_s: float
@@ -219,6 +221,7 @@ class Episode:
                 greedy=self.ticket.greedy,
                 session=f"{self.ticket.trajectory_id}-a{self.ticket.attempt}",
                 deadline_s=self.settings.generate_deadline_s,
+                restart_s=self.settings.engine_restart_s,
             )
         )
         self._engine = reply.engine

@@ -104,10 +104,18 @@ class Worker:
         self._incarnation = f"{os.getpid()}.{time.time_ns():x}"
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._stopping = asyncio.Event()
+        self._stopping, self._idle = asyncio.Event(), asyncio.Event()
+        self._idle.set()
 
     async def run(self, tasks: Mapping[str, Task]) -> None:
         """Work on ``tasks`` (by id) until :meth:`stop`."""
+        self._idle.clear()
+        try:
+            await self._work(tasks)
+        finally:
+            self._idle.set()
+
+    async def _work(self, tasks: Mapping[str, Task]) -> None:
         settings, self._tasks = self._settings, tasks
         self._chat = await asyncio.to_thread(chat_format, settings.model_path, tools=settings.tools)
         name = f"{settings.name}#{self._incarnation}"
@@ -124,9 +132,10 @@ class Worker:
                 self._events.emit("sender.closed", worker=settings.name, unacknowledged=[*left])
 
     async def stop(self) -> None:
-        """No new tickets; running episodes are cancelled, what is being sent is sent."""
+        """No new tickets; running episodes are given up.  Returns when the sandboxes are gone."""
         self._stopping.set()
         self.cancel_episodes()
+        await self._idle.wait()
 
     def cancel_episodes(self) -> None:
         for task in self._running.values():
@@ -212,7 +221,9 @@ class Worker:
     async def _deliver(self, trajectory: Trajectory) -> None:
         ticket = trajectory.ticket
         if ticket.purpose == TRAIN:
-            await self._sender.send(trajectory, self._settings.send_deadline_s)
+            outcome = await self._sender.send(trajectory, self._settings.send_deadline_s)
+            name, attempt = ticket.trajectory_id, ticket.attempt
+            self._events.emit("trajectory.acked", trajectory=name, attempt=attempt, outcome=outcome.value)
             await self._conductor.call(Conductor.finished, ticket)
             return
         attempt = Attempt(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.config import Control, RunConfig, load_recipe, recipe_names
-from launch.parser import Parser
+from protocol.cli.parser import Parser
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 

@@ -7,7 +7,9 @@ ones lost places; admission hears of the sum, and opens as many more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from actors.running_mean import RunningMean
 
 _MEMORY_STEPS = 8
 
@@ -18,13 +20,12 @@ class BatchFill:
     group_size: int
     lost: int = 0
     """Trajectories that steps dropped for their age, over the run's lineage."""
-    _mean: float = 0.0
-    _steps: int = 0
+    _recent: RunningMean = field(default_factory=lambda: RunningMean(_MEMORY_STEPS))
 
     @property
     def groups(self) -> int:
         """To be leased for the next step."""
-        return self.groups_per_step + int(self._mean / self.group_size)
+        return self.groups_per_step + int(self._recent.value / self.group_size)
 
     @property
     def lost_groups(self) -> int:
@@ -34,5 +35,4 @@ class BatchFill:
     def stepped(self, lost: int) -> None:
         """A step was taken, and ``lost`` trajectories of its batch were dropped for their age."""
         self.lost += lost
-        self._steps += 1
-        self._mean += (lost - self._mean) / min(self._steps, _MEMORY_STEPS)
+        self._recent.add(lost)

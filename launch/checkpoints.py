@@ -7,7 +7,6 @@ checkpoints or this one too, never half of it.  The manifest is the only truth a
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from protocol.errors import UserError
+from protocol.filesystem import sync
 from protocol.weights import Lineage, LineageEntry, Version
 
 _MANIFEST = "manifest.json"
@@ -95,14 +95,14 @@ class CheckpointStore:
         """Make what :meth:`begin` started a checkpoint."""
         unfinished = self._folder / f"step-{manifest.step:06d}{_UNFINISHED}"
         for file in unfinished.rglob("*"):
-            _sync(file)
+            sync(file)
         _write(unfinished / _LEDGER, b"".join(orjson.dumps(asdict(line)) + b"\n" for line in ledger))
         _write(unfinished / _MANIFEST, orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2))
-        _sync(unfinished)
+        sync(unfinished)
         final = self._folder / f"step-{manifest.step:06d}"
         shutil.rmtree(final, ignore_errors=True)  # a step that a resume rolled back is taken again
         unfinished.rename(final)
-        _sync(self._folder)
+        sync(self._folder)
         return Checkpoint(final, manifest)
 
     def all(self) -> Sequence[Checkpoint]:
@@ -138,12 +138,4 @@ def _read(path: Path) -> Checkpoint:
 
 def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path)

@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from launch.config.base import did_you_mean
-from launch.errors import main_guard
+from protocol.cli.exits import main_guard
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 ROOM = Path(__file__).resolve().parent

@@ -17,16 +17,16 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
-from launch.args import ClusterArguments, parse
+from launch.args import NEWEST, ClusterArguments, parse
 from launch.config import RunConfig, resolve
-from launch.errors import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from launch.guardian import Guardian
-from launch.output import JsonOutput, error_console, shown
 from launch.preflight import preflight
 from launch.proof import prove
 from launch.ray_settings import ray_settings
 from launch.record import base_image, write_record
-from launch.rundir import RunDirectory, config_values
+from launch.rundir import RunDirectory, config_values, find_run, resumed_config
+from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OK, main_guard
+from protocol.cli.output import JsonOutput, error_console, shown
 from protocol.events import Json
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -41,7 +41,8 @@ def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
         arguments = parse(words)
         if arguments.dry_run:
-            out.set(cast("dict[str, Json]", config_values(arguments.config())))
+            config = arguments.config() if arguments.resume is None else _resumed(arguments)[1]
+            out.set(cast("dict[str, Json]", config_values(config)))
             return EXIT_OK
         result = prove(arguments, run_once) if arguments.proof else run_once(arguments)
         out.set(result)
@@ -55,7 +56,6 @@ def run_once(arguments: ClusterArguments) -> dict[str, Json]:
         write_record(directory, config, base_image(config))
         console = error_console()
         console.print(f"run directory: {shown(directory.path)}")
-        os.environ.update(ray_settings(config.cluster.address, os.environ))
         from launch.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
@@ -69,26 +69,33 @@ def run_once(arguments: ClusterArguments) -> dict[str, Json]:
 def _open(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:
     if arguments.resume is None:
         config = arguments.config()
-        preflight(config)
+        _ready(config)
         return RunDirectory.create(config.run.dir, config.run.name, arguments.run_id), config
-    directory = RunDirectory.resume(*_where_to_resume(arguments))
+    path, config = _resumed(arguments)
+    directory = RunDirectory.open(path)
     try:
-        config = directory.resumed_config(arguments.overrides)
-        preflight(config)
+        _ready(config)
     except BaseException:
         directory.close()
         raise
     return directory, config
 
 
-def _where_to_resume(arguments: ClusterArguments) -> tuple[Path, str, str]:
-    """Folder of runs, run id and recipe's name; without a recipe only an override can say where the runs are."""
-    assert arguments.resume is not None  # noqa: S101  # the caller has looked
+def _ready(config: RunConfig) -> None:
+    """What can be wrong before anything starts, the cluster to join included.  Raises UserError."""
+    preflight(config)
+    os.environ.update(ray_settings(config.cluster.address, os.environ))
+
+
+def _resumed(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
+    """The run to go on with, and its configuration; without a recipe only an override can say where the runs are."""
     if arguments.recipe:
         run = arguments.config().run
-        return run.dir, arguments.resume, run.name
-    where = [each for each in arguments.overrides if each.partition("=")[0].strip() == "run.dir"]
-    return resolve({}, where).run.dir, arguments.resume, ""
+        path = find_run(run.dir, arguments.resume or NEWEST, run.name)
+    else:
+        where = [each for each in arguments.overrides if each.partition("=")[0].strip() == "run.dir"]
+        path = find_run(resolve({}, where).run.dir, arguments.resume or NEWEST)
+    return path, resumed_config(path, arguments.overrides)
 
 
 async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id: str) -> dict[str, Json]:

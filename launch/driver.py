@@ -11,8 +11,8 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 
 import orjson
@@ -23,8 +23,9 @@ from actors.conductor import Conductor
 from actors.evaluation import Attempt, EvaluationPlan
 from launch.checkpoints import CheckpointStore
 from launch.config import RunConfig
+from launch.crew import CREW, Crew
 from launch.evaluation_files import read_attempts, write_attempts
-from launch.evaluations import score, trained
+from launch.evaluations import rounded, score, trained
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
 from launch.leaks import count_leaks, take_inventory
@@ -34,7 +35,6 @@ from launch.monitor.progress import run_progress
 from launch.monitor.report import write_report
 from launch.monitor.store import RunStore
 from launch.nodes import Node, joined_nodes, local_nodes
-from launch.output import shown
 from launch.prepare import Prepared, prepare
 from launch.pusher import Pusher
 from launch.ray_log import ray_log
@@ -45,6 +45,7 @@ from launch.structured import beside
 from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings
 from launch.warm_start import warm_start
+from protocol.cli.output import shown
 from protocol.errors import UserError
 from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
@@ -56,8 +57,11 @@ _NO_SPACE_BYTES = 1 << 20
 
 
 class Driver:
-    def __init__(self, config: RunConfig, directory: RunDirectory, temporary: Path, console: Console) -> None:
+    def __init__(
+        self, config: RunConfig, directory: RunDirectory, temporary: Path, console: Console, *, crew: Crew = CREW
+    ) -> None:
         self._config, self._directory, self._temporary, self._console = config, directory, temporary, console
+        self._crew = crew
         self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
         self._finished = False
         self._evaluated: dict[str, int] = {}
@@ -67,14 +71,22 @@ class Driver:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
         path = self._directory.path
         begun, stock = time.monotonic(), await take_inventory()
+        async with self._monitor() as url:
+            self._announce(url)
+            async with beside(run_progress(RunStore(path), sys.stderr)):
+                with self._ending():
+                    cluster = self._config.cluster
+                    self._phase("nodes", f"joining {cluster.address}" if cluster.address else "starting Ray")
+                    async with self._nodes() as nodes:
+                        books = await self._phases(nodes, resume=resume)
+        return await self._summary(books, time.monotonic() - begun, stock)
+
+    @contextmanager
+    def _ending(self) -> Generator[None]:
+        """Say how the run ended, while the page and the panel still listen, and whether it was for want of space."""
         reason = "interrupted"
         try:
-            async with AsyncExitStack() as stack:
-                url = await stack.enter_async_context(self._monitor())
-                self._announce(url)
-                await stack.enter_async_context(beside(run_progress(RunStore(path), sys.stderr)))
-                nodes = await stack.enter_async_context(self._nodes())
-                books = await self._phases(nodes, resume=resume)
+            yield
             reason = "done"
         except DiskFull as error:
             reason = str(error)
@@ -85,7 +97,6 @@ class Driver:
             raise
         finally:
             self._events.emit("run.finished", ok=reason == "done", reason=reason)
-        return await self._summary(books, time.monotonic() - begun, stock)
 
     def _blame_full_disk(self, error: Exception) -> None:
         """Raise UserError where there is no space left, whatever it was that failed for want of it."""
@@ -98,9 +109,13 @@ class Driver:
             ) from error
 
     def conclude(self, summary: dict[str, Json]) -> dict[str, Json]:
-        """Write the report, say where things are, and whether the run's own checks held."""
-        self._directory.write_json("summary.json", summary)
-        report = write_report(self._directory.path)
+        """Write summary and report, and say where they are.  Raises UserError where there is no space for them."""
+        try:
+            self._directory.write_json("summary.json", summary)
+            report = write_report(self._directory.path)
+        except OSError as error:
+            self._blame_full_disk(error)
+            raise
         self._console.print(f"summary: {shown(self._directory.path / 'summary.json')}\nreport:  {shown(report)}")
         return summary
 
@@ -115,21 +130,21 @@ class Driver:
         prepared = await asyncio.to_thread(prepare, config, run_dir)
         for problem in prepared.problems:
             self._console.print(f"left out: {problem}")
-        fleet = Fleet(config, self._directory, prepared, nodes, self._events)
+        fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew)
         async with fleet.running():
             stand = Stand(fleet.conductor)
             pusher = Pusher(fleet.engines, stand, self._events, config.engine.update_timeout_s)
             training = Training(
-                self._training_settings(),
-                await fleet.start_learners(),
-                fleet.buffer,
-                fleet.conductor,
-                pusher,
-                checkpoints,
-                MetricsLog(run_dir),
-                self._events,
-                fleet.start_learners,
-                fleet.engine_tokens,
+                settings=self._training_settings(),
+                learners=await fleet.start_learners(),
+                buffer=fleet.buffer,
+                conductor=fleet.conductor,
+                pusher=pusher,
+                checkpoints=checkpoints,
+                metrics=MetricsLog(run_dir),
+                events=self._events,
+                restart_learners=fleet.start_learners,
+                engine_tokens=fleet.engine_tokens,
             )
             if checkpoint is not None:
                 manifest = await training.resume(checkpoint)
@@ -164,7 +179,7 @@ class Driver:
                 self._phase("engine", "starting SGLang")
         manifest = await training.begin()
         await fleet.load_engines(manifest)
-        training.pusher.served = training.pusher.newest = manifest
+        training.pusher.begin(manifest)
 
     async def _train(self, fleet: Fleet, training: Training) -> None:
         self._phase("training", "")
@@ -173,7 +188,8 @@ class Driver:
         await training.run()
         await training.pusher.stand.ended()
         await fleet.cancel_training()
-        await training.pusher.wait_served_newest()
+        engine = self._config.engine
+        await training.pusher.wait_served_newest(engine.start_timeout_s + 2 * engine.update_timeout_s)
         await fleet.buffer.call(Buffer.end_run)
 
     async def _evaluate(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
@@ -197,7 +213,7 @@ class Driver:
         greedy = score(counted, greedy=True)
         return {
             "pass_at_1": round(sampled.pass_at_1, 4),
-            "stderr": round(sampled.stderr, 4),
+            "stderr": rounded(sampled.stderr),
             "n": sampled.n,
             "tasks": len({attempt.task for attempt in counted}),
             "greedy": round(greedy.pass_at_1, 4),
@@ -256,17 +272,17 @@ class Driver:
     def _training_settings(self) -> TrainingSettings:
         config = self._config
         return TrainingSettings(
-            self._directory.path,
-            self._directory.attempt,
-            config.run.steps,
-            config.rollout.groups_per_step,
-            config.staleness.eta,
-            config.staleness.policy,
-            config.publish_every,
-            config.checkpoint.every_steps,
-            config.stop.after_trajectories,
-            config.stop.after_s,
-            config.rollout.group_size,
+            run_dir=self._directory.path,
+            attempt=self._directory.attempt,
+            steps=config.run.steps,
+            groups_per_step=config.rollout.groups_per_step,
+            eta=config.staleness.eta,
+            policy=config.staleness.policy,
+            publish_every=config.publish_every,
+            checkpoint_every=config.checkpoint.every_steps,
+            stop_after_trajectories=config.stop.after_trajectories,
+            stop_after_s=config.stop.after_s,
+            group_size=config.rollout.group_size,
         )
 
     async def _summary(self, books: Accounting, seconds: float, stock: Inventory) -> dict[str, Json]:
@@ -287,9 +303,8 @@ class Driver:
             finished=self._finished,
         )
         summary = summarise(path, facts)
-        oldest = max((step["age_max"] for step in read_metrics(path)), default=0.0)
-        failed = failed_checks(facts, oldest)
-        summary["ok"] = not failed
+        failed = failed_checks(facts, read_metrics(path))
+        summary |= {"ok": not failed, "failed_checks": [*failed]}
         for line in failed:
             self._console.print(f"check failed: {line}")
         return orjson.loads(orjson.dumps(summary))

@@ -19,10 +19,10 @@ Z95 = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``n`` counts attempts, ``tasks`` tasks; ``stderr`` is 0 for a single task."""
+    """``n`` counts attempts, ``tasks`` tasks; a single task has no ``stderr``."""
 
     pass_at_1: float
-    stderr: float
+    stderr: float | None
     n: int
     tasks: int
 
@@ -30,8 +30,8 @@ class Score:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     difference: float
-    stderr: float
-    ci95: tuple[float, float]
+    stderr: float | None
+    ci95: tuple[float, float] | None
 
 
 def task_means(attempts: Iterable[Attempt], *, greedy: bool = False) -> dict[str, float]:
@@ -53,15 +53,18 @@ def compare(before: Sequence[Attempt], after: Sequence[Attempt]) -> Comparison:
     """After − before over the tasks that both have."""
     first, second = task_means(before), task_means(after)
     mean, stderr = _mean_and_error([second[task] - first[task] for task in first if task in second])
-    return Comparison(mean, stderr, (mean - Z95 * stderr, mean + Z95 * stderr))
+    return Comparison(mean, stderr, None if stderr is None else (mean - Z95 * stderr, mean + Z95 * stderr))
 
 
-def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
-    if not values:
-        return 0.0, 0.0
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return mean, 0.0
+def rounded(value: float | None) -> float | None:
+    """As summaries tell it."""
+    return None if value is None else round(value, 4)
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    mean = sum(values) / len(values) if values else 0.0
+    if len(values) < 2:
+        return mean, None
     variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
     return mean, math.sqrt(variance / len(values))
 
@@ -88,12 +91,12 @@ def family_table(evaluations: Mapping[str, Sequence[Attempt]], held_out: Collect
             sampled = score(families.get(family, []))
             row[name] = {
                 "pass_at_1": round(sampled.pass_at_1, 4),
-                "stderr": round(sampled.stderr, 4),
+                "stderr": rounded(sampled.stderr),
                 "n": sampled.n,
                 "greedy": round(score(families.get(family, []), greedy=True).pass_at_1, 4),
             }
         if {"before", "after"} <= split.keys():
             change = compare(split["before"].get(family, []), split["after"].get(family, []))
-            row["difference"], row["difference_stderr"] = round(change.difference, 4), round(change.stderr, 4)
+            row["difference"], row["difference_stderr"] = round(change.difference, 4), rounded(change.stderr)
         table[family] = row
     return table

@@ -10,18 +10,20 @@ engine. The learner is started again by the training loop, from a checkpoint.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer import Buffer, BufferSettings
-from actors.conductor import Conductor, ConductorSettings
+from actors.conductor import ConductorSettings
 from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import EngineState
 from actors.episode import EpisodeSettings
 from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
 from actors.worker import TAKE_S, Worker, WorkerSettings
 from launch.config import RunConfig
+from launch.crew import CREW, Crew
 from launch.learners import Learners
 from launch.nodes import Node
 from launch.prepare import Prepared
@@ -29,13 +31,14 @@ from launch.rundir import RunDirectory
 from launch.settings import learner_settings
 from launch.steering import own_in_flight
 from learner.rank import LearnerRank
-from protocol.errors import InfraError, leaves
+from protocol.errors import InfraError, LongshoreError, leaves
 from protocol.events import EventLog
 from protocol.loopback import free_port, is_loopback
 from protocol.staleness import Admission
 from protocol.stream import RunKeys, make_run_keys
 from protocol.weights import WeightManifest
 from sandbox.pool import PoolSettings
+from sandbox.sweep import SETTLED_S, sweep_run
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,32 +61,46 @@ class Fleet:
     """``async with fleet.running():`` buffer, conductor and workers are there; learners and engines when started."""
 
     def __init__(
-        self, config: RunConfig, directory: RunDirectory, prepared: Prepared, nodes: Sequence[Node], events: EventLog
+        self,
+        config: RunConfig,
+        directory: RunDirectory,
+        prepared: Prepared,
+        nodes: Sequence[Node],
+        events: EventLog,
+        *,
+        crew: Crew = CREW,
     ) -> None:
         self._config, self._directory, self._prepared, self._nodes = config, directory, prepared, nodes
-        self._events = events
+        self._events, self._crew = events, crew
         self._learners: tuple[Remote[LearnerRank], ...] = ()
         self._generation = 0
+        self._worker_died: float | None = None
         self.workers: tuple[Remote[Worker], ...] = ()
         self.engines: tuple[Remote[Engine], ...] = ()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         keys = self._keys()
-        self.buffer = self._on(self._nodes[0], "buffer", Buffer, self._buffer_settings(keys))
-        endpoint = await self.buffer.call(Buffer.start)
-        self.conductor = self._on(self._nodes[0], "conductor", Conductor, self._conductor_settings(), self.buffer)
+        self.buffer = self._on(self._nodes[0], "buffer", self._crew.buffer, self._buffer_settings(keys))
+        try:
+            async with asyncio.timeout(_START_S):
+                endpoint = await self.buffer.call(Buffer.start)
+        except TimeoutError as error:
+            raise InfraError(f"the buffer did not start within {_START_S:g} s: see {self._directory.logs}") from error
+        self.conductor = self._on(
+            self._nodes[0], "conductor", self._crew.conductor, self._conductor_settings(), self.buffer
+        )
         count = self._config.engine.count
         homes = [self._nodes[index % len(self._nodes)] for index in range(count)]
         self.engines = tuple(
-            self._on(home, f"engine-{index}", Engine, self._engine_settings(index, home))
+            self._on(home, f"engine-{index}", self._crew.engine, self._engine_settings(index, home))
             for index, home in enumerate(homes)
         )
         self.workers = tuple(
             self._on(
                 node,
                 _worker_name(node, index),
-                Worker,
+                self._crew.worker,
                 self._worker_settings(node, index, endpoint, keys),
                 self.conductor,
                 self.engines,
@@ -103,7 +120,7 @@ class Fleet:
             name=f"{self._directory.run_id}/{self._directory.attempt}/{name}",
             node_id=node.ray_id,
             max_restarts=-1,
-            max_task_retries=0 if cls is Worker else -1,
+            max_task_retries=0 if cls is self._crew.worker else -1,
         )
         return spawn(cls, options, *args, **kwargs)
 
@@ -118,9 +135,9 @@ class Fleet:
         ranks = self._config.learner.ranks
         self._learners = tuple(
             spawn(
-                LearnerRank,
+                self._crew.learner,
                 ActorOptions(
-                    name=f"learner-{rank}/{self._directory.run_id}/{self._directory.attempt}.{self._generation}",
+                    name=f"{self._directory.run_id}/{self._directory.attempt}.{self._generation}/learner-{rank}",
                     node_id=self._nodes[0].ray_id,
                     num_gpus=1 if self._config.learner.device == "cuda" else 0,
                     env={"OMP_NUM_THREADS": str(self._config.learner.threads)},
@@ -200,6 +217,7 @@ class Fleet:
                 why = [leaf for leaf in leaves(error) if isinstance(leaf, InfraError)]
                 if len(why) < len(list(leaves(error))):
                     raise
+                self._worker_died = time.monotonic()
                 self._events.emit("worker.failed", worker=worker.name, why=str(why[0]))
                 await asyncio.sleep(_RETRY_S)
             else:
@@ -226,6 +244,16 @@ class Fleet:
         await self._each_stop({worker.name: worker.call(Worker.stop) for worker in self.workers})
         await self._each_stop({engine.name: engine.call(Engine.stop) for engine in self.engines})
         await self._each_stop({self.buffer.name: self.buffer.call(Buffer.stop)})
+        await self._sweep()
+
+    async def _sweep(self) -> None:
+        """Remove what workers that died left on this machine's engine, which may still be creating it."""
+        if self._worker_died is None:
+            return
+        try:
+            await sweep_run(self._directory.run_id, max(0.0, self._worker_died + SETTLED_S - time.monotonic()))
+        except LongshoreError as error:
+            self._events.emit("stop.failed", why=str(error))
 
     async def _each_stop(self, stops: Mapping[str, Coroutine[object, object, None]]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -238,8 +266,8 @@ class Fleet:
                 await stop
         except TimeoutError:
             self._events.emit("stop.failed", why=f"{name} did not answer within {_STOP_S:g} s")
-        except RemoteError as error:
-            self._events.emit("stop.failed", why=str(error))
+        except Exception as error:  # noqa: BLE001  # whatever one raises, the others have to be stopped too
+            self._events.emit("stop.failed", why=f"{name}: {type(error).__name__}: {error}")
 
     # -- settings ------------------------------------------------------------------------------------------------
 
@@ -328,6 +356,7 @@ class Fleet:
                 context_tokens=agent.context_tokens,
                 temperature=agent.temperature,
                 generate_deadline_s=config.engine.request_timeout_s,
+                engine_restart_s=config.engine.start_timeout_s,
                 nominal_tokens_per_s=agent.nominal_tokens_per_s,
                 time_limit_s=agent.time_limit_s,
                 reward=config.rollout.reward,
@@ -348,6 +377,7 @@ class Fleet:
                 start_timeout_s=config.sandbox.start_timeout_s,
                 image=config.sandbox.image,
                 drain_s=_STOP_S / 2,
+                gate=config.sandbox.gate,
             ),
         )
 

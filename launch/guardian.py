@@ -28,6 +28,8 @@ _SWEEP_S = 20
 """The daemon may still be creating what a killed worker had asked for."""
 _ROUND_S = 0.2
 _ROUNDS = 150
+_QUIET_ROUNDS = 2
+"""A process has no environment for a moment while it is started: one look may miss it."""
 _PATIENT_ROUNDS = 100
 """So long an engine's guardian, whose server is dead by then, may take to remove the server's shared memory."""
 _ENGINE_GUARDIAN = b"/actors/engines/guardian.py"
@@ -81,9 +83,11 @@ def _is_zombie(entry: Path) -> bool:
 
 
 def _end(token: str, temporary: Path) -> None:
+    quiet = 0
     for done in range(_ROUNDS):
         left = carriers(token)
-        if not left:
+        quiet = 0 if left else quiet + 1
+        if quiet == _QUIET_ROUNDS:
             break
         for pid in left:
             with contextlib.suppress(OSError):

@@ -6,12 +6,11 @@ and only this file says how old they are.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import orjson
 
-from protocol.filesystem import append_whole
+from protocol.filesystem import append_whole, sync
 from protocol.weights import Lineage, LineageEntry, Version
 
 
@@ -23,11 +22,7 @@ class LineageLog:
         """Append and flush to disk."""
         line = {"version": entry.version, "step": entry.step, "parent": entry.parent}
         append_whole(self._path, orjson.dumps(line) + b"\n")
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(self._path)
 
     def read(self) -> Lineage:
         """All versions of all attempts; a torn line, which nobody has sampled with, is passed over."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import DataKind, RunConfig
 from launch.demo.model import build_demo_model
-from learner.qwen import read_config
+from learner.qwen import INDEX_FILE, SINGLE_FILE, read_config
 from protocol.errors import UserError
 from protocol.filesystem import whole_folder
 from sandbox.tasks.generated import held_out_tasks, training_tasks
@@ -77,15 +78,28 @@ def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
     return folder, False
 
 
+_NEEDED = (
+    (("config.json",), "model's configuration"),
+    (("tokenizer_config.json",), "tokenizer"),
+    (("tokenizer.json", "vocab.json"), "tokenizer's vocabulary"),
+)
+"""Any file of each row, and what it is."""
+
+
 def check_model(path: Path) -> Path:
     """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
-    for name, what in (("config.json", "model's configuration"), ("tokenizer_config.json", "tokenizer")):
-        if not (path / name).exists():
+    for names, what in _NEEDED:
+        if not any((path / name).exists() for name in names):
             raise UserError(
-                f"{path} has no {name}, so it holds no {what}: point --model at a folder saved with "
+                f"{path} has no {' or '.join(names)}, so it holds no {what}: point --model at a folder saved with "
                 "save_pretrained() by both the model and its tokenizer"
             )
     read_config(path)
+    if not any((path / name).exists() for name in (INDEX_FILE, SINGLE_FILE)):
+        raise UserError(
+            f"{path} has no weights ({SINGLE_FILE} or {INDEX_FILE}): point --model at a folder saved with "
+            "save_pretrained(), which writes safetensors"
+        )
     return path
 
 
@@ -102,20 +116,25 @@ def usable_tasks(config: RunConfig) -> Dataset:
 
 
 def _from_folder(config: RunConfig, model_path: Path, *, warm: bool) -> Prepared:
-    """Tasks in Terminal-Bench's format; a fifth of them, by a hash of seed and name, is held out."""
+    """Tasks in Terminal-Bench's format; by a hash of seed and name a fifth of them is held out, but of no family more
+    than ``evaluation.tasks_per_family``."""
     dataset = usable_tasks(config)
 
     def order(task: Task) -> str:
         return hashlib.sha256(f"{config.run.seed}:{task.id}".encode()).hexdigest()
 
     ordered = sorted(dataset.tasks, key=order)
-    wanted = min(round(len(ordered) * _HELD_OUT_SHARE), config.evaluation.tasks_per_family)
-    held_out, train = ordered[:wanted], ordered[wanted:]
+    wanted, of_family = round(len(ordered) * _HELD_OUT_SHARE), Counter[str]()
+    held_out: list[str] = []
+    for task in ordered:
+        if len(held_out) < wanted and of_family[task.family] < config.evaluation.tasks_per_family:
+            of_family[task.family] += 1
+            held_out.append(task.id)
     return Prepared(
         model_path,
         warm,
         tasks={task.id: task for task in ordered},
-        training=tuple(task.id for task in train),
-        held_out=tuple(task.id for task in held_out),
+        training=tuple(task.id for task in ordered if task.id not in held_out),
+        held_out=tuple(held_out),
         problems=tuple(str(problem) for problem in dataset.unusable),
     )

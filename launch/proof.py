@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from rich.table import Table
 
 from launch.args import ClusterArguments
 from launch.config import Control, ProofSection
-from launch.output import error_console
+from protocol.cli.output import error_console
 from protocol.events import Json
 
 ERRORS, FAMILY_ERRORS = 3.0, 2.0
@@ -40,7 +40,7 @@ def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
 def holds(control: Control, summary: dict[str, Json], promised: ProofSection) -> bool:
     """Whether a run's difference is what its kind must show."""
     evaluation = cast("dict[str, float]", summary["eval"])
-    if "difference" not in evaluation:
+    if evaluation.get("difference_stderr") is None:
         return False
     difference, error = evaluation["difference"], evaluation["difference_stderr"]
     match control:
@@ -54,13 +54,14 @@ def holds(control: Control, summary: dict[str, Json], promised: ProofSection) ->
 
 
 def fallen(summary: dict[str, Json]) -> list[str]:
-    """Trained families whose pass@1 fell by more than chance."""
-    families = cast("dict[str, dict[str, dict[str, float]]]", summary["eval"])["families"]
-    return [
-        name
-        for name, row in families.items()
-        if not row["held_out"] and row["difference"] < -FAMILY_ERRORS * row["difference_stderr"]
-    ]
+    """Trained families whose pass@1 fell by more than chance; of one with a single task nobody knows."""
+    families = cast("dict[str, dict[str, dict[str, float | None]]]", summary["eval"])["families"]
+    return [name for name, row in families.items() if not row["held_out"] and _fell(row)]
+
+
+def _fell(row: dict[str, float | None]) -> bool:
+    difference, error = row["difference"], row["difference_stderr"]
+    return difference is not None and error is not None and difference < -FAMILY_ERRORS * error
 
 
 def _end(summary: dict[str, Json]) -> float:
@@ -73,14 +74,18 @@ def _print(runs: dict[str, Json], verdicts: dict[str, bool]) -> None:
         table.add_column(column)
     for name, value in runs.items():
         summary = cast("dict[str, Json]", value)
-        evaluation = cast("dict[str, dict[str, float]]", summary["eval"])
+        evaluation = cast("dict[str, Any]", summary["eval"])
         scores = [
-            f"{found['pass_at_1']:.3f} ± {found['stderr']:.3f}" if (found := evaluation.get(each)) else "–"
+            f"{found['pass_at_1']:.3f}{_spread(found['stderr'])}" if (found := evaluation.get(each)) else "–"
             for each in ("before", "after")
         ]
         change = "–"
         if "difference" in evaluation:
-            change = f"{evaluation['difference']:+.3f} ± {evaluation['difference_stderr']:.3f}"
+            change = f"{evaluation['difference']:+.3f}{_spread(evaluation['difference_stderr'])}"
         verdict = "yes" if verdicts[name] else "NO"
         table.add_row(name, str(summary["seed"]), str(summary["steps"]), *scores, change, verdict)
     error_console().print(table)
+
+
+def _spread(error: float | None) -> str:
+    return "" if error is None else f" ± {error:.3f}"

@@ -17,7 +17,7 @@ from actors.remote import Remote
 from launch.standing import Stand
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.weights import WeightManifest
+from protocol.weights import WeightManifest, version_label
 
 _RETRY_S = 1.0
 
@@ -34,6 +34,10 @@ class Pusher:
     pauses_ms: list[float] = field(default_factory=list[float])
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
+    def begin(self, manifest: WeightManifest) -> None:
+        """Every engine serves ``manifest``; nothing has been offered yet."""
+        self.newest = self.served = manifest
+
     async def offer(self, manifest: WeightManifest) -> None:
         """Push ``manifest`` next; returns at once."""
         async with self._changed:
@@ -45,10 +49,19 @@ class Pusher:
         async with self._changed:
             await self._changed.wait_for(lambda: self.served is not None and self.served.version >= manifest.version)
 
-    async def wait_served_newest(self) -> None:
-        """Return when every engine serves what was offered last."""
-        if self.newest is not None:
-            await self.wait_served(self.newest)
+    async def wait_served_newest(self, patience_s: float) -> None:
+        """Return when every engine serves what was offered last.  Raises InfraError when one does not in time."""
+        if self.newest is None:
+            return
+        try:
+            async with asyncio.timeout(patience_s):
+                await self.wait_served(self.newest)
+        except TimeoutError as error:
+            last = version_label(self.newest.version)
+            raise InfraError(
+                f"an engine did not take the last weights ({last}) within {patience_s:g} s: its log says why; --resume "
+                "tries again"
+            ) from error
 
     async def run(self) -> None:
         """Push until cancelled."""

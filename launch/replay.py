@@ -18,12 +18,12 @@ from tempfile import TemporaryDirectory
 
 from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine
 from launch.config import resolve
-from launch.errors import main_guard
-from launch.output import error_console
-from launch.parser import Parser, parsed
 from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
 from launch.settings import learner_settings
 from learner.rank import LearnerRank
+from protocol.cli.exits import main_guard
+from protocol.cli.output import error_console
+from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.export import ExportEntry, read_blob, read_index

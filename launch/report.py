@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.errors import EXIT_OK, main_guard
 from launch.monitor.report import write_report
-from launch.parser import Parser
+from protocol.cli.exits import EXIT_OK, main_guard
+from protocol.cli.parser import Parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:

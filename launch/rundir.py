@@ -17,11 +17,12 @@ from typing import Self
 import orjson
 
 from launch.config import RunConfig, resolve
-from launch.config.base import did_you_mean
 from launch.config.load import Toml
 from launch.config.run import RUN_ID
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.events import Json
+from protocol.filesystem import replace_whole
 
 CONFIG_FILE = "config.json"
 
@@ -65,38 +66,18 @@ class RunDirectory:
                 if run_id is None:
                     continue
                 raise RunDirectoryError(
-                    f"{path} exists: go on with that run (--resume {run_id}), give this one another name (--run-id), "
-                    f"or remove it (rm -r {path})"
+                    f"{path} exists: go on with that run (--resume {run_id}) or give this one another name (--run-id)"
                 ) from None
             except OSError as error:
                 raise RunDirectoryError(
                     f"cannot make {path}: {error.strerror}; set another place, --set run.dir=FOLDER"
                 ) from error
-            return cls._open(path)
+            return cls.open(path)
         raise RunDirectoryError(f"{parent / base} and 998 more exist: give this run a name (--run-id)")
 
     @classmethod
-    def resume(cls, parent: Path, run_id: str = "", name: str = "") -> RunDirectory:
-        """Open an existing run: by its id, or the newest one (of recipe ``name``, if given) for an empty id, where
-        those whose record cannot be read are passed over."""
-        runs = sorted(
-            (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
-            key=lambda path: (path / CONFIG_FILE).stat().st_mtime_ns,
-        )
-        if run_id:
-            runs = [path for path in runs if path.name == run_id]
-        else:
-            runs = [path for path in runs if _can_be_resumed(path, name)]
-        if not runs:
-            known = [path.parent.name for path in parent.glob(f"*/{CONFIG_FILE}")]
-            which = f"called '{run_id}'" if run_id else f"of recipe '{name}'" if name else "at all"
-            raise RunDirectoryError(
-                f"no run {which} in {parent}: leave --resume out to start one{did_you_mean(run_id, known)}"
-            )
-        return cls._open(runs[-1])
-
-    @classmethod
-    def _open(cls, path: Path) -> RunDirectory:
+    def open(cls, path: Path) -> RunDirectory:
+        """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver has it."""
         lock_fd = _lock(path / ".lock")
         before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
         opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
@@ -111,23 +92,6 @@ class RunDirectory:
     def logs(self) -> Path:
         """Where this attempt's processes log."""
         return self.path / "attempts" / str(self.attempt) / "logs"
-
-    def config(self) -> RunConfig:
-        """The configuration that the run was started with.  Raises RunDirectoryError."""
-        return stored_config(self.path)
-
-    def resumed_config(self, overrides: tuple[str, ...]) -> RunConfig:
-        """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
-        before = self.config()
-        after = resolve(config_values(before), overrides, source=f"run {self.run_id}")
-        old, new = _plain(before), _plain(after)
-        fixed = [key for key in sorted(old.keys() | new.keys()) if _is_fixed(key) and old.get(key) != new.get(key)]
-        if fixed:
-            raise RunDirectoryError(
-                f"run {self.run_id} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
-                "leave that as it was, or start a new run without --resume"
-            )
-        return after
 
     def write_json(self, name: str, value: Mapping[str, Json]) -> Path:
         """Write a file of the run so that a reader sees the old one or the new one, also after a power loss."""
@@ -150,6 +114,35 @@ class RunDirectory:
         self.close()
 
 
+def find_run(parent: Path, run_id: str = "", name: str = "") -> Path:
+    """A run's directory: by its id, or the newest one (of recipe ``name``, if given) for an empty id, where those
+    whose record cannot be read are passed over.  Raises RunDirectoryError."""
+    runs = sorted(
+        (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
+        key=lambda path: (path / CONFIG_FILE).stat().st_mtime_ns,
+    )
+    found = [path for path in runs if (path.name == run_id if run_id else _can_be_resumed(path, name))]
+    if not found:
+        which = f"called '{run_id}'" if run_id else f"of recipe '{name}'" if name else "at all"
+        close = did_you_mean(run_id, [path.name for path in runs])
+        raise RunDirectoryError(f"no run {which} in {parent}: leave --resume out to start one{close}")
+    return found[-1]
+
+
+def resumed_config(run_dir: Path, overrides: tuple[str, ...]) -> RunConfig:
+    """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
+    before = stored_config(run_dir)
+    after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
+    old, new = _plain(before), _plain(after)
+    fixed = [key for key in sorted(old.keys() | new.keys()) if _is_fixed(key) and old.get(key) != new.get(key)]
+    if fixed:
+        raise RunDirectoryError(
+            f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
+            "leave that as it was, or start a new run without --resume"
+        )
+    return after
+
+
 _FIXED = (
     *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data."),
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward"),
@@ -163,18 +156,8 @@ def _is_fixed(key: str) -> bool:
 
 
 def write_json(path: Path, value: Mapping[str, Json]) -> None:
-    """Write, flush to disk, rename."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
-        file.write(orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    """Write a file whole or not at all."""
+    replace_whole(path, orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def stored_config(path: Path) -> RunConfig:
@@ -183,8 +166,12 @@ def stored_config(path: Path) -> RunConfig:
     try:
         record: dict[str, dict[str, Toml]] = orjson.loads(file.read_bytes())
         values = {**record["config"]}
+    except FileNotFoundError:
+        raise NoSuchRunError(path) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunDirectoryError(f"{file} is no run's record ({error}): start a new run without --resume") from error
+        raise RunDirectoryError(
+            f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
+        ) from error
     return resolve(values, source=str(file))
 
 

@@ -19,6 +19,7 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         lr=config.learning_rate,
         lr_end=None if config.run.control is Control.LR0 else learner.lr_end,
         lr_decay_steps=config.run.steps - 1,
+        lr_warmup_steps=learner.lr_warmup_steps,
         betas=learner.betas,
         eps=learner.adam_eps,
         weight_decay=learner.weight_decay,

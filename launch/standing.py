@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from actors.admission import Flow, Tuning
 from actors.conductor import Conductor, Standing
 from actors.remote import Remote, RemoteError
+from actors.running_mean import RunningMean
 
 _REPEAT_S = 3.0
 _MEMORY_STEPS = 8
@@ -18,7 +19,7 @@ _MEMORY_STEPS = 8
 class Stand:
     conductor: Remote[Conductor]
     _now: Standing = field(default_factory=Standing)
-    _steps: int = 0
+    _step_s: RunningMean = field(default_factory=lambda: RunningMean(_MEMORY_STEPS))
 
     async def training(self, published_step: int) -> None:
         """Groups may be opened from here on."""
@@ -30,9 +31,8 @@ class Stand:
 
     def stepped(self, busy_s: float) -> None:
         """A step took the learner so long, waiting left out; said with what is told next."""
-        self._steps += 1
-        mean_s = self._now.step_s or busy_s
-        self._now = replace(self._now, step_s=mean_s + (busy_s - mean_s) / min(self._steps, _MEMORY_STEPS))
+        self._step_s.add(busy_s)
+        self._now = replace(self._now, step_s=self._step_s.value)
 
     def lost(self, groups: int) -> None:
         """So many groups' worth of trajectories were dropped for their age; said with what is told next."""

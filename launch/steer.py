@@ -14,12 +14,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from actors.admission import Flow
-from launch.config.base import did_you_mean
-from launch.errors import main_guard
-from launch.output import error_console, shown
-from launch.parser import Parser, parsed
 from launch.rundir import stored_config
 from launch.steering import CONTROL_FILE, Control, read_control, write_control
+from protocol.cli.exits import main_guard
+from protocol.cli.output import error_console, shown
+from protocol.cli.parser import Parser, parsed
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 _FLOWS = {"pause": Flow.PAUSE, "drain": Flow.DRAIN, "resume": Flow.RUN}

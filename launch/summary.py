@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
 
 from actors.evaluation import Attempt
-from launch.evaluations import compare, family_table, score, trained
+from launch.evaluations import compare, family_table, rounded, score, trained
 from launch.metrics import read_metrics
 from protocol.events import Json
 from protocol.journal import Accounting
@@ -46,14 +47,23 @@ class _Counts:
     sandboxes: int = 0
     pushed: set[str] = field(default_factory=set[str])
     """Versions that were loaded into an engine while it served."""
+    engines: set[str] = field(default_factory=set[str])
+    """Those that loaded weights."""
+    read: int = 0
+    lost: int = 0
+    """Events that a process counted and did not write whole: holes in the numbers of its lines."""
+    spans: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    """Driver of each attempt → when it said something first and last."""
+    _last: dict[str, int] = field(default_factory=dict[str, int])
     spanning: int = 0
     """Acknowledged trajectories that were sampled by more than one version."""
 
     def take(self, event: dict[str, Json], pauses: list[float]) -> None:
+        self._count(event)
         match event["kind"]:
             case "episode.finished" if str(event["trajectory"]).startswith("train"):
                 self.finished += 1
-            case "trajectory.acked":
+            case "trajectory.stored":
                 self.spanning += event["versions_min"] != event["versions_max"]
             case "episode.failed" if str(event["trajectory"]).startswith("train"):
                 self.infra_failures += 1
@@ -61,23 +71,39 @@ class _Counts:
                 self.sandboxes += 1
             case "engine.load":
                 self.pushed.add(str(event["version"]))
+                self.engines.add(str(event["writer"]))
                 pauses.append(float(str(event["pause_ms"])))
             case _:
                 pass
 
+    def _count(self, event: dict[str, Json]) -> None:
+        writer, seq, t = str(event["writer"]), int(str(event["seq"])), float(str(event["t"]))
+        before = self._last.get(writer, -1)
+        self.read += 1
+        self.lost += seq - before - 1 if seq > before else seq  # a process in the place of another begins at 0
+        self._last[writer] = seq
+        if writer.startswith("driver-"):
+            self.spans[writer] = self.spans.get(writer, (t, t))[0], t
 
-def read_events(run_dir: Path) -> Sequence[dict[str, Json]]:
-    """Every whole event of a run; a torn last line is left out."""
-    events: list[dict[str, Json]] = []
+    @property
+    def earlier_s(self) -> float:
+        """How long the attempts before the last one ran."""
+        newest = max(self.spans, key=lambda writer: int(writer.rpartition("-")[2]), default="")
+        return sum(last - first for writer, (first, last) in self.spans.items() if writer != newest)
+
+
+def read_events(run_dir: Path) -> Iterator[dict[str, Json]]:
+    """Every whole event of a run, writer by writer; a line that a killed process has torn is left out."""
     for path in sorted((run_dir / "events").glob("*.jsonl")):
-        lines = path.read_bytes().splitlines(keepends=True)
-        events += [orjson.loads(line) for line in lines if line.endswith(b"\n")]
-    return events
+        with path.open("rb") as file:
+            for line in file:
+                with suppress(orjson.JSONDecodeError):
+                    yield orjson.loads(line)
 
 
 def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
-    counts, pauses, events = _Counts(), list[float](), read_events(run_dir)
-    for event in events:
+    counts, pauses = _Counts(), list[float]()
+    for event in read_events(run_dir):
         counts.take(event, pauses)
     steps = read_metrics(run_dir)
     books = facts.accounting
@@ -89,7 +115,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
         "control": facts.control,
         "nodes": facts.nodes,
         "seed": facts.seed,
-        "seconds": round(_earlier_seconds(events) + facts.seconds, 1),
+        "seconds": round(counts.earlier_s + facts.seconds, 1),
         "eval": _evaluation(facts),
         "trajectories": {
             "finished": counts.finished,
@@ -118,22 +144,27 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "loads": len(pauses),
             "pause_ms_p50": round(statistics.median(pauses), 2) if pauses else 0.0,
             "pause_ms_max": round(max(pauses), 2) if pauses else 0.0,
+            "paused_share": round(sum(pauses) / 1000 / len(counts.engines) / _seconds(steps), 6) if pauses else 0.0,
         },
         "sandbox": {"started": counts.sandboxes, "leaked": facts.leaked},
         "tokens_per_s": {
             "sampled": round(_total(steps, "engine_tokens") / _seconds(steps), 1),
             "trained": round(_total(steps, "trained_tokens") / _seconds(steps), 1),
         },
+        "events": {"written": counts.read, "lost": counts.lost},
     }
 
 
-def failed_checks(facts: SummaryFacts, oldest: float) -> list[str]:
-    """What a run must hold and did not, one line each.  ``oldest`` is the greatest age of a token with loss."""
-    books = facts.accounting
+def failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]) -> list[str]:
+    """What a run must hold and did not, one line each.  ``steps``: the metrics of those that stand."""
+    trained, oldest = round(_total(steps, "trained_trajectories")), _largest(steps, "age_max")
     checks = (
         (facts.finished, "the run did not come to its end"),
         (facts.leaked == 0, f"{facts.leaked} containers, networks or volumes were left behind"),
-        (books.balanced, f"the books do not balance: {books.as_dict()}"),
+        (
+            trained == facts.accounting.trained,
+            f"the learner trained {trained} trajectories, the journal has {facts.accounting.trained} as trained",
+        ),
         (oldest <= facts.eta, f"a token of age {oldest:g} was trained; staleness.eta = {facts.eta} is the bound"),
     )
     return [line for held, line in checks if not held]
@@ -145,7 +176,7 @@ def _evaluation(facts: SummaryFacts) -> dict[str, Json]:
         sampled = score(trained(attempts, facts.held_out))
         result[name] = {
             "pass_at_1": round(sampled.pass_at_1, 4),
-            "stderr": round(sampled.stderr, 4),
+            "stderr": rounded(sampled.stderr),
             "n": sampled.n,
             "tasks": sampled.tasks,
             "greedy": round(score(trained(attempts, facts.held_out), greedy=True).pass_at_1, 4),
@@ -155,8 +186,8 @@ def _evaluation(facts: SummaryFacts) -> dict[str, Json]:
             trained(facts.evaluations["before"], facts.held_out), trained(facts.evaluations["after"], facts.held_out)
         )
         result["difference"] = round(change.difference, 4)
-        result["difference_stderr"] = round(change.stderr, 4)
-        result["ci95"] = [round(change.ci95[0], 4), round(change.ci95[1], 4)]
+        result["difference_stderr"] = rounded(change.stderr)
+        result["ci95"] = None if change.ci95 is None else [round(end, 4) for end in change.ci95]
     result["families"] = family_table(facts.evaluations, facts.held_out)
     return result
 
@@ -178,15 +209,3 @@ def _weighted(steps: Sequence[Mapping[str, float]], name: str, weight: str) -> f
 def _seconds(steps: Sequence[Mapping[str, float]]) -> float:
     """Time of training in which the steps were made, waiting included, time between attempts left out."""
     return max(_total(steps, "elapsed_s"), 1e-9)
-
-
-def _earlier_seconds(events: Sequence[dict[str, Json]]) -> float:
-    """How long the attempts before the last one ran, by what their drivers said first and last."""
-    spans: dict[str, tuple[float, float]] = {}
-    for event in events:
-        writer, t = str(event["writer"]), float(str(event["t"]))
-        if writer.startswith("driver-"):
-            first, last = spans.get(writer, (t, t))
-            spans[writer] = min(first, t), max(last, t)
-    newest = max(spans, key=lambda writer: int(writer.rpartition("-")[2]), default="")
-    return sum(last - first for writer, (first, last) in spans.items() if writer != newest)

@@ -42,7 +42,7 @@ _ALIKE_BATCHES = 8
 """Batches' worth of zero-variance groups in a row that are worth a word."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings:
     run_dir: Path
     attempt: int
@@ -57,7 +57,7 @@ class TrainingSettings:
     group_size: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Training:
     settings: TrainingSettings
     learners: Learners
@@ -137,7 +137,7 @@ class Training:
                 deaths = 0
             except RemoteError as error:
                 deaths += 1
-                if not error.actor.startswith("learner") or deaths > _DEATHS_IN_A_ROW:
+                if not error.actor.rpartition("/")[2].startswith("learner-") or deaths > _DEATHS_IN_A_ROW:
                     raise
                 lost = error
 
@@ -213,7 +213,7 @@ class Training:
         manifest = await self.learners.call(LearnerRank.publish, version, self.step, parent, str(folder))
         assert manifest is not None  # noqa: S101  # rank 0 writes
         self._published = True
-        self.events.emit("weights.published", version=version, step=self.step)
+        self.events.emit("weights.published", version=version, step=self.step, sha256=manifest.sha256)
         await asyncio.to_thread(self._forget_weights)
         return manifest
 

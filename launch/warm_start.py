@@ -1,7 +1,7 @@
 """The warm start: supervised training on scripted demonstrations, kept for the next run with the same inputs.
 
-The cache key covers everything that the result depends on, the code included, so a hit is bitwise what training again
-would give.
+The cache key covers what the result depends on on this machine, code and pinned packages included, so a hit is bitwise
+what training again would give.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ from protocol.weights import NO_VERSION, Version
 _CHUNK = 20
 _ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = (
+    "constraints.txt",
     "launch/demo/**/*.py",
+    "launch/settings.py",
+    "launch/warm_start.py",
     "sandbox/tasks/**/*.py",
     "sandbox/tools/**/*.py",
     "actors/agents/**/*.py",
     "learner/**/*.py",
+    "protocol/**/*.py",
 )
 _LOSS = ("eps_low", "eps_high", "dual_clip", "tis_cap", "advantage")
-_NOT_READ = frozenset({"lr", "lr_end", *_LOSS, "publish_every", "call_timeout_s"})
+_NOT_READ = frozenset({"lr", "lr_end", "lr_warmup_steps", *_LOSS, "publish_every", "call_timeout_s"})
 """Keys of the learner that the warm start's weights do not depend on."""
 
 

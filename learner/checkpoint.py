@@ -6,7 +6,6 @@ may be loaded by other numbers of ranks than wrote it; the random state only by 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from learner.parallel import Layout
 from learner.step import Trainer
 from learner.tensors import barrier
 from protocol.errors import UserError
+from protocol.filesystem import sync
 
 _CONTENT = {
     "distrib_optim_sharding_type": "fully_reshardable",
@@ -59,11 +59,7 @@ def save(trainer: Trainer, layout: Layout, folder: Path) -> None:
         )
     if layout.writes:
         for path in (*folder.iterdir(), folder):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync(path)
     barrier()
 
 

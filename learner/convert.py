@@ -18,11 +18,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from learner.parallel import Layout
-from learner.qwen import QwenConfig
+from learner.qwen import INDEX_FILE, SINGLE_FILE, QwenConfig
 from learner.tensors import all_gather
 from protocol.errors import UserError
 
-SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 _EMBEDDING, _HEAD, _FINAL_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
 
 

@@ -13,13 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from learner.corrections import truncated_importance_weights
+from learner.corrections import LARGEST_LOG_RATIO, truncated_importance_weights
 from learner.tensors import floats
 
 SUMS = ("loss", "tokens", "clip_high", "clip_low", "clip_dual", "kl_k1", "kl_k3", "ratio", "ratio_squared", "entropy")
 """Order of :attr:`LossResult.sums`."""
-_LARGEST_LOG_RATIO = 20.0
-"""exp of it is finite in float32, and no clip range reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def policy_loss(
     mask takes weight away and gives none to others.  With ``tis_cap`` the surrogate is min(π ÷ μ, cap) · A · log π in
     place of the clipped ratio.  Clip fractions count the tokens whose gradient the bound removed."""
     gap_N = logprobs_N - behaviour_N
-    bounded_N = gap_N.clamp(-_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)
+    bounded_N = gap_N.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
     ratio_N = bounded_N.exp()
     if tis_cap is None:
         clipped_N = ratio_N.clamp(1.0 - clip.low, 1.0 + clip.high)

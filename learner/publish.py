@@ -12,7 +12,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from learner.convert import INDEX_FILE, SINGLE_FILE, NamedWeight
+from learner.convert import NamedWeight
+from learner.qwen import INDEX_FILE, SINGLE_FILE
 from protocol.weights import Version, WeightManifest
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")

@@ -11,6 +11,9 @@ from protocol.errors import UserError
 
 _T = TypeVar("_T")
 
+SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+"""Where a Hugging Face folder has its weights: one file, or the index of several."""
+
 
 @dataclass(frozen=True, slots=True)
 class QwenConfig:

@@ -47,6 +47,8 @@ class LearnerSettings:
     lr_end: float | None = None
     """Learning rate from ``lr_decay_steps`` on, reached in a straight line; None keeps ``lr``."""
     lr_decay_steps: int = 0
+    lr_warmup_steps: int = 0
+    """Steps over which the learning rate comes up to that line: Adam's first steps are large whatever the gradient."""
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -81,10 +83,11 @@ class LearnerSettings:
 
     def lr_at(self, step: int) -> float:
         """Learning rate of optimizer step ``step``, counted from 1."""
+        warm = min(1.0, step / (self.lr_warmup_steps + 1))
         if self.lr_end is None or self.lr_decay_steps < 1:
-            return self.lr
+            return warm * self.lr
         done = min(1.0, (step - 1) / self.lr_decay_steps)
-        return self.lr + (self.lr_end - self.lr) * done
+        return warm * (self.lr + (self.lr_end - self.lr) * done)
 
     def __post_init__(self) -> None:
         # A plain string equals its enum member but is not it, and code below asks for identity.

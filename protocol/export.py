@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from protocol import codec
-from protocol.filesystem import append_whole
+from protocol.filesystem import append_whole, sync
 from protocol.trajectory import Trajectory
 
 FOLDER = "trajectories"
@@ -100,8 +100,7 @@ class Exporter:
 
 def _seal(segment: Path) -> None:
     """Nothing is ever written to it again."""
-    with segment.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(segment)
     segment.chmod(0o444)
 
 

@@ -93,9 +93,21 @@ def whole_folder(folder: Path) -> Generator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the entries of ``folder`` survive power loss."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def replace_whole(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, also after a power loss.  Raises OSError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        sync(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make what a file holds, or the names in a folder, survive power loss."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

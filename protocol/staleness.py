@@ -27,6 +27,11 @@ class AdmissionMode(StrEnum):
     ASYNC = "async"
     """Rollout works up to η steps ahead."""
 
+    def publish_every(self, asked: int) -> int:
+        """Steps from one set of weights to the next where ``asked`` is what async should have: in the other modes
+        rollout waits for the weights of every step."""
+        return asked if self is AdmissionMode.ASYNC else 1
+
 
 class StalePolicy(StrEnum):
     MASK = "mask"

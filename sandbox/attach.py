@@ -8,6 +8,7 @@ exactly once, when the stream has ended for whatever reason.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import cast
 
@@ -84,7 +85,7 @@ class Attachment(asyncio.Protocol):
         code = (*status.split(" "), "")[1]
         if code not in ("101", "200"):
             self._status = int(code) if code.isdigit() else 0
-            raise WireError(f"attach refused: {status}")
+            raise WireError(f"attach refused: {status} {_reason(bytes(head[end + 4 :]))}".rstrip())
         if not self.opened.done():
             self.opened.set_result(None)
         return bytes(head[end + 4 :])
@@ -95,6 +96,12 @@ class Attachment(asyncio.Protocol):
             what = f"could not attach to {self._container[:12]}: {error or 'closed'}"
             self.opened.set_exception(EngineError(what, self._status))
         self._on_lost(error)
+
+
+def _reason(body: bytes) -> str:
+    """What the engine says of its refusal, as far as it came with the head."""
+    found = re.search(rb'"message"\s*:\s*"([^"]*)', body)
+    return found[1].decode(errors="replace") if found else ""
 
 
 async def attach(

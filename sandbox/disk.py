@@ -13,13 +13,14 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
+from protocol.filesystem import free_bytes
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError, retried
 from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.session import SandboxSession
@@ -28,6 +29,8 @@ EVERY_S = 1.0
 LONGEST_UNSEEN_S = 15.0
 """A layer is measured at least so often, while others may free what it fills."""
 _DU_S = 60.0
+_TOGETHER = 64
+"""Layers that one process measures."""
 _PROBE_BYTES = 1 << 30
 
 
@@ -94,16 +97,17 @@ class Seen:
     """A layer, when it was last measured."""
 
     upper: Path
+    limit: int
     used: int
     free: int
     """Of the disk that it lies on."""
     at_s: float
 
 
-def is_due(seen: Seen, limit: int, free: int, now_s: float) -> bool:
+def is_due(seen: Seen, free: int, now_s: float) -> bool:
     """Whether a layer could be beyond its limit since it was measured: it cannot have grown by more than the disk has
     lost, unless others have freed some."""
-    return seen.used + max(0, seen.free - free) > limit or now_s - seen.at_s > LONGEST_UNSEEN_S
+    return seen.used + max(0, seen.free - free) > seen.limit or now_s - seen.at_s > LONGEST_UNSEEN_S
 
 
 class DiskWatch:
@@ -118,44 +122,52 @@ class DiskWatch:
         while True:
             for session in tuple(self._sessions()):
                 with contextlib.suppress(EngineError, OSError, TimeoutError):  # it is gone, or is looked at again soon
-                    await self._check(session)
+                    await self._find_layer(session)
+            due = sorted(filter(self._is_due, self._seen), key=lambda session: self._seen[session].at_s)
+            for first in range(0, len(due), _TOGETHER):
+                with contextlib.suppress(OSError):  # the first of them is gone
+                    await self._measure(due[first : first + _TOGETHER])
             await asyncio.sleep(EVERY_S)
 
-    async def _check(self, session: SandboxSession) -> None:
-        if session.spec is None or not session.alive:
-            return
-        limit = session.spec.limits.disk_bytes
-        seen = self._seen.get(session)
-        if seen is None:
+    async def _find_layer(self, session: SandboxSession) -> None:
+        if session not in self._seen and session.spec is not None and session.alive:
             upper = await upper_layer(session.engine, session.container)
-            if upper is None:
-                return
-            seen = self._seen[session] = Seen(upper, 0, _free(upper), -math.inf)
-        free = _free(seen.upper)
-        if not is_due(seen, limit, free, time.monotonic()):
-            return
-        seen.used, seen.free, seen.at_s = await asyncio.to_thread(_used, seen.upper), free, time.monotonic()
-        if seen.used > limit:
-            what = f"the agent wrote {seen.used >> 20} MiB, more than its disk limit of {limit >> 20} MiB"
-            await session.destroy(SandboxDestroyed(what, Ruin.DISK))
+            if upper is not None:
+                self._seen[session] = Seen(upper, session.spec.limits.disk_bytes, 0, free_bytes(upper), -math.inf)
+
+    def _is_due(self, session: SandboxSession) -> bool:
+        seen = self._seen[session]
+        try:
+            return session.alive and is_due(seen, free_bytes(seen.upper), time.monotonic())
+        except OSError:  # it is gone
+            return False
+
+    async def _measure(self, sessions: Sequence[SandboxSession]) -> None:
+        """One process for many layers: one for each would keep a core busy where there are hundreds."""
+        free = free_bytes(self._seen[sessions[0]].upper)
+        used = await asyncio.to_thread(_used, [self._seen[session].upper for session in sessions])
+        for session in sessions:
+            seen = self._seen[session]
+            seen.at_s = time.monotonic()
+            if (found := used.get(seen.upper)) is None:
+                break  # gone, or so slow that those behind it have no answer either: they come first the next time
+            seen.used, seen.free = found, free
+            if found > seen.limit:
+                what = f"the agent wrote {found >> 20} MiB, more than its disk limit of {seen.limit >> 20} MiB"
+                await session.destroy(SandboxDestroyed(what, Ruin.DISK))
 
 
-def _free(path: Path) -> int:
-    disk = os.statvfs(path)
-    return disk.f_bavail * disk.f_frsize
-
-
-def _used(upper: Path) -> int:
-    """Bytes on disk, by du: it follows no link, and no depth of folders is too much for it.
+def _used(uppers: Sequence[Path]) -> dict[Path, int]:
+    """Bytes on disk, by du: it follows no link, and no depth of folders is too much for it.  What it has not measured
+    in time is left out.
 
     Blocks, for use in a thread: the standard library starts processes by vfork.  uvloop, which runs Ray's actors, runs
     the fork handlers of gRPC and jemalloc, and was seen to hang there for ever.
-
-    Raises TimeoutError, OSError.
     """
-    command, none = ("du", "-s", "-x", "-B1", str(upper)), subprocess.DEVNULL
+    command, none = ("du", "-s", "-x", "-B1", "--", *map(str, uppers)), subprocess.DEVNULL
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=none, timeout=_DU_S, check=False)
+        told = subprocess.run(command, stdout=subprocess.PIPE, stderr=none, timeout=_DU_S, check=False).stdout
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(*error.args) from error
-    return int(done.stdout.split(maxsplit=1)[0]) if done.stdout else 0
+        told = error.stdout or b""
+    sizes = (line.split(b"\t", 1) for line in told.splitlines())
+    return {Path(os.fsdecode(path)): int(size) for size, path in sizes}

@@ -7,7 +7,6 @@ nothing.
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import json
 import os
@@ -19,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.parser import Parser
 from protocol.errors import UserError
 from sandbox import address, owner, provision
 from sandbox.images import base
@@ -180,7 +181,7 @@ def down(settings: HostSettings, say: Say) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.host", description=(__doc__ or "").split("\n\n")[0])
+    parser = Parser(prog="python -m sandbox.host", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("command", choices=("up", "status", "down"))
     chosen = parser.parse_args(arguments).command
     settings = HostSettings.from_environment()
@@ -189,18 +190,14 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    try:
-        if chosen == "up":
-            ensure(settings, say)
-        elif chosen == "down":
-            down(settings, say)
-        elif not status(settings, say):
-            return 1
-    except UserError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    return 0
+    if chosen == "up":
+        ensure(settings, say)
+    elif chosen == "down":
+        down(settings, say)
+    elif not status(settings, say):
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

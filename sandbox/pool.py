@@ -25,7 +25,6 @@ from sandbox.blueprint import LEASE_LABEL, Blueprint
 from sandbox.disk import DiskBound, probe
 from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.gate import GateSettings
 from sandbox.gate.on_need import GateOnNeed
 from sandbox.host import Host, current_host
 from sandbox.images.store import ImageSettings, ImageStore
@@ -48,7 +47,7 @@ class SandboxPool:
         self.settings = settings
         self.host = host or current_host()
         self.engine = DockerEngine(self.host.docker_url)
-        self.gate = GateOnNeed(settings.gate or GateSettings(self.host.home / "gate"))
+        self.gate = GateOnNeed(self.host.home / "gate", settings.gate)
         self._now = now
         self._blueprint = Blueprint(settings, self.host, now)
         self._supply = Supply(self.engine, settings, self._blueprint.spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.gate import GateSettings
@@ -34,9 +34,8 @@ class PoolSettings:
     """Sandboxes kept ready of each kind that has been asked for."""
     warm_max_age_s: float = 600.0
     """A warm sandbox that nobody took by then is ended."""
-    gate: GateSettings | None = None
-    """The proxy of tasks with network ``proxy``; None: one that keeps its files in the host's home, and allows what a
-    task lists."""
+    gate: GateSettings = field(default_factory=GateSettings)
+    """The proxy of tasks with network ``proxy``."""
     owner: str = ""
     """Whose the containers are, as their label says; empty for this process: when it has died, they are swept."""
 

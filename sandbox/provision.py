@@ -23,7 +23,6 @@ from sandbox.address import EngineAddress
 Say = Callable[[str], None]
 
 SYSTEM_SOCKET = "unix:///var/run/docker.sock"
-_CREATE_S = 1800.0
 _ENGINE_PACKAGES = ("docker.io", "iptables", "mmdebstrap")
 _ENGINE_START_S = 90.0
 _ENGINE_PID_S = 10.0

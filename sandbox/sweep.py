@@ -7,18 +7,20 @@ nor has a network, and this is what ends them.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import time
 from collections.abc import Callable, Mapping
 
-from protocol.errors import LongshoreError
+from protocol.cli.exits import EXIT_OK, main_guard
+from protocol.cli.parser import Parser
 from sandbox import owner, private
 from sandbox.engine import DockerEngine
 from sandbox.host import docker_url
 
 LABEL = "longshore"
+SETTLED_S = 20.0
+"""So long after its owner's death the daemon may still be creating what it had asked for."""
 _EXPIRY_GRACE_S = 300.0
 _PAUSE_S = 1.0
 
@@ -56,18 +58,14 @@ async def sweep_run(run_id: str, for_s: float) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.sweep", description=(__doc__ or "").split("\n\n")[0])
+    parser = Parser(prog="python -m sandbox.sweep", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("run", help="the run's id")
     parser.add_argument("--for-s", type=float, default=0.0, metavar="SECONDS", help="go on looking for so long")
     chosen = parser.parse_args(arguments)
-    try:
-        removed = asyncio.run(sweep_run(chosen.run, chosen.for_s))
-    except LongshoreError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    removed = asyncio.run(sweep_run(chosen.run, chosen.for_s))
     sys.stderr.write(f"{removed} containers and networks removed\n")
-    return 0
+    return EXIT_OK
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

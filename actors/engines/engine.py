@@ -202,12 +202,13 @@ class Engine:
             raise EngineBusy(f"engine {self._settings.name} has {counts.queued} requests waiting, its limit")
         begun = time.monotonic()
         try:
-            async with asyncio.timeout(request.deadline_s):
+            async with asyncio.timeout(request.deadline_s + request.restart_s):
                 return await self._answer(request, begun)
         except TimeoutError:
             counts.unavailable += 1
+            allowed = f"{request.deadline_s:g} s to sample, {request.restart_s:g} s for a restart"
             raise EngineUnavailable(
-                f"engine {self._settings.name} gave no reply within {request.deadline_s:g} s; it is {self._state}"
+                f"engine {self._settings.name} gave no reply in time ({allowed}); it is {self._state}"
             ) from None
 
     def _check(self, request: GenerateRequest) -> None:
@@ -237,7 +238,8 @@ class Engine:
                     version = serving.confirmed.manifest.version  # no await between the gate and this
                     counts.queued, counts.running, waiting = counts.queued - 1, counts.running + 1, False
                     try:
-                        sampled = await self._send(serving.server, request, version)
+                        async with asyncio.timeout(request.deadline_s):
+                            sampled = await self._send(serving.server, request, version)
                     except ServerLost:
                         counts.resent += 1
                     else:

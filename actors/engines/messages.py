@@ -64,9 +64,11 @@ class GenerateRequest:
     session: str
     """Requests of one session share a prefix: the router keeps them on one engine."""
     deadline_s: float
-    """Seconds from the call until :class:`EngineUnavailable`, restarts and re-sending included."""
+    """Longest sampling in seconds; after it :class:`EngineUnavailable`."""
+    restart_s: float = 0.0
+    """Seconds that may pass beside, until a server is back or has a place: its restart is not the request's fault."""
     patience_s: float | None = None
-    """Seconds that a request may wait for an engine that serves nobody; None: until the deadline."""
+    """Seconds that a request may wait for an engine that serves nobody; None: until both are over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

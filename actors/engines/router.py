@@ -2,8 +2,8 @@
 
 One router in each worker; it knows only what passed through itself.  Which engine is next is :mod:`.placement`'s to
 say; here requests are sent, and sent again.  While another engine is at hand a request waits only ``patience_s`` for
-one that serves nobody.  All attempts together end at the request's deadline; an engine that does not keep it is given
-up ``_MARGIN_S`` later.
+one that serves nobody; without another it waits as long as a restart may take.  All attempts together end with both
+times of the request; an engine that does not keep them is given up ``_MARGIN_S`` later.
 """
 
 from __future__ import annotations
@@ -59,17 +59,22 @@ class Router:
         self._placement = Placement(len(engines), slack, avoid_s, max_sessions, first)
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
-        """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` after the request's deadline, and
-        at once whatever is not an infrastructure failure."""
-        deadline = self._clock() + request.deadline_s
+        """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` when the request's time is over,
+        and at once whatever is not an infrastructure failure."""
+        allowed_s = request.deadline_s + request.restart_s
+        end = self._clock() + allowed_s
         last, placement = "no engine was tried", self._placement
-        while (left := deadline - self._clock()) > 0:
+        while (left := end - self._clock()) > 0:
             index = placement.begin(request.session, self._clock())
             engine = self._engines[index]
-            patience = self._patience_s if placement.another_at_hand(index, self._clock()) else None
+            sampling_s = min(left, request.deadline_s)
+            patience, restart_s = None, left - sampling_s
+            if placement.another_at_hand(index, self._clock()):
+                patience, restart_s = self._patience_s, 0.0
+            attempt = replace(request, deadline_s=sampling_s, restart_s=restart_s, patience_s=patience)
             try:
-                async with asyncio.timeout(left + _MARGIN_S):
-                    return await engine.generate(replace(request, deadline_s=left, patience_s=patience))
+                async with asyncio.timeout(sampling_s + restart_s + _MARGIN_S):
+                    return await engine.generate(attempt)
             except (InfraError, TimeoutError) as error:
                 last = str(error) or f"engine {engine.name} hangs"
                 placement.failed(index, self._clock())
@@ -77,7 +82,7 @@ class Router:
                 placement.end(index)
             if not placement.at_hand(self._clock()):
                 await self._pause(_PAUSE_S)
-        raise EngineUnavailable(f"no engine answered within {request.deadline_s:g} s: {last}")
+        raise EngineUnavailable(f"no engine answered within {allowed_s:g} s: {last}")
 
     def statistics(self) -> RouterStatistics:
         placement = self._placement

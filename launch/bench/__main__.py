@@ -1,16 +1,17 @@
-"""``python -m launch.bench transport [--json]``: measure a part of longshore beside what others would use instead."""
+"""``python -m launch.bench transport|chaos [--json]``: measure a part of longshore, or put all of it on trial."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
 from collections.abc import Sequence
 
-from launch.bench import transport
-from launch.errors import EXIT_FAILED, EXIT_OK, main_guard
-from launch.parser import Parser, parsed
+from launch.bench import chaos, transport
 from launch.ray_settings import ray_settings
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.parser import Parser, parsed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -19,11 +20,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = kinds.add_parser("transport", help="trajectories a second from one process to another, by length")
     transport.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    made = kinds.add_parser("chaos", help="kill processes of a run, and say where each trajectory went")
+    chaos.add_options(made)
+    made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     with parsed(parser, argv) as (given, out):
         os.environ.update(ray_settings(""))
-        report = asyncio.run(transport.measure(transport.options(given)))
+        report = asyncio.run(_measured(given))
         out.set(report.as_json())
     return EXIT_OK if report.holds else EXIT_FAILED
+
+
+async def _measured(given: argparse.Namespace) -> transport.Report | chaos.Report:
+    if given.kind == "chaos":
+        return await chaos.measure(chaos.options(given))
+    return await transport.measure(transport.options(given))
 
 
 if __name__ == "__main__":

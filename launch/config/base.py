@@ -7,11 +7,12 @@ to mend it.  Values are immutable.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -30,12 +31,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
     )
-
-
-def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the nearest known word, or nothing."""
-    near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def dotted_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -13,8 +13,9 @@ from typing import TypeAlias, cast
 
 from pydantic import ValidationError
 
-from launch.config.base import ConfigError, did_you_mean, dotted_fields, explain, suggest_key
+from launch.config.base import ConfigError, dotted_fields, explain, suggest_key
 from launch.config.run import RunConfig
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"

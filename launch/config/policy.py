@@ -78,7 +78,9 @@ class LearnerSection(Section):
     dtype: Dtype = Dtype.FLOAT32
     """Arithmetic of forward and backward; the optimizer's state is float32."""
     lr: Annotated[float, Field(ge=0)] = 5e-4
-    """AdamW's learning rate at the first step."""
+    """AdamW's learning rate after the warm-up."""
+    lr_warmup_steps: CountInt = 0
+    """Steps over which the learning rate comes up: Adam's first steps are large whatever the gradient."""
     lr_end: Annotated[float, Field(ge=0)] | None = None
     """Learning rate at the run's last step, reached in a straight line; without it ``lr`` is constant."""
     betas: tuple[Decay, Decay] = (0.9, 0.95)

@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from actors.curriculum import TaskOrder
 from actors.rewards.outcome import OutcomeReward
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from protocol.errors import UserError
+from sandbox.gate.settings import GateSettings
 
 
 class DataKind(StrEnum):
@@ -195,6 +197,28 @@ class SandboxSection(Section):
     """A container ends itself so long after its owner was last heard of."""
     max_s: Seconds = 1200.0
     """Longest life of a container, whatever its owner says."""
+    allow_hosts: tuple[str, ...] = ()
+    """Whom every task in network ``proxy`` may reach beside its own list: ``example.org``, ``*.example.org``."""
+    python_index: str = ""
+    """Package index for pip and uv in network ``proxy``; each file is fetched once for all sandboxes of a machine."""
+    npm_index: str = ""
+    """The same for npm."""
+    proxy_gb: Annotated[float, Field(gt=0)] = 20.0
+    """Most that fetched files may take up on a machine."""
+
+    @property
+    def gate(self) -> GateSettings:
+        """Raises UserError."""
+        most_bytes = int(self.proxy_gb * (1 << 30))
+        return GateSettings(most_bytes, self.allow_hosts, self.python_index, self.npm_index)
+
+    @model_validator(mode="after")
+    def _can_be_reached(self) -> Self:
+        try:
+            _ = self.gate
+        except UserError as error:
+            raise ValueError(f"sandbox: {error}") from error
+        return self
 
 
 class EvaluationSection(Section):

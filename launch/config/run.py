@@ -87,10 +87,17 @@ class BufferSection(Section):
 class ClusterSection(Section):
     nodes: PositiveInt = 1
     """Ray nodes.  Without ``address`` they are simulated on this machine."""
-    address: Annotated[str, Field(pattern=r"^(\S+:\d+)?$")] = ""
+    address: str = ""
     """A Ray cluster to join, ``host:port``; empty to start one here."""
     node_wait_s: Seconds = 600.0
     """Longest wait for the cluster to have so many nodes alive."""
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        if address and not re.fullmatch(r"\S+:\d+", address):
+            raise ValueError(f"cluster.address = {address!r} is not host:port: say for example --address 10.0.0.1:6379")
+        return address
 
 
 class MonitorSection(Section):
@@ -146,7 +153,7 @@ class RunConfig(Section):
     @property
     def publish_every(self) -> int:
         """Optimizer steps from one set of weights that the engines get to the next."""
-        return self.learner.publish_every if self.run.mode is AdmissionMode.ASYNC else 1
+        return self.run.mode.publish_every(self.learner.publish_every)
 
     @property
     def dynamic_sampling(self) -> bool:
@@ -227,6 +234,13 @@ class RunConfig(Section):
                 f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} must exceed its stages, {stages_s:g} s "
                 f"(acquire {rollout.acquire_timeout_s:g} + {agent.max_turns} turns × {turn_s:g} + grade "
                 f"{sandbox.grade_timeout_s:g}): raise it to {stages_s + 30:g} or lower a stage"
+            )
+        attempts = rollout.replacement_limit + 1
+        if attempts * rollout.episode_deadline_s <= engine.start_timeout_s:
+            found.append(
+                f"{attempts} attempts of rollout.episode_deadline_s = {rollout.episode_deadline_s:g} would be over "
+                f"before a killed engine is back, after engine.start_timeout_s = {engine.start_timeout_s:g} s at most: "
+                f"lower that, or raise rollout.episode_deadline_s to {engine.start_timeout_s / attempts + 30:g}"
             )
         if sandbox.max_s <= rollout.episode_deadline_s:
             found.append(

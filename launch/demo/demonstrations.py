@@ -5,7 +5,7 @@ skips this does not learn to copy names into commands.  *Clean*: right commands.
 spoilt as a careless model would spoil them (a wrong flag or command, another name, another argument, broken JSON), so
 that the warm model is right about as often as it is wrong, and rewards have something to teach.
 
-The token ids are those of episodes: the chat format is the one that episodes use.  Held-out instructions do not occur.
+The token ids are those of episodes: the chat format is the one that episodes use.  Held-out names do not occur.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from launch.config.policy import WarmStartSection
 from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
-from sandbox.tasks.generated import draw_instance, trained_families
-from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Draw, Split
+from sandbox.tasks.generated import trained_families
+from sandbox.tasks.vocabulary import EXTENSIONS, MODES, Draw, Split, draw, names_of
 
 Example = tuple[Int32Array, Uint8Array]
 """Token ids [T] and loss mask [T]."""
@@ -67,9 +67,9 @@ class Demonstration:
 
 def demonstrate(family: str, rng: random.Random, noise: float) -> Demonstration:
     """A training instance and, with probability ``noise``, a spoilt command for it."""
-    choices = draw_instance(family, rng, Split.TRAIN)
+    choices = draw(rng, Split.TRAIN)
     made = FAMILIES[family](choices)
-    output = rng.choice((NO_OUTPUT, rng.choice(_OUTPUTS).format(word=rng.choice(WORDS))))
+    output = rng.choice((NO_OUTPUT, rng.choice(_OUTPUTS).format(word=rng.choice(choices.filler))))
     if rng.random() >= noise:
         return Demonstration(made.instruction, tool_call(made.command), output)
     kind = rng.choices(("command", "name", "argument", "json"), (5, 3, 1, 1))[0]
@@ -93,11 +93,11 @@ def _another(choices: Draw, command: str, kind: str, rng: random.Random) -> Draw
             extension=rng.choice([e for e in EXTENSIONS if e != choices.extension]),
             mode=rng.choice([m for m in MODES if m != choices.mode]),
         )
-    words = list(choices.words)
-    used = rng.choice([n for n, word in enumerate(words) if word in command])
-    other = rng.choice([n for n, word in enumerate(words) if word not in command])
-    words[used], words[other] = words[other], words[used]
-    return replace(choices, words=tuple(words))
+    names = list(choices.names)
+    used = rng.choice([n for n, name in enumerate(names) if name in command])
+    other = rng.choice([n for n, name in enumerate(names) if name not in command])
+    names[used], names[other] = names[other], names[used]
+    return replace(choices, names=tuple(names))
 
 
 class Encoder:
@@ -125,12 +125,12 @@ class Encoder:
             parts += [(self._encode(self._delta.replace(_OUTPUT, demonstration.output)), 0), (self._done, 1)]
         return _arrays(parts)
 
-    def alphabet(self) -> list[int]:
-        """What copy strings are made of: names in both spellings, and three times as often arguments."""
-        names = [text for word in WORDS for text in (word, f" {word}")]
+    def alphabet(self) -> list[list[int]]:
+        """What copy strings are made of: names in both spellings, and arguments."""
+        names = [text for begun in names_of(Split.TRAIN) for name in begun for text in (name, f" {name}")]
         numbers = [text for n in range(1, 7) for text in (str(n), f" {n}")]
         arguments = [*numbers, *(f".{extension}" for extension in EXTENSIONS), *(f" {mode}" for mode in MODES)]
-        return [token for text in (*names, *arguments * 3) for token in self._encode(text)]
+        return [self._encode(text) for text in (*names, *arguments * 150)]
 
 
 def _arrays(parts: Sequence[tuple[list[int], int]]) -> Example:
@@ -139,10 +139,10 @@ def _arrays(parts: Sequence[tuple[list[int], int]]) -> Example:
     return np.asarray(ids, np.int32), np.asarray(mask, np.uint8)
 
 
-def copy_string(alphabet: Sequence[int], rng: random.Random) -> Example:
-    """Some other tokens, then 6 to 20 tokens twice, with loss where the second time can be known from the first."""
-    before = rng.choices(alphabet, k=rng.randint(0, 6))
-    string = rng.choices(alphabet, k=rng.randint(6, 20))
+def copy_string(alphabet: Sequence[list[int]], rng: random.Random) -> Example:
+    """Some other texts, then 4 to 13 texts twice, with loss where the second time can be known from the first."""
+    before = [token for text in rng.choices(alphabet, k=rng.randint(0, 4)) for token in text]
+    string = [token for text in rng.choices(alphabet, k=rng.randint(4, 13)) for token in text]
     return _arrays([([*before, *string, string[0]], 0), (string[1:], 1)])
 
 

@@ -80,13 +80,14 @@ CHAT_TEMPLATE = """\
 
 def corpus() -> Iterator[str]:
     """The text that the vocabulary is trained on."""
-    for family in trained_families(held_out_family=""):
+    for family in trained_families():
         for seed in range(60):
             made = sketch(family, seed, Split.TRAIN)
             yield made.instruction
             yield f'{{"name": "shell_exec", "arguments": {{"command": "{made.command}"}}}}'
     for word in (*WORDS, *MODES, *(str(n) for n in range(10))):
         yield f"{word}\n {word}\n" * 100
+    yield "".join(f"x-{word}\n" for word in WORDS) * 100
     yield "".join(f".{extension}\n" for extension in (*EXTENSIONS, "sh", "out", "json", "tar")) * 100
     yield "system\nuser\nassistant\nYou are a shell agent.\nUse the shell.\ndone\n(no output)\nExit code: 1\n" * 1000
     yield "Error: the tool call is not valid JSON: unexpected end of data: line 1 column (char )\n" * 100
@@ -105,6 +106,6 @@ def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     size = bpe.get_vocab_size()
     filler = [f"<|reserved_{n}|>" for n in range(-size % _MULTIPLE)]
     for word in WORDS:
-        if any(len(bpe.encode(text).ids) != 1 for text in (word, f" {word}")):
+        if any(len(bpe.encode(text).ids) != 1 for text in (word, f" {word}", f"-{word}")):
             raise UserError(f"{max_tokens} tokens are too few for {word!r} to be one: set model.vocab_tokens = 1024")
     return fast_tokenizer(bpe, filler, template=CHAT_TEMPLATE, eos=END_OF_TURN, pad=PAD)

@@ -11,10 +11,10 @@ from pathlib import Path
 import orjson
 import uvicorn
 
-from launch.errors import EXIT_OK, main_guard
 from launch.monitor.app import create_app
 from launch.monitor.store import RunStore
-from launch.parser import Parser, parsed
+from protocol.cli.exits import EXIT_OK, main_guard
+from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
 
 _LAST_PORT = 65_535

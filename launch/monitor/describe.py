@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launch.monitor.tail import Event, integer, mapping, number, text
+from launch.monitor.tail import Event, integer, listed, mapping, number, text
 from protocol.weights import version_label
 
 
@@ -86,6 +86,10 @@ def _run_phase(event: Event) -> str:
     return text(event, "phase").replace("_", " ") + (f": {detail}" if detail else "")
 
 
+def _suspicious(event: Event) -> str:
+    return f"{text(event, 'trajectory')} passed, and should be read: {'; '.join(map(str, listed(event, 'why')))}"
+
+
 def _group_closed(event: Event) -> str:
     outcome = text(event, "outcome").replace("_", " ")
     return f"group {integer(event, 'group')} closed with {integer(event, 'size')}: {outcome}"
@@ -116,6 +120,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "episode.tool": lambda e: f"{text(e, 'trajectory')} ran {text(e, 'command') or text(e, 'tool')}",
     "episode.finished": _episode_finished,
     "episode.failed": lambda e: f"{text(e, 'trajectory')} failed: {text(e, 'reason')}, {text(e, 'detail')}",
+    "episode.suspicious": _suspicious,
+    "trajectory.stored": lambda e: f"{text(e, 'trajectory')} arrived: {text(e, 'outcome')}",
     "trajectory.acked": lambda e: f"{text(e, 'trajectory')} acknowledged: {text(e, 'outcome')}",
     "learner.step": _learner_step,
     "weights.published": lambda e: f"version {version_label(integer(e, 'version', -1))} published",
@@ -141,6 +147,10 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "control.refused": lambda e: text(e, "reason"),
     "batch.passed_over": lambda e: f"{integer(e, 'groups')} groups passed over: every token of theirs is too old",
     "advisory": lambda e: text(e, "text"),
+    "answer.unroutable": lambda e: f"{text(e, 'sender')} is gone: an answer was not delivered",
+    "sender.closed": lambda e: (
+        f"{text(e, 'worker')} closed its stream, unacknowledged: {len(listed(e, 'unacknowledged'))}"
+    ),
     "message.refused": lambda e: f"message refused: {text(e, 'reason') or text(e, 'detail')}",
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
     "process.hung": lambda e: f"{text(e, 'what')} hangs: {text(e, 'why')}",
@@ -156,6 +166,7 @@ _LEVELS = {
     "sample.abandoned": "warn",
     "control.refused": "warn",
     "episode.started": "detail",
+    "trajectory.stored": "detail",
     "trajectory.acked": "detail",
     "group.opened": "detail",
     "learner.step": "good",
@@ -164,6 +175,9 @@ _LEVELS = {
     "process.died": "bad",
     "process.hung": "bad",
     "episode.failed": "warn",
+    "episode.suspicious": "warn",
+    "answer.unroutable": "detail",
+    "sender.closed": "detail",
     "advisory": "warn",
     "batch.passed_over": "warn",
     "message.refused": "warn",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import itemgetter
 from threading import Lock
 from typing import TextIO
 
@@ -20,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launch.monitor.describe import LogLine
+from launch.monitor.state import Evaluation
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
 
@@ -29,6 +31,7 @@ _TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
 _PARTS = 5
 """Lines that a phase without steps is worth where there is no terminal."""
+_TOLD = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "age_mean", "age_max")
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
@@ -80,7 +83,7 @@ def _write(lines: list[str], stream: TextIO) -> None:
 
 
 class Said:
-    """What a plain log was told already."""
+    """What a plain log was told already.  What came before the newest attempt was told by the one that made it."""
 
     def __init__(self) -> None:
         self._phases = 0.0
@@ -88,41 +91,40 @@ class Said:
         """Begin of the phase that was told last, and the fifths of it that were done."""
         self._step = 0
         self._evaluations: set[str] = set()
-        self._over = False
         self._notices: set[tuple[float, str]] = set()
 
     def new_lines(self, view: RunView) -> list[str]:
-        """Lines for what is new: the page's address, phases, steps, evaluations, mishaps, the end."""
+        """Lines for what is new: the page's address, phases, steps, evaluations, mishaps, an early end."""
         lines: list[str] = []
+        since = view.run.attempt_at
         if self._phases == 0.0 and view.phases and view.run.url:
             lines.append(f"live monitor: {view.run.url}")
-        for found in view.evaluations:
-            if found.name not in self._evaluations:
-                self._evaluations.add(found.name)
-                spread = "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
-                lines.append(
-                    f"evaluation {found.name}: pass@1 {100 * found.pass_at_1:.1f} %{spread} ({found.n} episodes)"
-                )
         timed: list[tuple[float, str]] = []
+        ended = [each for each in view.evaluations if each.at >= since and each.name not in self._evaluations]
+        if (part := self._new_part(view)) is not None:
+            timed.append((min([view.last_event_at or 0.0, *(each.at for each in ended)]), part))
+        for found in ended:
+            self._evaluations.add(found.name)
+            score = f"pass@1 {100 * found.pass_at_1:.1f} %{_spread(found)} ({found.n} episodes)"
+            timed.append((found.at, f"evaluation {found.name}: {score}"))
         for span in view.phases:
             if span.since > self._phases:
                 self._phases = span.since
                 detail = f": {span.detail}" if span.detail else ""
                 timed.append((span.since, f"{_NAMES.get(span.name, span.name)}{detail}"))
-        if (part := self._new_part(view)) is not None:
-            timed.append((view.last_event_at or 0.0, part))
-        if view.step != self._step and view.latest:
-            self._step = view.step
-            timed.append((view.latest.get("t", 0.0), step_line(view)))
-        notices = {(line.t, line.text) for line in view.log if line.level in {"warn", "bad"} and not _counted(line)}
-        timed += notices - self._notices
+        if view.step != self._step and (t := view.latest.get("t", 0.0)) > since:
+            timed += [(t, line) for line in (*missed_lines(view, self._step), step_line(view))]
+        self._step = view.step
+        notices = {
+            (line.t, line.text)
+            for line in view.log
+            if line.t >= since and line.level in {"warn", "bad"} and not _counted(line)
+        }
+        timed += sorted(notices - self._notices)
         self._notices = notices
-        lines += [line for _, line in sorted(timed)]
-        if view.run.ok is not None and not self._over:
-            self._over = True
-            lines.append(
-                ("finished" if view.run.ok else "stopped") + (f": {view.run.reason}" if view.run.reason else "")
-            )
+        lines += [line for _, line in sorted(timed, key=itemgetter(0))]
+        if view.run.ok is False:
+            lines.append(f"stopped: {view.run.reason}")
         return lines
 
     def _new_part(self, view: RunView) -> str | None:
@@ -143,15 +145,33 @@ def _counted(line: LogLine) -> bool:
     return line.kind == "run.finished" or (line.kind == "episode.failed" and line.trajectory.startswith("train"))
 
 
-def step_line(view: RunView) -> str:
-    """One step for a log file."""
+def missed_lines(view: RunView, told: int) -> list[str]:
+    """The steps between the one that was told last and the newest, each by what it measured itself."""
+    columns = [view.curves[name] for name in _TOLD]
+    steps = [int(step) for step in view.curves["step"] if step is not None]
+    rows = zip(steps, zip(*columns, strict=True), strict=True)
+    return [
+        " · ".join(_measured(view, step, dict(zip(_TOLD, row, strict=True))))
+        for step, row in rows
+        if told < step < view.step
+    ]
+
+
+def _measured(view: RunView, step: int, values: Mapping[str, float | None]) -> list[str]:
     of = f"/{view.run.steps}" if view.run.steps else ""
+    return [
+        f"step {step}{of}",
+        f"reward {_number(values.get('reward_mean'), 3)}",
+        f"pass {_number(values.get('pass_rate'), 2)}",
+        f"{_number(values.get('tokens_per_s_sampled'), 0)} tokens/s",
+        f"age {_age(view, values)}",
+    ]
+
+
+def step_line(view: RunView) -> str:
+    """The newest step for a log file, and where the run stands with it."""
     facts = [
-        f"step {view.step}{of}",
-        f"reward {_number(view.latest.get('reward_mean'), 3)}",
-        f"pass {_number(view.latest.get('pass_rate'), 2)}",
-        f"{_number(view.latest.get('tokens_per_s_sampled'), 0)} tokens/s",
-        f"age {_age(view)}",
+        *_measured(view, view.step, view.latest),
         f"pause {_pause(view)}",
         f"sandboxes {view.sandboxes.live}",
         f"tokens trained {view.tokens.trained:,}, masked {view.tokens.masked:,}",
@@ -172,7 +192,7 @@ def render(view: RunView) -> RenderableType:
         _fact("reward", _number(latest.get("reward_mean"), 2), _spark(view, "reward_mean")),
         _fact("pass rate", _percent(latest.get("pass_rate")), _spark(view, "pass_rate")),
         _fact("tokens/s", _number(latest.get("tokens_per_s_sampled"), 0), _spark(view, "tokens_per_s_sampled")),
-        _fact("token age", _age(view), ""),
+        _fact("token age", _age(view, view.latest), ""),
     )
     facts.add_row(
         _fact("engine pause", _pause(view), ""),
@@ -182,10 +202,8 @@ def render(view: RunView) -> RenderableType:
     )
     parts: list[RenderableType] = [_phase_row(view), Text(), facts]
     for found in view.evaluations:
-        spread = "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
-        parts.append(
-            Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 [b]{100 * found.pass_at_1:.1f} %[/]{spread}")
-        )
+        score = f"[b]{100 * found.pass_at_1:.1f} %[/]{_spread(found)}"
+        parts.append(Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 {score}"))
     if (last := next((line for line in reversed(view.log) if line.level in {"bad", "warn"}), None)) is not None:
         parts.append(
             Text(last.text, style="red" if last.level == "bad" else "yellow", no_wrap=True, overflow="ellipsis")
@@ -232,6 +250,10 @@ def _spark(view: RunView, name: str, width: int = 12) -> str:
     return "".join(_TICKS[int((value - low) / ((high - low) or 1) * (len(_TICKS) - 1))] for value in values)
 
 
+def _spread(found: Evaluation) -> str:
+    return "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
+
+
 def _number(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
@@ -240,11 +262,9 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _age(view: RunView) -> str:
-    if "age_max" not in view.latest:
-        return "–"
+def _age(view: RunView, values: Mapping[str, float | None]) -> str:
     bound = "" if view.run.age_bound is None else f" of {view.run.age_bound:.0f}"
-    return f"{view.latest.get('age_mean', 0.0):.1f}, oldest {view.latest['age_max']:.0f}{bound}"
+    return f"{_number(values.get('age_mean'), 1)}, oldest {_number(values.get('age_max'), 0)}{bound}"
 
 
 def _pause(view: RunView) -> str:

@@ -23,6 +23,7 @@ from launch.monitor.state import Session
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
 from protocol.events import Json
+from protocol.filesystem import replace_whole
 
 _STATIC = Path(__file__).parent / "static"
 _SCRIPTS = ("dom.js", "format.js", "curve.js", "terminal.js", "player.js", "report.js")
@@ -39,9 +40,7 @@ def write_report(run_dir: Path) -> Path:
     recordings = _recordings(run_dir, list(store.state.recent))
     html = _page(facts, view, recordings, config)
     path = run_dir / "report.html"
-    partial = path.with_suffix(".partial")
-    partial.write_text(html, encoding="utf-8")
-    partial.replace(path)
+    replace_whole(path, html.encode())
     return path
 
 
@@ -104,8 +103,8 @@ def _body(facts: ReportFacts, recordings: list[dict[str, Json]], config: dict[st
 
 
 def _evaluation(facts: ReportFacts) -> Section:
-    head = ("family", "before", "after", "difference", "episodes")
-    note = "pass@1 ± standard error; the difference is paired by task"
+    head = ("family", "before", "after", "difference", "greedy", "episodes")
+    note = "pass@1 ± standard error, the difference paired by task; greedy: one attempt at the likeliest tokens"
     body = table(head, facts.evaluation_rows, total=facts.evaluation_total)
     if facts.held_out_rows:
         body += "<h3>Held-out family, never trained on</h3>" + table(head, facts.held_out_rows)

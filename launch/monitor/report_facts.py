@@ -80,7 +80,12 @@ def collect(
     facts.promises = [
         _lossless(books, measured=bool(mapping(known, "trajectories"))),
         _fresh(view, age, facts.age_bound),
-        _pauses(view, mapping(known, "weights"), _pause_bound_ms(config or {})),
+        _pauses(
+            view,
+            mapping(known, "weights"),
+            _pause_bound_ms(config or {}),
+            number(mapping(known, "trajectories"), "spanning_versions"),
+        ),
     ]
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
     told: Event = mapping(known, "eval") if summary is not None else {"families": families or {}}
@@ -156,19 +161,23 @@ def _pause_bound_ms(config: Event) -> float | None:
     return None if seconds is None else 1000 * seconds
 
 
-def _pauses(view: RunView, weights: Event, bound_ms: float | None) -> Promise:
-    """Kept while no engine stood still longer than the run allows a load to take, loads that failed included."""
+def _pauses(view: RunView, weights: Event, bound_ms: float | None, spanning: float | None) -> Promise:
+    """``spanning``: trajectories that more than one version sampled.  Kept while no engine stood still longer than the
+    run allows a load to take, loads that failed included."""
     longest = max([number(weights, "pause_ms_max") or 0.0, *(engine.pause_ms_max for engine in view.engines)])
     loads = integer(weights, "loads", sum(engine.loads for engine in view.engines))
     if not loads and not longest:
         return Promise("Never blocking", "unknown", "No engine loaded new weights.")
     middle = number(weights, "pause_ms_p50")
     median = "" if middle is None else f", half of them below {milliseconds(middle)}"
-    said = f"An engine stood still for at most {milliseconds(longest)} in {count(loads)} loads of new weights{median}"
+    share = number(weights, "paused_share")
+    total = "" if share is None else f", {100 * share:.2g} % of the time"
+    said = f"Engines stood still {count(loads)} times, to load weights: at most {milliseconds(longest)}{median}{total}"
     if bound_ms is None:
         return Promise("Never blocking", "unknown", f"{said}; the run left no bound to hold it to.")
     kind = "kept" if longest <= bound_ms else "broken"
-    return Promise("Never blocking", kind, f"{said}; engine.update_timeout_s allows {milliseconds(bound_ms)}.")
+    through = "" if spanning is None else f" {count(spanning)} trajectories went on through a load."
+    return Promise("Never blocking", kind, f"{said}. engine.update_timeout_s allows {milliseconds(bound_ms)}.{through}")
 
 
 def _evaluations(view: RunView, known: Event) -> tuple[Evaluation | None, Evaluation | None]:
@@ -230,7 +239,8 @@ def _fill_evaluation(
         sides: Event = {side: mapping(told, side) for side in ("before", "after")}
         for found in (before, after):
             if found is not None and not sides[found.name]:
-                sides[found.name] = {"pass_at_1": found.pass_at_1, "stderr": found.stderr, "n": found.n}
+                scores: Event = {"pass_at_1": found.pass_at_1, "stderr": found.stderr, "n": found.n}
+                sides[found.name] = scores | {"greedy": found.greedy}
         change: Event = {key: told[key] for key in ("difference", "difference_stderr") if key in told}
         facts.evaluation_total = (
             "all but the held-out family" if held_out or facts.held_out_rows else "all",
@@ -241,12 +251,17 @@ def _fill_evaluation(
             facts.evaluation_total = None
 
 
-def _scores(row: Event) -> tuple[str, str, str, str]:
-    """Before, after, difference and number of episodes, as text."""
+def _scores(row: Event) -> tuple[str, ...]:
+    """Before, after, difference, greedy before and after, number of episodes, as text."""
     before, after = mapping(row, "before"), mapping(row, "after")
     change, spread = number(row, "difference"), number(row, "difference_stderr")
     difference = "–" if change is None else points(change) + ("" if spread is None else f" ± {100 * spread:.1f}")
-    return _score(before), _score(after), difference, count(integer(after or before, "n"))
+    return _score(before), _score(after), difference, _greedy(before, after), count(integer(after or before, "n"))
+
+
+def _greedy(before: Event, after: Event) -> str:
+    known = [percent(value) for side in (before, after) if (value := number(side, "greedy")) is not None]
+    return " → ".join(known) or "–"
 
 
 def _score(side: Event) -> str:
@@ -270,6 +285,7 @@ def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
         facts.append(("Sandboxes left behind", count(leaked)))
     facts += [
         ("Process deaths", count(view.totals.deaths)),
+        ("Events lost", count(number(mapping(known, "events"), "lost"))),
         ("Messages refused", count(view.totals.refused_messages)),
         ("Damaged lines left out", count(view.reading.get("damaged", 0))),
     ]

@@ -53,6 +53,7 @@ def _run_started(state: RunState, event: Event, t: float) -> None:
     bound = number(event, "eta")
     header.age_bound = header.age_bound if bound is None else bound
     header.started_at = t if header.started_at is None else header.started_at
+    header.attempt_at = t
     header.finished_at, header.ok, header.reason = None, None, ""
     header.attempts += 1
     state.running.clear()
@@ -99,19 +100,11 @@ def _eval_progress(state: RunState, event: Event, t: float) -> None:
 
 
 def _eval_finished(state: RunState, event: Event, t: float) -> None:
-    found = evaluation(event)
-    state.evaluations[found.name] = found
-    state.evaluating.pop(found.name, None)
-
-
-def evaluation(event: Event) -> Evaluation:
-    """An ``eval.finished`` event, or an entry of the summary, as an Evaluation."""
-    families: dict[str, tuple[float, int]] = {}
-    for family, value in mapping(event, "families").items():
-        if isinstance(value, dict):
-            families[family] = (number(value, "pass_at_1") or 0.0, integer(value, "n"))
     name, score = text(event, "name"), number(event, "pass_at_1") or 0.0
-    return Evaluation(name, score, number(event, "stderr"), integer(event, "n"), number(event, "greedy"), families)
+    state.evaluations[name] = Evaluation(
+        name, score, number(event, "stderr"), integer(event, "n"), number(event, "greedy"), t
+    )
+    state.evaluating.pop(name, None)
 
 
 def _node_up(state: RunState, event: Event, t: float) -> None:
@@ -180,7 +173,7 @@ def _episode_failed(state: RunState, event: Event, t: float) -> None:
         state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
 
 
-def _acked(state: RunState, event: Event, t: float) -> None:
+def _stored(state: RunState, event: Event, t: float) -> None:
     if text(event, "outcome") == "superseded":
         state.totals.superseded += 1
     state.totals.acked += 1
@@ -192,9 +185,7 @@ def _acked(state: RunState, event: Event, t: float) -> None:
 
 
 def _published(state: RunState, event: Event, t: float) -> None:
-    state.version_steps[integer(event, "version", -1)] = integer(event, "step")
-    while len(state.version_steps) > 1_000:
-        state.version_steps.pop(next(iter(state.version_steps)))
+    state.totals.published += 1
 
 
 def _engine_load(state: RunState, event: Event, t: float) -> None:
@@ -263,7 +254,7 @@ _RULES: dict[str, Rule] = {
     "episode.tool": _episode_tool,
     "episode.finished": _episode_finished,
     "episode.failed": _episode_failed,
-    "trajectory.acked": _acked,
+    "trajectory.stored": _stored,
     "weights.published": _published,
     "engine.load": _engine_load,
     "engine.load_failed": _engine_load_failed,

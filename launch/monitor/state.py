@@ -9,7 +9,7 @@ from itertools import zip_longest
 from launch.monitor.describe import LogLine
 from launch.monitor.tail import Event, integer, text
 
-PHASES = ("engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
+PHASES = ("nodes", "engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
 MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
 
 
@@ -25,6 +25,8 @@ class RunHeader:
     url: str = ""
     age_bound: float | None = None
     started_at: float | None = None
+    attempt_at: float = 0.0
+    """When the newest attempt began."""
     finished_at: float | None = None
     ok: bool | None = None
     reason: str = ""
@@ -119,8 +121,8 @@ class Evaluation:
     n: int = 0
     greedy: float | None = None
     """pass@1 of the likeliest tokens, where it was measured too."""
-    families: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
-    """Family → pass@1 and number of tasks."""
+    at: float = 0.0
+    """When it was finished."""
 
 
 @dataclass(slots=True)
@@ -134,6 +136,8 @@ class Totals:
     """Acknowledged trajectories that were dropped, by reason.  Those of the learner's steps are in the curve."""
     trained: int = 0
     """Trajectories.  From the curve, as a step may be taken back."""
+    published: int = 0
+    """Sets of weights that the learner gave out."""
     refused_messages: int = 0
     deaths: int = 0
     rewinds: int = 0
@@ -224,7 +228,6 @@ class RunState:
     workers: set[str] = field(default_factory=set[str])
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
     """By the writer of ``sandbox.stats``."""
-    version_steps: dict[int, int] = field(default_factory=dict[int, int])
     totals: Totals = field(default_factory=Totals)
     log: deque[LogLine] = field(default_factory=lambda: deque[LogLine](maxlen=MAX_LOG))
     last_event_at: float | None = None

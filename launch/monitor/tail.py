@@ -176,6 +176,10 @@ def mapping(event: Event, key: str) -> Event:
     return value if isinstance(value, dict) else {}
 
 
-def numbers(event: Event, key: str) -> list[float]:
+def listed(event: Event, key: str) -> list[Json]:
     value = event.get(key)
-    return [float(item) for item in value if isinstance(item, int | float)] if isinstance(value, list) else []
+    return value if isinstance(value, list) else []
+
+
+def numbers(event: Event, key: str) -> list[float]:
+    return [float(item) for item in listed(event, key) if isinstance(item, int | float)]

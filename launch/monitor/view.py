@@ -141,7 +141,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         ),
         totals=replace(state.totals, trained=sums.trained, dropped=added(state.totals.dropped, sums.dropped)),
         engines=[_engine(engine) for _, engine in sorted(state.engines.items())],
-        published=len(state.version_steps),
+        published=state.totals.published,
         nodes=len(state.nodes),
         workers=len(state.workers),
         sandboxes=_sandboxes(state),

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from launch.errors import main_guard
-from launch.output import error_console, shown
-from launch.parser import Parser, parsed
 from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations, shown_eta
 from launch.simulate.scenario import Matrix, Scenario, find_scenario, read_scenario, scenario_names
 from launch.simulate.table import lines
 from launch.simulate.trace import Trace, read_trace, write_trace
 from launch.simulate.world import Cell
+from protocol.cli.exits import main_guard
+from protocol.cli.output import error_console, shown
+from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.staleness import AdmissionMode, StalePolicy

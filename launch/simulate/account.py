@@ -106,17 +106,6 @@ class Account:
         tenths = np.array_split(np.argsort(lengths, kind="stable"), DECILES)
         return [float(trained[tenth].sum() / max(lengths[tenth].sum(), 1)) for tenth in tenths]
 
-    def share_by_turn(self) -> list[float]:
-        sampled = self._by(lambda use: use.turns, lambda use: use.tokens)
-        trained = self._by(lambda use: use.turns[use.kept], lambda use: use.tokens[use.kept])
-        trained += [0] * (len(sampled) - len(trained))
-        return [part / max(whole, 1) for part, whole in zip(trained, sampled, strict=True)]
-
-    def episode_seconds(self) -> tuple[float, float]:
-        """Median and 95th percentile."""
-        seconds = [use.seconds for use in self._used]
-        return float(np.quantile(seconds, 0.5)), float(np.quantile(seconds, 0.95))
-
     def _by(self, index: Pick, weight: Pick) -> list[int]:
         if not self._used:
             return []

@@ -12,7 +12,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from launch.config.base import ConfigError, CountInt, PositiveInt, Seconds, Section, Share, did_you_mean, explain
+from launch.config.base import ConfigError, CountInt, PositiveInt, Seconds, Section, Share, explain
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode, StalePolicy
 

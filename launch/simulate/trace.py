@@ -202,7 +202,7 @@ def _in_flight(config: RunConfig) -> int:
 def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
     """(when its first episode began, its episodes by sample) of every group that all samples arrived of."""
     began = dict(_times(run_dir, "episode.started"))
-    acked = dict(_times(run_dir, "trajectory.acked"))
+    acked = dict(_times(run_dir, "trajectory.stored"))
     members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
     for entry in read_index(run_dir):
         name = entry.trajectory

@@ -197,8 +197,7 @@ class World:
 
     @property
     def _publish_every(self) -> int:
-        """As in :class:`launch.config.run.RunConfig`: only asynchronous training lets weights fill several steps."""
-        return self._scenario.learner.publish_every if self._cell.mode is AdmissionMode.ASYNC else 1
+        return self._cell.mode.publish_every(self._scenario.learner.publish_every)
 
     def _say(self, kind: str, **fields: Json) -> None:
         if kind == "admission.held":

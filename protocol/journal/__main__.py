@@ -7,33 +7,26 @@ without a loss; 1: damaged, or something was lost; 2: the person can mend it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import orjson
-
-from protocol.errors import UserError
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.parser import Parser, parsed
 from protocol.journal.repair import FILE, check, recover
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m protocol.journal", description=(__doc__ or "").split("\n\n")[1])
+    """See the module."""
+    parser = Parser(prog="python -m protocol.journal", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument("command", choices=["check", "recover"])
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    given = parser.parse_args(arguments)
-    try:
+    with parsed(parser, arguments) as (given, out):
         done, said = _check(given.run_dir) if given.command == "check" else _recover(given.run_dir)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    for line in said:
-        print(line, file=sys.stderr)
-    if given.json:
-        print(orjson.dumps(done, default=str).decode())
-    return 0 if done["ok"] else 1
+        sys.stderr.write("".join(f"{line}\n" for line in said))
+        out.set(done)
+        return EXIT_OK if done["ok"] else EXIT_FAILED
 
 
 def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
@@ -68,4 +61,4 @@ def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

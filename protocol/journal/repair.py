@@ -17,7 +17,7 @@ from typing import Any, cast
 from protocol import codec
 from protocol.errors import UserError
 from protocol.export import ExportEntry, read_blob, read_index
-from protocol.filesystem import sync_folder
+from protocol.filesystem import sync
 from protocol.journal.schema import TABLES
 from protocol.journal.store import PAGE_BYTES
 
@@ -105,7 +105,7 @@ def recover(run_dir: Path) -> Recovery:
         if part.exists():
             part.rename(recovery.kept_beside.with_name(recovery.kept_beside.name + suffix))
     fresh.rename(path)
-    sync_folder(path.parent)
+    sync(path.parent)
     return recovery
 
 

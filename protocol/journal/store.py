@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from protocol.filesystem import free_bytes, require_local, sync_folder
+from protocol.filesystem import free_bytes, require_local, sync
 from protocol.journal.schema import SCHEMA, TABLES
 from protocol.journal.values import MB, DiskFull, JournalError, JournalSettings
 
@@ -75,8 +75,8 @@ class Store:
             raise JournalError(
                 f"{self.path} belongs to run {run_id}, not {self._settings.run_id}: give each run its own folder"
             )
-        sync_folder(self.path.parent)
-        sync_folder(self.path.parent.parent)
+        sync(self.path.parent)
+        sync(self.path.parent.parent)
 
     def close(self) -> None:
         self._db.close()

@@ -1,7 +1,7 @@
 """The gate: what a sandbox in network mode ``proxy`` sees of the world.
 
-``async with Gate(settings) as gate: async with gate.opened(pid, hosts) as env: …`` opens 127.0.0.1:3128 inside the
-network namespace of a container and closes it at the end of the block, so that each phase of a task (build, agent,
+``async with Gate(folder, settings) as gate: async with gate.opened(pid, hosts) as env: …`` opens 127.0.0.1:3128 inside
+the network namespace of a container and closes it at the end of the block, so that each phase of a task (build, agent,
 verify) has a network of its own while the container has none.  Allowed hosts are answered, all others get 403 and are
 counted.  What comes over plain HTTP, or from the package index that ``env`` points pip and uv at, is fetched once and
 kept, however many sandboxes ask.
@@ -14,47 +14,21 @@ import socket
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from sandbox.gate.connection import Visit, serve
-from sandbox.gate.doors import HOST, PORT, listening_in
-from sandbox.gate.links import through
+from sandbox.gate.doors import listening_in
 from sandbox.gate.rules import AllowList
+from sandbox.gate.settings import ADDRESS, GateSettings
 from sandbox.gate.store import FileStore
 from sandbox.gate.upstream import Upstream
 
-ADDRESS = f"http://{HOST}:{PORT}"
+__all__ = ["ADDRESS", "Gate", "GateSettings", "GateStatistics"]
+
 _MOST_CONNECTIONS = 64
 _MOST_NAMED = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class GateSettings:
-    folder: Path
-    """Where fetched files are kept."""
-    most_bytes: int = 20 << 30
-    """Most that they may take up."""
-    always_allowed: tuple[str, ...] = ()
-    """Hosts that every task in mode ``proxy`` may reach beside its own list: the package index and its files."""
-    python_index: str = ""
-    """Address of a package index (``https://host/simple``) that pip and uv are pointed at through the gate."""
-    npm_index: str = ""
-
-    def environment(self, beside: Iterable[str] = ()) -> dict[str, str]:
-        """For programs behind the open gate; ``beside`` are the hosts of their own network."""
-        env: dict[str, str] = {}
-        for lower in ("http_proxy", "https_proxy"):
-            env[lower] = env[lower.upper()] = ADDRESS
-        env["no_proxy"] = env["NO_PROXY"] = ",".join(("localhost", HOST, *beside))
-        if self.python_index:
-            index = through(ADDRESS, self.python_index)
-            env |= {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
-        if self.npm_index:
-            env["npm_config_registry"] = through(ADDRESS, self.npm_index)
-        return env
 
 
 class GateStatistics(NamedTuple):
@@ -68,11 +42,11 @@ class GateStatistics(NamedTuple):
 
 
 class Gate:
-    """One for a machine's sandboxes."""
+    """One for a machine's sandboxes; what it fetches is kept in ``folder``."""
 
-    def __init__(self, settings: GateSettings) -> None:
+    def __init__(self, folder: Path, settings: GateSettings) -> None:
         self._settings = settings
-        self._upstream = Upstream(FileStore(settings.folder, settings.most_bytes))
+        self._upstream = Upstream(FileStore(folder, settings.most_bytes))
         self._tasks = asyncio.TaskGroup()
         self._listening: set[asyncio.Task[None]] = set()
         self._refused: Counter[str] = Counter()
@@ -101,7 +75,7 @@ class Gate:
         environment.  Raises UserError, EngineError.
         """
         door = await listening_in(pid)
-        allowed = AllowList((*hosts, *self._settings.always_allowed), everywhere)
+        allowed = AllowList((*hosts, *self._settings.everyones_hosts), everywhere)
         closed = asyncio.Event()
 
         def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step

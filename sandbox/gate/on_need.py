@@ -1,13 +1,14 @@
 """A gate that opens when somebody first asks for it, and closes with its owner.
 
-``async with GateOnNeed(settings) as gates: gate = await gates.get()``.  However many ask, there is one; where nobody
-does, there is none.
+``async with GateOnNeed(folder, settings) as gates: gate = await gates.get()``.  However many ask, there is one; where
+nobody does, there is none.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,8 +17,8 @@ from sandbox.gate import Gate, GateSettings, GateStatistics
 
 
 class GateOnNeed:
-    def __init__(self, settings: GateSettings) -> None:
-        self._settings = settings
+    def __init__(self, folder: Path, settings: GateSettings) -> None:
+        self._folder, self._settings = folder, settings
         self._tasks = asyncio.TaskGroup()
         self._holder: asyncio.Task[None] | None = None
         self._opened, self._closing = asyncio.Event(), asyncio.Event()
@@ -47,10 +48,9 @@ class GateOnNeed:
     async def _hold(self) -> None:
         """In one task from its opening to its end, whichever session was the first to need it."""
         try:
-            gate = Gate(self._settings)
+            gate = Gate(self._folder, self._settings)
         except OSError as error:
-            folder = self._settings.folder
-            self._why_not = f"network `proxy` keeps what it fetches in {folder}, and that cannot be made: {error}"
+            self._why_not = f"network `proxy` keeps what it fetches in {self._folder}, and that cannot be made: {error}"
             self._opened.set()
             return
         async with gate:

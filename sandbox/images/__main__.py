@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -16,11 +15,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from protocol.errors import LongshoreError, UserError
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.parser import Parser, parsed
+from protocol.errors import UserError
 from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.gate import GateSettings
 from sandbox.gate.on_need import GateOnNeed
+from sandbox.gate.options import add_gate_options, gate_settings
 from sandbox.host import HostSettings, current_host
 from sandbox.images import calls
 from sandbox.images.context import read_context
@@ -33,23 +35,17 @@ Outcome = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0: done; 1: some images could not be had; 2: nothing could be done."""
-    chosen = _parser().parse_args(arguments)
-    try:
+    """0: done; 1: it failed, or some images could not be had."""
+    with parsed(_parser(), arguments) as (chosen, out):
         outcome = asyncio.run(_run(chosen))
-    except LongshoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if chosen.json:
-        print(json.dumps(outcome))
-    else:
-        for line in _lines(outcome):
-            print(line)
-    return 1 if outcome.get("failed") else 0
+        out.set(outcome)
+        if not chosen.json:
+            sys.stdout.write("".join(f"{line}\n" for line in _lines(outcome)))
+        return EXIT_FAILED if outcome.get("failed") else EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.images", description=__doc__)
+def _parser() -> Parser:
+    parser = Parser(prog="python -m sandbox.images", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("build", "build the images of tasks, or of a folder with a Dockerfile"),
                        ("prefetch", "build or pull every image that tasks need")):  # fmt: skip
@@ -64,11 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("list", help="list the images that are ours")
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")
+        add_gate_options(command)
     return parser
 
 
 async def _run(chosen: argparse.Namespace) -> Outcome:
-    async with _store(getattr(chosen, "concurrency", 1)) as (engine, store):
+    async with _store(getattr(chosen, "concurrency", 1), gate_settings(chosen)) as (engine, store):
         match chosen.command:
             case "build" | "prefetch":
                 return await _make(store, _wanted(chosen.paths, builds_only=chosen.command == "build"))
@@ -81,11 +78,11 @@ async def _run(chosen: argparse.Namespace) -> Outcome:
 
 
 @asynccontextmanager
-async def _store(concurrency: int) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
+async def _store(concurrency: int, gate: GateSettings) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
     home = HostSettings.from_environment().home
     host = current_host()
-    async with DockerEngine(host.docker_url) as engine, GateOnNeed(GateSettings(home / "gate")) as gate:
-        networks = await SandboxNetworks.open(engine, gate, BuildHost(host.base_image, host.kit))
+    async with DockerEngine(host.docker_url) as engine, GateOnNeed(home / "gate", gate) as opened:
+        networks = await SandboxNetworks.open(engine, opened, BuildHost(host.base_image, host.kit))
         settings = ImageSettings(home, host.base_image, concurrency=concurrency)
         yield engine, await ImageStore.open(engine, settings, networks.for_build)
 
@@ -154,4 +151,4 @@ def _lines(outcome: Outcome) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -11,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from protocol.errors import LongshoreError, UserError
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.output import JsonOutput
+from protocol.cli.parser import Parser, parsed
+from protocol.errors import UserError
 from sandbox.engine import DockerEngine
 from sandbox.host import Host, HostSettings, current_host, ensure
 from sandbox.kit.build import build_kit, find_python
@@ -19,8 +21,8 @@ from sandbox.kit.check import KitCheck, check
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0: done, and the kit works in every image; 1: it does not in some; 2: nothing could be done."""
-    parser = argparse.ArgumentParser(prog="python -m sandbox.kit", description=__doc__)
+    """0: done, and the kit works in every image; 1: it failed, or the kit does not work in some."""
+    parser = Parser(prog="python -m sandbox.kit", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="make the kit")
     build.add_argument("--python", type=Path, help="the CPython to copy (default: one on PATH, else uv fetches it)")
@@ -28,39 +30,36 @@ def main(arguments: list[str] | None = None) -> int:
     look.add_argument("images", nargs="+", metavar="IMAGE")
     for command in (build, look):
         command.add_argument("--json", action="store_true", help="print one JSON object")
-    chosen = parser.parse_args(arguments)
-    settings = HostSettings.from_environment()
-    try:
+    with parsed(parser, arguments) as (chosen, out):
+        settings = HostSettings.from_environment()
         if chosen.command == "build":
-            return _build(settings, chosen.python, as_json=chosen.json)
-        return _check(current_host(settings), chosen.images, as_json=chosen.json)
-    except LongshoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+            return _build(settings, chosen.python, out)
+        return _check(current_host(settings), chosen.images, out)
 
 
-def _build(settings: HostSettings, python: Path | None, *, as_json: bool) -> int:
+def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
     source = find_python(settings.home, python, _say)
     kit = build_kit(settings.home, settings.busybox, source, _say)
-    facts = json.loads((kit / "kit.json").read_text())
-    print(json.dumps({"kit": str(kit), **facts}) if as_json else f"{kit}: uv {facts['uv']}, Python {facts['python']}")
     if ensure(settings, _say).kit != kit:
         raise UserError(f"{kit} was made around another Python than `python -m sandbox.host up` finds: put it on PATH")
-    return 0
+    facts = json.loads((kit / "kit.json").read_text())
+    out.set({"kit": str(kit), **facts})
+    if not out.enabled:
+        print(f"{kit}: uv {facts['uv']}, Python {facts['python']}")
+    return EXIT_OK
 
 
-def _check(host: Host, images: Sequence[str], *, as_json: bool) -> int:
+def _check(host: Host, images: Sequence[str], out: JsonOutput) -> int:
     async def checks() -> list[KitCheck]:
         async with DockerEngine(host.docker_url) as engine:
             return [await check(engine, host.kit, image) for image in images]
 
     done = asyncio.run(checks())
-    if as_json:
-        print(json.dumps({"kit": str(host.kit), "images": [asdict(each) for each in done]}))
-    else:
+    out.set({"kit": str(host.kit), "images": [asdict(each) for each in done]})
+    if not out.enabled:
         for each in done:
             print(f"{each.image} ({each.libc}): {'works' if each.works else each.said}")
-    return 0 if all(each.works for each in done) else 1
+    return EXIT_OK if all(each.works for each in done) else EXIT_FAILED
 
 
 def _say(line: str) -> None:
@@ -68,4 +67,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

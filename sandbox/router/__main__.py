@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from protocol.errors import LongshoreError, UserError
+from protocol.cli.exits import main_guard
+from protocol.cli.parser import Parser
+from protocol.errors import UserError
 from sandbox.edge.auth import access, read_token
 from sandbox.edge.serve import bind, serve
 from sandbox.router.app import create_app
@@ -27,7 +28,7 @@ def worker_urls(text: str) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.router", description=(__doc__ or "").split(": ", 1)[-1])
+    parser = Parser(prog="python -m sandbox.router", description=(__doc__ or "").split(": ", 1)[-1])
     add, environment = parser.add_argument, os.environ
     add("--workers", default=environment.get("WORKER_URLS", ""), metavar="URL,…", help="or WORKER_URLS")
     add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
@@ -36,16 +37,12 @@ def main(arguments: list[str] | None = None) -> int:
     add("--no-auth", action="store_true", help="let everyone who reaches the port run programs on the workers")
     add("--forward-timeout-s", type=float, default=environment.get("ROUTER_FORWARD_TIMEOUT", "3900"))
     chosen = parser.parse_args(arguments)
-    try:
-        token = read_token(chosen.token_file, environment)
-        urls = worker_urls(chosen.workers)
-        allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.router")
-        with bind(chosen.host, chosen.port) as listener:
-            return serve(create_app(lambda: Workers(urls, token, chosen.forward_timeout_s), allowed), listener)
-    except LongshoreError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    token = read_token(chosen.token_file, environment)
+    urls = worker_urls(chosen.workers)
+    allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.router")
+    with bind(chosen.host, chosen.port) as listener:
+        return serve(create_app(lambda: Workers(urls, token, chosen.forward_timeout_s), allowed), listener)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

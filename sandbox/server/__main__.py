@@ -6,16 +6,17 @@ takes them over, if it comes before their own deadline (``--unattended-s``).
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from protocol.errors import LongshoreError
+from protocol.cli.exits import main_guard
+from protocol.cli.parser import Parser
 from sandbox.edge.auth import access, read_token
 from sandbox.edge.serve import bind, serve
+from sandbox.gate.options import add_gate_options, gate_settings
 from sandbox.host import HostSettings, current_host
 from sandbox.leases import LeaseLimits
 from sandbox.pool import PoolSettings, SandboxPool
@@ -26,9 +27,9 @@ from sandbox.server.service import PoolService, ServiceSettings
 from sandbox.server.tasks import TaskSource
 
 
-def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+def parser(environment: Mapping[str, str]) -> Parser:
     """The environment's names are those of OpenClaw's server."""
-    made = argparse.ArgumentParser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
+    made = Parser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
     add = made.add_argument
 
     def number(name: str, otherwise: str) -> str:
@@ -47,47 +48,45 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--session-max-s", type=float, default=7200.0, help="a sandbox's longest life")
     add("--unattended-s", type=float, default=60.0, help="a sandbox's life without this server")
     add("--state", type=Path, help="folder for what must outlive a kill (default: in LONGSHORE_HOME, by port)")
+    add_gate_options(made)
     return made
 
 
 def main(arguments: list[str] | None = None) -> int:
     chosen = parser(os.environ).parse_args(arguments)
-    try:
-        token = read_token(chosen.token_file, os.environ)
-        allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
-        settings = HostSettings.from_environment()
-        host = current_host(settings)
-        state = chosen.state or settings.home / "pool-server" / str(chosen.port)
-        name = f"server-{state.resolve().as_posix().strip('/').replace('/', '-')}"
-        slots = chosen.max_tasks * chosen.max_runs_per_task
-        pool_settings = PoolSettings(
-            pool=name,
-            run_id=name,
-            capacity=slots + chosen.warm,
-            start_concurrency=os.cpu_count() or 2,
-            unattended_s=chosen.unattended_s,
-            session_max_s=chosen.session_max_s,
-            image=chosen.image,
-            warm=chosen.warm,
-            owner=f"server:{name}",
-        )
-        limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
-        tasks = TaskSource(chosen.dataset)
+    token = read_token(chosen.token_file, os.environ)
+    allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
+    settings = HostSettings.from_environment()
+    host = current_host(settings)
+    state = chosen.state or settings.home / "pool-server" / str(chosen.port)
+    name = f"server-{state.resolve().as_posix().strip('/').replace('/', '-')}"
+    slots = chosen.max_tasks * chosen.max_runs_per_task
+    pool_settings = PoolSettings(
+        pool=name,
+        run_id=name,
+        capacity=slots + chosen.warm,
+        start_concurrency=os.cpu_count() or 2,
+        unattended_s=chosen.unattended_s,
+        session_max_s=chosen.session_max_s,
+        image=chosen.image,
+        warm=chosen.warm,
+        gate=gate_settings(chosen),
+        owner=f"server:{name}",
+    )
+    limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
+    tasks = TaskSource(chosen.dataset)
 
-        @asynccontextmanager
-        async def open_service() -> AsyncGenerator[PoolService]:
-            async with (
-                SandboxPool(pool_settings, host) as pool,
-                PoolService(ServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
-            ):
-                yield service
+    @asynccontextmanager
+    async def open_service() -> AsyncGenerator[PoolService]:
+        async with (
+            SandboxPool(pool_settings, host) as pool,
+            PoolService(ServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
+        ):
+            yield service
 
-        with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
-            return serve(create_app(open_service, allowed), listener)
-    except LongshoreError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 2
+    with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
+        return serve(create_app(open_service, allowed), listener)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

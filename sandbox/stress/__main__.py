@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import orjson
 from rich.console import Console
 
-from protocol.errors import LongshoreError, UserError
-from protocol.events import Json
+from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, main_guard
+from protocol.cli.parser import parsed
 from sandbox.host import ensure
 from sandbox.stress import board, options
 from sandbox.stress.options import Options
@@ -26,18 +25,11 @@ _COLUMNS = 120
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else arguments
-    try:
-        chosen = options.read(given)
-        report = asyncio.run(_shown(chosen))
-    except (LongshoreError, KeyboardInterrupt) as error:  # the latter before anything was opened
-        code = 130 if isinstance(error, KeyboardInterrupt) else 2 if isinstance(error, UserError) else 1
-        said = str(error) or "interrupted"
-        print(f"error: {said}", file=sys.stderr)
-        _put({"error": said, "exit_code": code}, wanted="--json" in given)
-        return code
-    _put(report.json(), wanted=chosen.json)
-    return 130 if report.interrupted else 0 if report.ok else 1
+    """See the module."""
+    with parsed(options.parser(), arguments) as (given, out):
+        report = asyncio.run(_shown(options.read(given)))
+        out.set(report.json())
+        return EXIT_INTERRUPTED if report.interrupted else EXIT_OK if report.ok else EXIT_FAILED
 
 
 async def _shown(chosen: Options) -> Report:
@@ -53,10 +45,5 @@ async def _shown(chosen: Options) -> Report:
     return report
 
 
-def _put(value: Mapping[str, Json], *, wanted: bool) -> None:
-    if wanted:
-        print(orjson.dumps(dict(value)).decode())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 from urllib.parse import urlsplit
 
+from protocol.cli.parser import Parser
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from sandbox.stress.faults import FAULTS
 from sandbox.wire import MAX_COMMAND_BYTES
@@ -40,13 +40,8 @@ class Options:
 _DEFAULTS = Options()
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}: {_HELP}")
-
-
-def parser() -> argparse.ArgumentParser:
-    made = _Parser(
+def parser() -> Parser:
+    made = Parser(
         prog="python -m sandbox.stress",
         description="Start sandboxes, ask them all, verify every answer, break things on request, and account for it.",
         epilog="exit code 0: every check held; 1: one did not; 2: nothing could be done as asked; 130: interrupted",
@@ -66,9 +61,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def read(arguments: Sequence[str] | None = None) -> Options:
-    """Raises UserError; exits for ``--help``."""
-    given = parser().parse_args(arguments)
+def read(given: argparse.Namespace) -> Options:
+    """What a command line says.  Raises UserError."""
     return checked(
         Options(
             given.sessions, given.rate, given.duration, read_commands(given.commands) if given.commands else COMMANDS,
@@ -97,9 +91,8 @@ def fault_names(given: Sequence[str]) -> tuple[str, ...]:
     words = [word for each in given for word in each.split(",") if word]
     for word in words:
         if word != ALL and word not in FAULTS:
-            near = difflib.get_close_matches(word, FAULTS, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
-            raise UserError(f"--faults: no fault is named {word!r}{hint}  There are: {ALL}, {', '.join(FAULTS)}")
+            near = did_you_mean(word, FAULTS)
+            raise UserError(f"--faults: no fault is named {word!r}{near}  There are: {ALL}, {', '.join(FAULTS)}")
     return tuple(FAULTS) if ALL in words else tuple(dict.fromkeys(words))
 
 

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
-from protocol.errors import LongshoreError, UserError
+from protocol.cli.exits import main_guard
+from protocol.cli.parser import Parser, parsed
+from sandbox.gate.options import add_gate_options, gate_settings
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks import commands, datasets
 from sandbox.tasks.commands import Answer
@@ -36,34 +36,30 @@ _SESSION_S = 7200.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = _parser().parse_args(arguments)
-    try:
+    """See the module."""
+    with parsed(_parser(), arguments) as (chosen, out):
         code, answer = _run(chosen)
-    except LongshoreError as error:
-        code = 2 if isinstance(error, UserError) else 1
-        answer = {"error": str(error), "exit_code": code}
-        print(f"error: {error}", file=sys.stderr)
-    if chosen.json:
-        print(orjson.dumps(answer).decode())
-    return code
+        out.set(answer)
+        return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m sandbox.tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    reading = argparse.ArgumentParser(add_help=False)
+    reading = Parser(add_help=False)
     reading.add_argument("path", type=Path, help="task folder, folder of them, file of rows, or datasets.toml")
     reading.add_argument("--format", type=Format, choices=list(Format), help="default: what the files look like")
     reading.add_argument("--root", type=Path, help="what rows' paths are relative to (default: where the rows lie)")
     reading.add_argument("--label", default="", help="which data set of a datasets.toml")
     reading.add_argument("--only", action="append", default=[], metavar="GLOB", help="names to take; !GLOB leaves out")
-    every = argparse.ArgumentParser(add_help=False)
+    every = Parser(add_help=False)
     every.add_argument("--json", action="store_true", help="one JSON object on standard output, and nothing else there")
     validate = commands.add_parser("validate", parents=[reading, every], help="name every problem of every task")
     validate.add_argument("--run", action="store_true", help="prove oracle = 1 and no-op < 1 in real containers")
     validate.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), help="tasks tried at once")
+    add_gate_options(validate)
     convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
     convert.add_argument("--to", type=Format, choices=list(Format), required=True)
     convert.add_argument("--out", type=Path, required=True, help="new folder, or new file of rows")
@@ -94,7 +90,7 @@ def _run(chosen: argparse.Namespace) -> Answer:
 
     async def proving(on_proof: Callable[[Proof], None]) -> list[Proof]:
         run = f"prove-{uuid.uuid4().hex[:8]}"
-        settings = PoolSettings(pool=run, run_id=run, capacity=chosen.at_once, session_max_s=_SESSION_S)
+        settings = PoolSettings(run, run, chosen.at_once, session_max_s=_SESSION_S, gate=gate_settings(chosen))
         async with SandboxPool(settings) as pool:
             return await prove(found.tasks, pool_ground(pool), chosen.at_once, on_proof)
 
@@ -126,4 +122,4 @@ def _to_stderr(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_guard(main))

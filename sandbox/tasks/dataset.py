@@ -44,6 +44,8 @@ class Dataset:
         Raises TaskError when ``folder`` is no folder.
         """
         if not folder.is_dir():
-            raise TaskError(folder, "is not a folder", "a data set is a folder of task folders")
+            raise TaskError(
+                folder, "is not a folder", "a data set is a folder of task folders: see python -m sandbox.tasks --help"
+            )
         entries = (each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir())
         return cls.of((entry, load(form, entry)) for entry in entries)

@@ -46,7 +46,7 @@ def _derived(
 
 
 def create(d: Draw) -> Sketch:
-    a, b, c = d.words[:3]
+    a, b, c = d.names[:3]
     return Sketch(
         f"Create the file {a}.txt with the text {b} {c}.",
         f"echo {b} {c} > {a}.txt",
@@ -56,8 +56,8 @@ def create(d: Draw) -> Sketch:
 
 
 def append(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    lines = d.filler[: 1 + d.lines]
+    a, b = d.names[:2]
+    lines = d.filler[: d.size]
     return Sketch(
         f"Append the line {b} to the file {a}.log.",
         f"echo {b} >> {a}.log",
@@ -68,19 +68,19 @@ def append(d: Draw) -> Sketch:
 
 
 def move(d: Draw) -> Sketch:
-    a, b = d.words[:2]
+    a, b = d.names[:2]
     return Sketch(
         f"Rename the file {a}.txt to {b}.txt.",
         f"mv {a}.txt {b}.txt",
         (f"cp {a}.txt {b}.txt", f"mv {b}.txt {a}.txt", f"mv {a}.txt {b}"),
-        (Check("content", holds(f"{b}.txt", [d.filler[0]])), Check("source_gone", only(".", [f"{b}.txt"]))),
-        {f"{a}.txt": text(d.filler[:1])},
+        (Check("content", holds(f"{b}.txt", d.filler[: d.size])), Check("source_gone", only(".", [f"{b}.txt"]))),
+        {f"{a}.txt": text(d.filler[: d.size])},
     )
 
 
 def copy(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    lines = d.filler[: d.lines]
+    a, b = d.names[:2]
+    lines = d.filler[: d.size]
     return _derived(
         f"Copy the file {a}.txt to {b}.txt.",
         source=f"{a}.txt",
@@ -92,8 +92,8 @@ def copy(d: Draw) -> Sketch:
 
 
 def count(d: Draw) -> Sketch:
-    a, b, c = d.words[:3]
-    words = d.filler[: d.lines + 1 + d.column]
+    a, b, c = d.names[:3]
+    words = d.filler[: d.size]
     hits = set(sorted(words)[: d.lines])
     return _derived(
         f"Count the lines with {b} in {a}.log and save the number in {c}.txt.",
@@ -105,15 +105,15 @@ def count(d: Draw) -> Sketch:
     )
 
 
-def _unsorted(d: Draw) -> list[str]:
+def _unsorted(d: Draw, size: int) -> list[str]:
     """Lines that are neither in order nor in reverse order."""
-    low, middle, high, *others = sorted(d.filler[: 3 + d.lines])
+    low, middle, high, *others = sorted(d.filler[:size])
     return [middle, high, low, *others]
 
 
 def sort(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    lines = _unsorted(d)
+    a, b = d.names[:2]
+    lines = _unsorted(d, d.size)
     return _derived(
         f"Sort the lines of {a}.txt and save them in {b}.txt.",
         source=f"{a}.txt",
@@ -125,8 +125,8 @@ def sort(d: Draw) -> Sketch:
 
 
 def reverse_sort(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    lines = _unsorted(d)
+    a, b = d.names[:2]
+    lines = _unsorted(d, d.size)
     return _derived(
         f"Sort the lines of {a}.txt in reverse and save them in {b}.txt.",
         source=f"{a}.txt",
@@ -138,12 +138,13 @@ def reverse_sort(d: Draw) -> Sketch:
 
 
 def unique(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    once = _unsorted(d)
+    a, b = d.names[:2]
+    repeats = 1 + d.column
+    once = _unsorted(d, d.size - repeats)
     return _derived(
         f"Sort the lines of {a}.txt without repeats and save them in {b}.txt.",
         source=f"{a}.txt",
-        lines=[*once, *once[: 1 + d.column]],
+        lines=[*once, *once[:repeats]],
         target=f"{b}.txt",
         result=sorted(once),
         commands=(f"sort -u {a}.txt > {b}.txt", f"sort {a}.txt > {b}.txt", f"sort -r {a}.txt > {b}.txt"),
@@ -151,8 +152,8 @@ def unique(d: Draw) -> Sketch:
 
 
 def first_lines(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    lines = d.filler[: d.lines + 2 + d.column]
+    a, b = d.names[:2]
+    lines = d.filler[: d.size]
     return _derived(
         f"Save the first {d.lines} lines of {a}.log in {b}.txt.",
         source=f"{a}.log",
@@ -168,8 +169,8 @@ def first_lines(d: Draw) -> Sketch:
 
 
 def last_lines(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    lines = d.filler[: d.lines + 2 + d.column]
+    a, b = d.names[:2]
+    lines = d.filler[: d.size]
     return _derived(
         f"Save the last {d.lines} lines of {a}.log in {b}.txt.",
         source=f"{a}.log",
@@ -185,21 +186,22 @@ def last_lines(d: Draw) -> Sketch:
 
 
 def mode(d: Draw) -> Sketch:
-    a = d.words[0]
+    a = d.names[0]
+    lines = [f"echo {word}" for word in d.filler[: d.size]]
     return Sketch(
         f"Set the mode of {a}.sh to {d.mode}.",
         f"chmod {d.mode} {a}.sh",
         (f"chmod +r {a}.sh", f"chmod {d.mode} {a}.txt", f"chmod {a}.sh {d.mode}"),
         (
             Check("mode", f'[ "$(stat -c %a {a}.sh)" = {d.mode} ]'),
-            Check("content_unchanged", holds(f"{a}.sh", [f"echo {d.filler[0]}"])),
+            Check("content_unchanged", holds(f"{a}.sh", lines)),
         ),
-        {f"{a}.sh": f"echo {d.filler[0]}\n"},
+        {f"{a}.sh": text(lines)},
     )
 
 
 def directories(d: Draw) -> Sketch:
-    a, b, c = d.words[:3]
+    a, b, c = d.names[:3]
     return Sketch(
         f"Make the directory {a}/{b}/{c}.",
         f"mkdir -p {a}/{b}/{c}",
@@ -209,8 +211,8 @@ def directories(d: Draw) -> Sketch:
 
 
 def find(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    folder, *names = d.filler[:9]
+    a, b = d.names[:2]
+    folder, *names = d.filler[: 1 + d.size]
     others = [e for e in EXTENSIONS if e != d.extension]
     hits = 2 + d.column
     paths = [
@@ -227,8 +229,8 @@ def find(d: Draw) -> Sketch:
 
 
 def total(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    rows = [d.numbers[n : n + 3] for n in range(0, 3 * (2 + d.lines), 3)]
+    a, b = d.names[:2]
+    rows = [d.numbers[n : n + 3] for n in range(0, 3 * d.size, 3)]
     return _derived(
         f"Add up column {d.column} of {a}.csv and save the sum in {b}.txt.",
         source=f"{a}.csv",
@@ -244,16 +246,17 @@ def total(d: Draw) -> Sketch:
 
 
 def json_field(d: Draw) -> Sketch:
-    key, a, b = d.words[:3]
-    pairs = list(zip(d.filler[0:10:2], d.filler[1:11:2], strict=True))[: 1 + d.column]
-    pairs.insert(d.lines % (len(pairs) + 1), (key, d.filler[12]))
+    key, a, b = d.names[:3]
+    value, *others = d.filler[: 2 * (d.size - 3) + 1]
+    pairs = list(zip(others[::2], others[1::2], strict=True))
+    pairs.insert(d.lines, (key, value))
     body = [f'  "{k}": "{v}"{"," if n + 1 < len(pairs) else ""}' for n, (k, v) in enumerate(pairs)]
     return _derived(
         f'Save the value of "{key}" in {a}.json in {b}.txt.',
         source=f"{a}.json",
         lines=["{", *body, "}"],
         target=f"{b}.txt",
-        result=[d.filler[12]],
+        result=[value],
         commands=(
             f"awk -F'\"' '/{key}/{{print $4}}' {a}.json > {b}.txt",
             f"awk -F'\"' '/{key}/{{print $2}}' {a}.json > {b}.txt",
@@ -273,8 +276,8 @@ def _tar(name: str, content: str) -> bytes:
 
 
 def unpack(d: Draw) -> Sketch:
-    a, inside = d.words[0], d.filler[0]
-    lines = d.filler[1 : 1 + d.lines]
+    a, inside = d.names[0], d.filler[0]
+    lines = d.filler[1 : 1 + d.size]
     return Sketch(
         f"Unpack the archive {a}.tar.",
         f"tar -xf {a}.tar",
@@ -288,35 +291,36 @@ def unpack(d: Draw) -> Sketch:
 
 
 def link(d: Draw) -> Sketch:
-    a, b = d.words[:2]
+    a, b = d.names[:2]
+    lines = d.filler[: d.size]
     return Sketch(
         f"Make a symbolic link {a} that points to {b}.txt.",
         f"ln -s {b}.txt {a}",
         (f"ln {b}.txt {a}", f"ln -s {a} {b}.txt", f"cp {b}.txt {a}"),
         (
             Check("points_there", f'[ "$(readlink {a})" = {b}.txt ]'),
-            Check("target_unchanged", f"{holds(f'{b}.txt', d.filler[:1])} && {only('.', [a, f'{b}.txt'])}"),
+            Check("target_unchanged", f"{holds(f'{b}.txt', lines)} && {only('.', [a, f'{b}.txt'])}"),
         ),
-        {f"{b}.txt": text(d.filler[:1])},
+        {f"{b}.txt": text(lines)},
     )
 
 
 def fix(d: Draw) -> Sketch:
-    a, b, c = d.words[:3]
-    first = f"# {d.filler[0]} {d.filler[1]}"
+    a, b, c = d.names[:3]
+    comments = [f"# {word}" for word in d.filler[: d.size - 1]]
     return Sketch(
         f'The script {a}.sh prints "{b}" but should print "{c}". Mend it.',
         f"sed -i s/{b}/{c}/ {a}.sh",
         (f"sed s/{b}/{c}/ {a}.sh", f"sed -i s/{c}/{b}/ {a}.sh", f"sed -i s/{b}/{c}/ {a}.txt"),
-        (Check("mended", holds(f"{a}.sh", [first, f"echo {c}"])), Check("nothing_else", only(".", [f"{a}.sh"]))),
-        {f"{a}.sh": text([first, f"echo {b}"])},
+        (Check("mended", holds(f"{a}.sh", [*comments, f"echo {c}"])), Check("nothing_else", only(".", [f"{a}.sh"]))),
+        {f"{a}.sh": text([*comments, f"echo {b}"])},
     )
 
 
 def append_first_lines(d: Draw) -> Sketch:
-    a, b = d.words[:2]
-    lines = d.filler[: d.lines + 2 + d.column]
-    before = d.filler[20 : 21 + d.column]
+    a, b = d.names[:2]
+    lines = d.filler[: d.size]
+    before = d.filler[d.size : 2 * d.size]
     return Sketch(
         f"Append the first {d.lines} lines of {a}.log to the file {b}.txt.",
         f"head -n {d.lines} {a}.log >> {b}.txt",

@@ -1,8 +1,8 @@
 """Generated tasks: as many as you like, by family, seed and split.
 
-An instance is a function of (family, seed, split).  Its instruction decides its split (sandbox.tasks.vocabulary), so
-held-out instances cannot leak into the warm start or into training; a whole family is held out besides.  Instances of
-one split may repeat an instruction with other file contents.
+An instance is a function of (family, seed, split), made of what belongs to its split (sandbox.tasks.vocabulary), so
+held-out instances cannot leak into the warm start or into training; a whole family is held out besides.  Training may
+repeat an instruction with other file contents; no two evaluation tasks have the same.
 
 As a file: JSON Lines of ``{"family", "seed", "split"}``, from which the same tasks are made anywhere.
 """
@@ -10,6 +10,8 @@ As a file: JSON Lines of ``{"family", "seed", "split"}``, from which the same ta
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -20,7 +22,7 @@ from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY, Sketch
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.rows import Row, RowFormat
 from sandbox.tasks.task import Task, TaskError
-from sandbox.tasks.vocabulary import Draw, Split, draw, split_of
+from sandbox.tasks.vocabulary import Split, draw
 
 WORKDIR = "/app"
 _SEEDS = 100_000
@@ -29,18 +31,9 @@ _TEST_FILE = "check.sh"
 _RUN_TESTS = f'#!/bin/sh\n. "${{TEST_DIR:-/tests}}/{_TEST_FILE}"\n'
 
 
-def draw_instance(family: str, rng: random.Random, split: Split) -> Draw:
-    """Random choices whose instruction lies in ``split``.  Raises KeyError for an unknown family."""
-    make = FAMILIES[family]
-    while True:
-        choices = draw(rng)
-        if split_of(make(choices).instruction) is split:
-            return choices
-
-
 def sketch(family: str, seed: int, split: Split) -> Sketch:
     """The instance before it becomes a task."""
-    return FAMILIES[family](draw_instance(family, random.Random(f"{family}/{split}/{seed}"), split))
+    return FAMILIES[family](draw(random.Random(f"{family}/{split}/{seed}"), split))
 
 
 def make_task(family: str, seed: int, split: Split) -> Task:
@@ -81,10 +74,19 @@ def held_out_tasks(seed: int, count_per_family: int, *, held_out_family: str = H
     """Evaluation tasks of every trained family, then those of the held-out family."""
     names, first = trained_families(held_out_family), seed * _SEEDS
     return [
-        make_task(name, first + n, Split.HELD_OUT)
+        task
         for name in (*names, *({held_out_family} - {""}))
-        for n in range(count_per_family)
+        for task in islice(_distinct(make_task(name, n, Split.HELD_OUT) for n in count(first)), count_per_family)
     ]
+
+
+def _distinct(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Those whose instruction did not come before."""
+    seen = set[str]()
+    for task in tasks:
+        if task.instruction not in seen:
+            seen.add(task.instruction)
+            yield task
 
 
 def solution_command(task: Task) -> str:

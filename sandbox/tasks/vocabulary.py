@@ -1,7 +1,9 @@
-"""The words of generated tasks, and which combinations of them are held out.
+"""What generated tasks are made of, and what of it is held out.
 
-All splits use the same words; what is held out is how they are combined, decided by a hash of the instruction itself.
-So no bookkeeping can go wrong: an instruction belongs to exactly one split, whoever asks.
+A name is two words, and belongs to one split, decided by its hash; so does the number of lines of a file.  What an
+instance is called and holds comes from its own split, so no name, whole content or size of a held-out instance is ever
+seen in the warm start or in training, while every word is: what is held out has to be copied, not remembered.  Modes,
+extensions and other numbers are shared.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import hashlib
 import random
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 # fmt: off
 WORDS = (
@@ -20,7 +23,7 @@ WORDS = (
     "paper", "pearl", "pepper", "pine", "planet", "quartz", "raven", "river", "saddle", "silver", "tulip", "walnut",
 )
 # fmt: on
-"""Names and contents.  No word is part of another, so that ``grep`` finds a word and nothing else."""
+"""What names are made of.  No word is part of another, so that ``grep`` finds a name and nothing else."""
 
 EXTENSIONS = ("txt", "log", "csv", "md", "cfg", "dat")
 MODES = ("600", "640", "700", "750", "755", "400", "444", "660")
@@ -33,22 +36,38 @@ class Split(StrEnum):
     TRAIN = "train"
     """Warm start and training."""
     HELD_OUT = "held_out"
-    """Evaluation only: neither the warm start nor training ever sees the instruction."""
+    """Evaluation only."""
 
 
-def split_of(instruction: str) -> Split:
-    """The one split that an instruction belongs to."""
-    digest = hashlib.sha256(instruction.encode()).digest()
+SIZES = {Split.TRAIN: (8, 9, 11, 12), Split.HELD_OUT: (10, 13)}
+"""Lines of a file, rows of a table, files of a folder."""
+
+
+def split_of(name: str) -> Split:
+    """The one split that a name belongs to."""
+    digest = hashlib.sha256(name.encode()).digest()
     return Split.HELD_OUT if digest[0] % _HELD_OUT_ONE_IN == 0 else Split.TRAIN
+
+
+@cache
+def names_of(split: Split) -> tuple[tuple[str, ...], ...]:
+    """The names that belong to ``split``, for each of :data:`WORDS` that they begin with."""
+    return tuple(
+        tuple(name for other in WORDS if other != word and split_of(name := f"{word}-{other}") is split)
+        for word in WORDS
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
     """The random choices behind one instance.  A family uses those it needs, names first."""
 
-    words: tuple[str, ...]
-    """All of :data:`WORDS` in random order: the first few name things, the others fill files."""
+    names: tuple[str, ...]
+    """One that begins with each word, in random order: the first few name things, the others fill files."""
+    size: int
+    """Lines of each file that the instance comes with."""
     lines: int
+    """How many lines the instruction speaks of: fewer than ``size``."""
     column: int
     extension: str
     mode: str
@@ -56,20 +75,23 @@ class Draw:
 
     @property
     def filler(self) -> tuple[str, ...]:
-        """Words that name nothing in this instance."""
-        return self.words[NAMES:]
+        """Names of nothing in this instance."""
+        return self.names[NAMES:]
 
 
 NAMES = 4
 """The most names that a family uses."""
 
 
-def draw(rng: random.Random) -> Draw:
+def draw(rng: random.Random, split: Split) -> Draw:
+    names = [rng.choice(names) for names in names_of(split)]
+    rng.shuffle(names)
     return Draw(
-        words=tuple(rng.sample(WORDS, len(WORDS))),
+        names=tuple(names),
+        size=rng.choice(SIZES[split]),
         lines=rng.randint(2, 6),
         column=rng.randint(1, 3),
         extension=rng.choice(EXTENSIONS),
         mode=rng.choice(MODES),
-        numbers=tuple(rng.randint(1, 99) for _ in range(24)),
+        numbers=tuple(rng.randint(1, 99) for _ in range(3 * max(map(max, SIZES.values())))),
     )

@@ -1,12 +1,12 @@
-"""Where every acknowledged trajectory of a finished run went, read from the files themselves and not through the code
-that wrote them."""
+"""Where every acknowledged trajectory of a finished run went, read from the files themselves; only the export's blobs
+are decoded by the code that encodes them."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,18 @@ class Journal:
         return dict(Counter(reason for state, _, reason in self.rows.values() if state == "dropped"))
 
 
+def told_safe(run_dir: Path) -> set[str]:
+    """What workers were told is stored, by their own event files.  The last line of a killed one may be torn."""
+    safe = set[str]()
+    for path in (run_dir / "events").glob("worker-*.jsonl"):
+        for line in path.read_text().splitlines():
+            with suppress(ValueError):
+                event = json.loads(line)
+                if event["kind"] == "trajectory.acked" and event["outcome"] in {"appended", "duplicate"}:
+                    safe.add(event["trajectory"])
+    return safe
+
+
 def last_checkpoint(run_dir: Path) -> Path:
     return max(path for path in (run_dir / "checkpoints").glob("step-*") if (path / "manifest.json").exists())
 
@@ -53,9 +65,10 @@ def ledger(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def assert_books_balance(run_dir: Path) -> Journal:
-    """Each acknowledged trajectory is trained once, or dropped with a reason, or superseded, or still in the buffer;
-    the last checkpoint's ledger says the same as the journal."""
+    """Each trajectory that a worker was told is safe is in the journal; each acknowledged one is trained once, or
+    dropped with a reason, or superseded, or still in the buffer; the last checkpoint's ledger says the same."""
     journal = Journal(run_dir)
+    assert told_safe(run_dir) <= set(journal.rows), "an acknowledged trajectory is gone"
     assert journal.acked == len(journal.rows) + journal.superseded
     assert journal.acked == sum(map(journal.count, ("trained", "dropped", "held"))) + journal.superseded
     assert all(reason for state, _, reason in journal.rows.values() if state == "dropped")

@@ -5,34 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandbox.tasks.task import Task
+from launch.bench.chaos.tasks import coin_task
 from sandbox.tasks.terminal_bench import write_task
-
-_TOSS = """#!/bin/sh
-read -r uuid < /proc/sys/kernel/random/uuid
-echo "short test summary info"
-case "$uuid" in
-    [0-7]*) echo "PASSED heads" ;;
-    *) echo "FAILED heads" ;;
-esac
-"""
 
 
 def write_coin_tasks(folder: Path, count: int = 8) -> Path:
     """``folder`` with ``count`` tasks in it."""
     for number in range(count):
-        write_task(
-            Task(
-                id=f"coin-{number}",
-                instruction=f"Create the file coin{number}.txt with the text red blue.",
-                family="coin",
-                run_tests=_TOSS,
-                expected_tests=("heads",),
-                solution=f"echo red blue > coin{number}.txt\n",
-                workdir="/app",
-                agent_timeout_s=30.0,
-                test_timeout_s=20.0,
-            ),
-            folder,
-        )
+        instruction = f"Create the file coin{number}.txt with the text red blue."
+        write_task(coin_task(f"coin-{number}", instruction, f"echo red blue > coin{number}.txt\n"), folder)
     return folder

@@ -253,7 +253,7 @@ class FakeRun:
             "tokens": sampled * 4,
             "sampled": sampled,
         }
-        self.log("buffer").emit("trajectory.acked", **row)
+        self.log("buffer").emit("trajectory.stored", **row)
         with (self.run_dir / "trajectories" / "index.jsonl").open("a") as index:
             index.write(json.dumps({"t": self.now, "task": task} | row) + "\n")
         self.sampled_tokens += sampled

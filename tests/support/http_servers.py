@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -56,6 +57,7 @@ async def pool_server(
     limits: LeaseLimits | None = None,
     access: Access = LOOPBACK,
     dataset: Path | None = None,
+    now: Callable[[], float] = time.monotonic,
     **settings: float,
 ) -> AsyncGenerator[tuple[str, PoolService]]:
     """A pool server over ``provider``: its address and its service."""
@@ -64,7 +66,7 @@ async def pool_server(
     @asynccontextmanager
     async def open_service() -> AsyncIterator[PoolService]:
         chosen = ServiceSettings(limits or LeaseLimits(), **settings)
-        async with PoolService(chosen, provider, TaskSource(dataset), held) as service:
+        async with PoolService(chosen, provider, TaskSource(dataset), held, now) as service:
             services.append(service)
             yield service
 

@@ -15,7 +15,7 @@ LIGHT = [
     "sandbox.tasks",
     "launch.config",
     "launch.args",
-    "launch.errors",
+    "protocol.cli",
     "launch.rundir",
     "launch.cli",
     "launch.cluster",

@@ -19,7 +19,7 @@ from launch.bench.transport import arms, others
 from launch.bench.transport.arms import Arm
 from launch.bench.transport.workload import TOKENS
 from launch.nodes import local_nodes
-from launch.output import error_console
+from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import Json
 

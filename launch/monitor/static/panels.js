@@ -4,7 +4,7 @@ import { drawCurve, drawSpark } from "./curve.js";
 import { h, replace } from "./dom.js";
 import { clock, count, duration, fixed, milliseconds, percent, plural, words } from "./format.js";
 
-const PHASE_NAMES = { engine: "engine", model: "model", warm_start: "warm start", eval_before: "eval before", training: "training", eval_after: "eval after", done: "done" };
+const PHASE_NAMES = { nodes: "nodes", engine: "engine", model: "model", warm_start: "warm start", eval_before: "eval before", training: "training", eval_after: "eval after", done: "done" };
 const QUIET_S = 60;
 
 export function runStatus(state, connected) {

@@ -52,7 +52,7 @@ def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> Gen
         "seed": None,
         "greedy": False,
         "session": "s",
-        "deadline_s": 120.0,
+        "deadline_s": 600.0,
     }
     return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))
 
@@ -122,7 +122,7 @@ async def sampling(engine: Engine, group: asyncio.TaskGroup, count: int) -> list
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folders, temperature: float) -> None:
-    await engine.load(publish(folders.random), 60)
+    await engine.load(publish(folders.random), 300)
     given = prompt(40, 1)
     reply = await engine.generate(request(given, 200, temperature=temperature))
     expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, temperature)
@@ -131,7 +131,7 @@ async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folder
 
 
 async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 60)
+    await engine.load(publish(folders.a), 300)
     stopped = await engine.generate(request(prompt(20, 2), 50, stop_token_ids=(tiny_qwen.SAYS_A,)))
     cut = await engine.generate(request(prompt(20, 2), 50, greedy=True))
     assert (stopped.token_ids, stopped.finish) == ([tiny_qwen.SAYS_A], "stop")
@@ -140,10 +140,10 @@ async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, fol
 
 async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: Engine, folders: Folders) -> None:
     old, new = publish(folders.a), publish(folders.b)
-    await engine.load(old, 60)
+    await engine.load(old, 300)
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 8)
-        report = await engine.load(new, 60)
+        report = await engine.load(new, 300)
     assert report.version == new.version
     said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
     for task in tasks:
@@ -155,11 +155,11 @@ async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: E
 
 async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folders: Folders) -> None:
     given = request(prompt(300, 3), 5)
-    await engine.load(publish(folders.a), 60)
+    await engine.load(publish(folders.a), 300)
     await engine.generate(given)
     again = await engine.generate(given)
     new = publish(folders.b)
-    await engine.load(new, 60)
+    await engine.load(new, 300)
     fresh = await engine.generate(given)
     assert again.cached_tokens >= 290
     assert (fresh.cached_tokens, fresh.key_version, fresh.mixed_prefix) == (0, new.version, False)
@@ -167,15 +167,15 @@ async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folde
 
 async def test_loading_the_version_that_is_loaded_stops_nothing(engine: Engine, folders: Folders) -> None:
     manifest = publish(folders.a)
-    await engine.load(manifest, 60)
-    report = await engine.load(manifest, 60)
+    await engine.load(manifest, 300)
+    report = await engine.load(manifest, 300)
     assert (report.version, report.pause_ms) == (manifest.version, 0.0)
 
 
 async def test_the_same_weights_under_a_new_version_are_taken(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 60)
+    await engine.load(publish(folders.a), 300)
     renamed = publish(folders.a)
-    await engine.load(renamed, 60)
+    await engine.load(renamed, 300)
     assert set((await engine.generate(request(prompt(20, 4), 10))).versions) == {renamed.version}
 
 
@@ -204,7 +204,7 @@ async def test_bad_files_are_refused_and_the_server_lives(
     engine: Engine, folders: Folders, tmp_path: Path, kind: str
 ) -> None:
     good = publish(folders.a)
-    await engine.load(good, 60)
+    await engine.load(good, 300)
     pid, bad = engine.pids().server, tmp_path / "bad"
     shutil.copytree(folders.b, bad)
     if kind == "another digest":
@@ -214,7 +214,7 @@ async def test_bad_files_are_refused_and_the_server_lives(
         damage(kind, bad)
         manifest = publish(bad)
     with pytest.raises(BadWeights):
-        await engine.load(manifest, 60)
+        await engine.load(manifest, 300)
     reply = await engine.generate(request(prompt(20, 5), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
     assert engine.pids().server == pid
@@ -224,14 +224,14 @@ async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_neve
     engine: Engine, folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     good = publish(folders.a)
-    await engine.load(good, 60)
+    await engine.load(good, 300)
     pid = engine.pids().server
     monkeypatch.setattr(weight_files, "check", lambda manifest, model: None)
     shutil.copytree(folders.b, tmp_path / "vanished")
     vanished = publish(tmp_path / "vanished")
     (tmp_path / "vanished" / "model.safetensors").unlink()
     with pytest.raises(LoadError):
-        await engine.load(vanished, 60)
+        await engine.load(vanished, 300)
     reply = await engine.generate(request(prompt(20, 6), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
     assert engine.pids().server == pid
@@ -258,17 +258,17 @@ async def test_what_could_kill_the_server_or_falsify_logprobs_is_refused(
 
 
 async def test_the_whole_context_can_be_used(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 60)
+    await engine.load(publish(folders.a), 300)
     reply = await engine.generate(request(prompt(1948, 7), 100))
     assert reply.finish == "length"
     assert len(reply.token_ids) >= 98, "the server keeps up to two places for itself"
 
 
 async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 60)
+    await engine.load(publish(folders.a), 300)
     new = publish(folders.b)
     async with asyncio.TaskGroup() as group:
-        loading = group.create_task(engine.load(new, 60))
+        loading = group.create_task(engine.load(new, 300))
         while (await engine.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0)
         loading.cancel()
@@ -277,7 +277,7 @@ async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: En
 
 
 async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 60)
+    await engine.load(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
         for task in await sampling(engine, group, 3):
             task.cancel()
@@ -286,19 +286,19 @@ async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, fo
 
 
 async def test_a_deadline_ends_a_request_with_a_name(engine: Engine) -> None:
-    with pytest.raises(EngineUnavailable, match=r"tiny gave no reply within 0\.01 s"):
+    with pytest.raises(EngineUnavailable, match=r"tiny gave no reply in time \(0\.01 s to sample"):
         await engine.generate(request(prompt(20, 9), 1500, deadline_s=0.01))
 
 
 async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weights(
     engine: Engine, folders: Folders
 ) -> None:
-    await engine.load(publish(folders.a), 60)
+    await engine.load(publish(folders.a), 300)
     newest = publish(folders.b)
     restarts, pid = (await engine.statistics()).restarts, engine.pids().server
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 6)
-        await engine.load(newest, 60)
+        await engine.load(newest, 300)
         os.kill(pid, signal.SIGKILL)
     replies = [task.result() for task in tasks]
     statistics, status = await engine.statistics(), await engine.status()
@@ -313,7 +313,7 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
 @pytest.mark.slow
 async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: Engine, folders: Folders) -> None:
     newest = publish(folders.a)
-    await engine.load(newest, 60)
+    await engine.load(newest, 300)
     pids = engine.pids()
     for pid in process_group(pids.server) - {pids.server}:
         os.kill(pid, signal.SIGSTOP)
@@ -345,7 +345,7 @@ async def test_an_owner_killed_while_its_server_starts_leaves_no_process(tmp_pat
     owner = await asyncio.create_subprocess_exec(
         sys.executable, "-c", OWNER, str(tmp_path), cwd=Path(__file__).parents[3], env=dict(os.environ)
     )
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(600):
         while not (servers := group_leaders_that_mention(str(tmp_path / "random"))):  # noqa: ASYNC110  # other processes, not events
             await asyncio.sleep(0.05)
         (server,) = servers

@@ -93,7 +93,7 @@ def test_an_unknown_recipe(refused: Refused) -> None:
 def test_a_run_directory_that_exists(refused: Refused) -> None:
     (refused.folder / "runs" / "there").mkdir(parents=True)
     line = refused(*MINI, "--run-id", "there")
-    assert all(way in line for way in ("--resume there", "--run-id", "rm -r"))
+    assert all(way in line for way in ("--resume there", "--run-id"))
 
 
 def test_a_run_to_resume_that_does_not_exist(refused: Refused) -> None:
@@ -110,7 +110,8 @@ def test_a_model_folder_without_tokenizer(refused: Refused, tmp_path: Path) -> N
 
 def test_a_model_that_the_learner_does_not_train(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    (tmp_path / "tokenizer_config.json").write_text("{}")
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
     assert "the learner trains dense Qwen3 models" in refused(*MINI, "--model", str(tmp_path))
 
 

@@ -9,7 +9,14 @@ import pytest
 
 from launch.guardian import carriers
 from tests.support.books import Lineage, assert_books_balance, ledger
-from tests.support.cluster_runs import MiniRun, MiniRuns, all_listening_ports, eventually, listening_ports
+from tests.support.cluster_runs import (
+    MiniRun,
+    MiniRuns,
+    all_listening_ports,
+    eventually,
+    listening_ports,
+    shared_memory,
+)
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -27,12 +34,13 @@ class Belongings:
     def __init__(self, run: MiniRun) -> None:
         self._run, self._token = run, run.token()
         pids = [run.process.pid, *carriers(self._token)]
-        self._ports = listening_ports(pids)
+        self._ports, self._memory = listening_ports(pids), shared_memory(pids)
         assert len(pids) > 5
         assert self._ports
 
     def gone(self) -> None:
         eventually("the end of every process", lambda: not carriers(self._token), 60)
+        eventually("free shared memory", lambda: not [path for path in self._memory if path.exists()], 60)
         eventually("free ports", lambda: not self._ports & all_listening_ports(), 60)
         eventually("the end of every container", lambda: not self._run.containers(), DEADLINE_S + 120)
 

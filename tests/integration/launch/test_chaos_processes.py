@@ -51,8 +51,6 @@ def assert_survived(run: MiniRun, summary: dict[str, Any], steps: int) -> None:
     assert summary["steps"] == steps == len(ledger(run.path))
     journal = assert_books_balance(run.path)
     assert journal.acked == summary["trajectories"]["acked"]
-    acked = {event["trajectory"] for event in run.events("trajectory.acked")}
-    assert {name for line in ledger(run.path) for name in line["trained"]} <= acked | set(journal.rows)
     assert run.containers() == []
     assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
 

@@ -39,7 +39,7 @@ def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     assert said["dropped"] == journal.dropped()
     assert said["superseded"] == journal.superseded
     assert said["in_buffer"] == journal.count("held") == 0
-    acked = done.run.events("trajectory.acked")
+    acked = done.run.events("trajectory.stored")
     assert len({event["trajectory"] for event in acked}) == len(acked) == journal.acked - journal.superseded
     finished = done.run.events("episode.finished")
     assert said["finished"] == sum(event["trajectory"].startswith("train") for event in finished)
@@ -71,7 +71,7 @@ def test_the_steps_are_those_of_the_metrics_and_of_the_last_checkpoint(done: Don
     assert clip["low_steps"] == sum(line["clip_low"] > 0 for line in lines)
 
 
-def test_weights_were_pushed_while_generation_went_on(done: Done) -> None:
+def test_what_is_said_of_pushes_is_what_engines_and_learner_said(done: Done) -> None:
     loads = done.run.events("engine.load")
     pauses = [event["pause_ms"] for event in loads]
     said = done.summary["weights"]
@@ -93,7 +93,7 @@ def test_evaluations_say_what_their_attempts_came_to(done: Done) -> None:
 
 
 def test_nothing_of_the_run_is_left(done: Done) -> None:
-    assert done.run.containers() == []
+    assert done.run.belongings() == []
     started = done.run.events("sandbox.started")
     assert done.summary["sandbox"]["started"] == len(started)
 
@@ -118,9 +118,10 @@ def test_training_again_on_what_was_recorded_gives_the_same_weights(done: Done) 
     assert again["steps"] == [1, 2, 3]
 
 
-def test_both_clips_are_at_work_and_another_range_gives_other_weights(done: Done) -> None:
+@pytest.mark.parametrize("bound", ["learner.eps_high", "learner.eps_low"])
+def test_each_bound_of_the_clip_range_is_at_work(done: Done, bound: str) -> None:
+    """Whether a token passes 0.2 or 0.28 in so few steps is luck; hardly one stays within 0.001."""
     clip = done.summary["clip"]
-    assert clip["high_steps"] > 0
-    assert clip["low_steps"] > 0
-    narrow = replayed(done.run.path, "--set", "learner.eps_high=0.2")
-    assert not narrow["equal"], "the upper bound of the clip range changes nothing"
+    assert clip["high_steps"] + clip["low_steps"] > 0
+    narrow = replayed(done.run.path, "--set", f"{bound}=0.001")
+    assert not narrow["equal"], f"{bound} changes nothing"

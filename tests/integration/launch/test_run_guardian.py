@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.guardian import carriers
+from tests.support.cluster_runs import eventually
 
 OWNER = """
 import subprocess, sys, time
@@ -40,13 +42,13 @@ def gone(token: str) -> bool:
 
 @pytest.mark.parametrize("how", ["waits", "leaves"])
 def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_path: Path, how: str) -> None:
-    token, folder = f"test-{tmp_path.name}-{how}", tmp_path / "temporary"
+    token, folder = f"test-{secrets.token_hex(8)}", tmp_path / "temporary"
     folder.mkdir()
     owner = subprocess.Popen([sys.executable, "-c", OWNER, token, str(folder), how], stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
     if how == "waits":
-        assert len(carriers(token)) == 3
+        eventually("the environment of all three", lambda: len(carriers(token)) == 3, 60)
         owner.kill()
     owner.wait()
     owner.stdout.close()
@@ -61,7 +63,7 @@ def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_pat
     ("how", "swept"), [("waits", "--for-s 20\n"), ("fails", "\n"), ("leaves", None)], ids=["killed", "stopped", "done"]
 )
 def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how: str, swept: str | None) -> None:
-    token, folder, note = f"test-{tmp_path.name}", tmp_path / "temporary", tmp_path / "swept"
+    token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "temporary", tmp_path / "swept"
     folder.mkdir()
     sweep = ["/bin/sh", "-c", f'echo "$@" > {note}', "sweep"]
     command = [sys.executable, "-c", OWNER, token, str(folder), how, *sweep]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import subprocess
 import tarfile
@@ -36,7 +37,11 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
     stores = ["podman", f"--root={place}/root", f"--runroot={runtime}/run", "--storage-driver=vfs"]
     url = f"unix://{runtime}/s"
     serve = [*stores, "--cgroup-manager=cgroupfs", "system", "service", "--time=0", url]
-    with (place / "log").open("wb") as log, subprocess.Popen(serve, stdout=log, stderr=log) as service:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # its own wish may be more than this machine allows
+    engine = '[engine]\nruntime = "runc"\n' if shutil.which("runc") else ""  # crun knows no hybrid cgroups
+    (place / "conf").write_text(f'{engine}[containers]\ndefault_ulimits = ["nofile={soft}:{hard}"]\n')
+    env = {**os.environ, "CONTAINERS_CONF": str(place / "conf")}
+    with (place / "log").open("wb") as log, subprocess.Popen(serve, stdout=log, stderr=log, env=env) as service:
         try:
             give_up = time.monotonic() + 60
             while not engine_answers(url):

@@ -110,7 +110,7 @@ async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
 
 
 def gate(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> Gate:
-    return Gate(GateSettings(tmp_path / "gate", most_bytes, python_index=python_index))
+    return Gate(tmp_path / "gate", GateSettings(most_bytes, python_index=python_index))
 
 
 async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives(tmp_path: Path):
@@ -211,10 +211,3 @@ async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
             for n in range(4):
                 await curl(pid, "--proxy", ADDRESS, f"http://{served.host}/{n}.whl")
         assert sum(each.stat().st_size for each in (tmp_path / "gate").glob("*.body")) <= most
-
-
-async def test_programs_behind_the_gate_are_told_of_it_and_go_to_their_neighbours_without_it(tmp_path: Path):
-    env = GateSettings(tmp_path, python_index="https://index.example/simple").environment(("db",))
-    assert env["PIP_INDEX_URL"] == f"{ADDRESS}/~/https/index.example/simple"
-    assert env["https_proxy"] == ADDRESS
-    assert env["no_proxy"].split(",")[-1] == "db"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.cli.exits import main_guard
 from protocol.errors import UserError
 from sandbox import owner, provision
 from sandbox.host import Host, HostSettings, current_host, down, ensure, main
@@ -52,5 +53,5 @@ def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):
 
 def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
-    assert main(["status"]) == 2
+    assert main_guard(lambda: main(["status"])) == 2
     assert "python -m sandbox.host up" in capsys.readouterr().err

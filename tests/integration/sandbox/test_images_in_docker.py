@@ -18,10 +18,10 @@ from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host import Host
 from sandbox.images import calls
-from sandbox.images.__main__ import main
 from sandbox.images.context import image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
+from tests.support.commands import run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
@@ -138,16 +138,15 @@ async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registr
     assert not await calls.image_id(engine, "127.0.0.1:9/absent:latest")
 
 
-async def test_the_commands_build_list_and_prune(
-    docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+async def test_the_commands_build_list_and_prune(docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     record = {"docker_url": docker_engine.docker_url, "base_image": docker_engine.base_image, "engine_owner": ""}
     (tmp_path / "host.json").write_text(json.dumps({**record, "kit": str(docker_engine.kit)}))
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
 
     async def said(*arguments: str, code: int = 0) -> dict[str, Any]:
-        assert await asyncio.to_thread(main, [*arguments, "--json"]) == code
-        return json.loads(capsys.readouterr().out)
+        done = await asyncio.to_thread(run_json, "sandbox.images", *arguments)
+        assert done.code == code, done.stderr
+        return done.said
 
     good, bad, empty = (tmp_path / name for name in ("good", "bad", "empty"))
     for folder, line in ((good, f"FROM {docker_engine.base_image}"), (bad, "FROM 127.0.0.1:9/absent")):
@@ -160,5 +159,4 @@ async def test_the_commands_build_list_and_prune(
     assert [each["image"] for each in (await said("list"))["listed"]] == [image]
     assert await said("prune") == {"evicted": [image]}
     assert (await said("list"))["listed"] == []
-    assert await asyncio.to_thread(main, ["build", str(empty)]) == 2
-    assert "name folders that have one" in capsys.readouterr().err
+    assert "name folders that have one" in (await said("build", str(empty), code=2))["error"]

@@ -18,12 +18,12 @@ import pytest_asyncio
 from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
 from sandbox.host import Host
 from sandbox.images import calls
-from sandbox.kit.__main__ import main
 from sandbox.kit.check import check
 from sandbox.kit.fetch import debian_program
 from sandbox.kit.phase import BASH, ENVIRONMENT, verify_environment
 from sandbox.network import LABEL
 from sandbox.session import SandboxSession, SessionLimits
+from tests.support.commands import run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 120.0
@@ -184,9 +184,10 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(engine: Do
         assert await calls.remove(engine, name)
 
 
-async def test_the_command_says_whether_the_kit_works_in_an_image(host: Host, capsys: pytest.CaptureFixture[str]):
-    assert await asyncio.to_thread(main, ["check", host.base_image, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "said": ""}]
-    assert await asyncio.to_thread(main, ["check", "absent.example/none:1"]) == 2
-    assert "No such image" in capsys.readouterr().err
+async def test_the_command_says_whether_the_kit_works_in_an_image(host: Host):
+    done = await asyncio.to_thread(run_json, "sandbox.kit", "check", host.base_image)
+    assert done.code == 0
+    assert done.said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "said": ""}]
+    failed = await asyncio.to_thread(run_json, "sandbox.kit", "check", "absent.example/none:1")
+    assert failed.code == 1
+    assert "No such image" in failed.said["error"]

@@ -42,7 +42,7 @@ def fetch(host: str, port: int, path: str) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gate(tmp_path: Path) -> AsyncGenerator[GateOnNeed]:
-    async with GateOnNeed(GateSettings(tmp_path / "gate")) as opened:
+    async with GateOnNeed(tmp_path / "gate", GateSettings()) as opened:
         yield opened
 
 

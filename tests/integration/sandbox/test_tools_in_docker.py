@@ -74,6 +74,7 @@ async def test_what_nobody_looked_at_opens_the_next_answer(pool: SandboxPool):
         async with asyncio.timeout(S):
             while "unseen" not in (said := await agent("shell_exec", id="a", command="echo seen")):
                 assert "still runs" in said
+                await asyncio.sleep(0.01)
         assert said == "unseen\nseen"
 
 

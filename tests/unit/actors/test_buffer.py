@@ -76,7 +76,7 @@ async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path:
         await buffer.end_run()
         assert (await buffer.accounting()).dropped == {DropReason.ALL_STALE: 1, DropReason.RUN_ENDED: 4}
     kinds = [event["kind"] for event in events(tmp_path)]
-    assert kinds == [*["group.opened", *["trajectory.acked"] * 4, "group.closed"] * 2]
+    assert kinds == [*["group.opened", *["trajectory.stored"] * 4, "group.closed"] * 2]
     acked = events(tmp_path)[1]
     assert (acked["outcome"], acked["status"], acked["tokens"], acked["sampled"]) == ("appended", "completed", 8, 5)
     assert (acked["versions_min"], acked["versions_max"]) == (0, 0)

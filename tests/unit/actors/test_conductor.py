@@ -207,6 +207,30 @@ async def test_no_ticket_leaves_before_its_group_is_durable(tmp_path: Path, buff
     assert buffer.plans[ticket.group].ticket("run", ticket.sample) == ticket
 
 
+@pytest.mark.parametrize("arrived", [False, True])
+async def test_a_group_whose_opening_was_cut_off_is_opened_next(
+    tmp_path: Path, buffer: FakeBuffer, *, arrived: bool
+) -> None:
+    """Otherwise a task is skipped, or its group waits for samples that nobody was sent for, each time that the buffer
+    takes longer to come back than a worker waits for a ticket."""
+    conductor = make(tmp_path, buffer)
+    await train(conductor)
+    buffer.gate.clear()
+    async with asyncio.TaskGroup() as group:
+        taking = group.create_task(until_taken(conductor, 1))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        taking.cancel()
+    if arrived:
+        plan = conductor._dispatch.plan(1)
+        assert plan is not None
+        buffer.plans[plan.group] = plan
+    buffer.gate.set()
+    tickets = await take(conductor)
+    assert tasks_of(tickets) == list(TASKS[:PER_STEP])
+    assert sorted(buffer.plans) == list(range(PER_STEP))
+
+
 async def test_a_restarted_worker_has_its_tickets_issued_again_first(tmp_path: Path, buffer: FakeBuffer) -> None:
     conductor = make(tmp_path, buffer)
     await train(conductor)

@@ -15,7 +15,7 @@ from sandbox.tasks.task import Task
 
 END = 1
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
-SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 50.0, 60.0)
+SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
 
@@ -127,7 +127,7 @@ async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() ->
 
 async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
     engine = FakeEngine([f"{CALL}{CALL[:5]}", "done\x01"])
-    settings = EpisodeSettings("sys", 3, 2, len(CALL), 400, 1.0, 5.0, 50.0, 60.0)
+    settings = EpisodeSettings("sys", 3, 2, len(CALL), 400, 1.0, 5.0, 9.0, 50.0, 60.0)
     (segment,) = (await episode(engine, FakeTerminal(), settings).run()).segments
     model = segment.turns[1]
     assert segment.token_ids[model.end] == END
@@ -155,12 +155,12 @@ async def test_limits_are_policy_outcomes(texts: list[str], status: Status) -> N
 
 
 async def test_the_context_limit_is_a_policy_outcome() -> None:
-    settings = EpisodeSettings("sys", 3, 2, 100, 40, 1.0, 5.0, 50.0, 60.0)
+    settings = EpisodeSettings("sys", 3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
     assert (await episode(FakeEngine(["x" * 100]), FakeTerminal(), settings).run()).status is Status.CONTEXT_LIMIT
 
 
 async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
-    settings = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 1.0, 60.0)
+    settings = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
     assert (await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()).status is Status.TIME_LIMIT
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -155,6 +156,18 @@ async def test_the_deadline_bounds_all_attempts_together(
     asked = [request.deadline_s for engine in fleet for request in engine.asked]
     assert max(asked) == 20
     assert sum(deadline > 0 for deadline in asked) == len(asked) == 3
+
+
+async def test_a_restart_that_takes_longer_than_a_reply_may_costs_no_request(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    """Otherwise one killed server spends every replacement of the episodes that wait for it, and ends an evaluation."""
+    for engine in fleet:
+        engine.fails = lambda: EngineUnavailable("restarting") if clock.now < 300 else None
+    assert (await router.generate(replace(ask("s", deadline_s=20), restart_s=900))).token_ids == [1]
+    asked = [request for engine in fleet for request in engine.asked]
+    assert {request.deadline_s for request in asked} == {20}
+    assert all((request.restart_s == 0) == (request.patience_s is not None) for request in asked)
 
 
 async def test_a_request_waits_for_a_silent_engine_only_where_there_is_no_other(

@@ -12,7 +12,7 @@ import pytest
 from launch.args import NEWEST, parse
 from launch.cli import commands
 from launch.config import Control
-from launch.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
+from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import LongshoreError, UserError
 from protocol.staleness import AdmissionMode
 
@@ -97,8 +97,8 @@ def test_success_is_zero() -> None:
 
 JSON_COMMAND = """
 import atexit, subprocess, sys
-from launch.errors import main_guard
-from launch.output import JsonOutput
+from protocol.cli.exits import main_guard
+from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 
 def main():
@@ -131,15 +131,6 @@ def test_json_reports_the_error_that_ended_the_command() -> None:
     assert done.returncode == EXIT_USER
 
 
-@pytest.mark.parametrize("command", ["steer RUN pause", "replay RUN", "monitor RUN", "simulate", "bench transport"])
-def test_a_mistyped_option_of_any_command_is_one_object_with_json(command: str) -> None:
-    words = [sys.executable, "-m", *f"launch.{command} --json --bogus".split()]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    said = json.loads(done.stdout)
-    assert (done.returncode, said["exit_code"]) == (EXIT_USER, EXIT_USER)
-    assert "--help" in said["error"]
-
-
 def test_json_with_help_is_the_help_and_no_object() -> None:
     command = [sys.executable, "-m", "launch.cluster", "--json", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -151,7 +142,7 @@ def test_json_with_help_is_the_help_and_no_object() -> None:
 STUCK_COMMAND = """
 import asyncio, os, signal
 from launch.cluster import interruptible
-from launch.output import JsonOutput
+from protocol.cli.output import JsonOutput
 
 async def stuck():
     while True:
@@ -204,3 +195,14 @@ def test_the_console_command_lists_and_suggests() -> None:
     wrong = subprocess.run([sys.executable, "-m", "launch.cli", "clutser"], capture_output=True, text=True, check=False)
     assert wrong.returncode == EXIT_USER
     assert wrong.stderr.startswith("error: longshore has no command 'clutser'")
+
+
+@pytest.mark.parametrize("command", ["launch.cluster", "sandbox.stress"])
+def test_a_python_without_the_packages_says_which_has_them(command: str) -> None:
+    """The commands of the README, typed before the environment is activated."""
+    bare = [sys.executable, "-S", "-m", command, "--help"]  # without site-packages
+    done = subprocess.run(bare, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3], timeout=300)
+    assert done.returncode == EXIT_USER
+    assert "does not have longshore's packages" in done.stderr
+    assert ".venv" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,11 @@ from launch.demo.demonstrations import (
     warm_start_batches,
 )
 from launch.demo.model import build_demo_model
+from launch.demo.tokenizer import corpus
 from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import held_out_tasks, solution_command, trained_families, training_tasks
-from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split, split_of
+from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split, draw, names_of
 
 SYSTEM = "You are a shell agent."
 
@@ -189,7 +191,7 @@ def test_every_text_survives_its_encoding(tokenizer: Tokenizer):
 
 
 def test_what_a_command_copies_is_one_token_in_both_places(tokenizer: Tokenizer):
-    single = [*WORDS, *(f" {word}" for word in WORDS), *(f" {mode}" for mode in MODES)]
+    single = [*WORDS, *(f" {word}" for word in WORDS), *(f"-{word}" for word in WORDS), *(f" {mode}" for mode in MODES)]
     single += [f".{extension}" for extension in EXTENSIONS]
     single += ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
     assert [text for text in single if len(ids(tokenizer, text)) != 1] == []
@@ -238,24 +240,46 @@ def test_the_curriculum_copies_then_shows_then_spoils(encoder: Encoder, tokenize
         assert [a[0].tolist() for a in batch.sequences] != [b[0].tolist() for b in different.sequences]
 
 
-def test_demonstrations_never_show_a_held_out_instruction_or_family():
-    rng = random.Random(0)
-    shown = [demonstrate(family, rng, 0.5).instruction for _ in range(50) for family in trained_families()]
-    assert all(split_of(instruction) is Split.TRAIN for instruction in shown)
-    assert not [instruction for instruction in shown if instruction.startswith("Append the first")]
-    assert HELD_OUT_FAMILY not in trained_families()
+@pytest.mark.parametrize(
+    ("held_out_family", "says"), [(HELD_OUT_FAMILY, "Append the first"), ("sort", r"Sort the lines of \S+ and")]
+)
+def test_the_warm_start_never_shows_a_held_out_name_or_family(
+    encoder: Encoder, tokenizer: Tokenizer, held_out_family: str, says: str
+):
+    batches = curriculum(encoder, SHORT, 0, held_out_family=held_out_family)
+    shown = [token_ids for batch in batches for token_ids, _ in batch.sequences]
+    told = "\n".join(tokenizer.decode(token_ids.tolist(), skip_special_tokens=False) for token_ids in shown)
+    assert not [name for name in itertools.chain(*names_of(Split.HELD_OUT)) if name in told]
+    assert not re.search(says, told)
+    assert "Rename the file" in told
+
+
+def test_the_tokenizer_is_made_without_held_out_names_and_family():
+    texts = "\n".join(corpus())
+    assert not [name for name in itertools.chain(*names_of(Split.HELD_OUT)) if name in texts]
+    assert "Append the first" not in texts
+
+
+def test_a_name_is_its_two_words_in_both_places(tokenizer: Tokenizer):
+    for split in Split:
+        for name in itertools.chain(*names_of(split)):
+            for text in (name, f" {name}"):
+                assert len(ids(tokenizer, text)) == 2, text
 
 
 def test_noise_spoils_its_share_and_clean_demonstrations_none():
     rng = random.Random(1)
-    right = {family: [demonstrate(family, rng, 0.0) for _ in range(5)] for family in FAMILIES}
-    assert all(isinstance(parse(each.reply), list) for each in itertools.chain(*right.values()))
     spoilt = [demonstrate(family, rng, 1.0) for _ in range(60) for family in trained_families()]
     broken = [each for each in spoilt if isinstance(parse(each.reply)[0], Malformed)]
     assert 0.05 < len(broken) / len(spoilt) < 0.2
-    rng_clean, rng_spoilt = random.Random(2), random.Random(2)
     for family in trained_families():
-        assert demonstrate(family, rng_clean, 0.0).reply != demonstrate(family, rng_spoilt, 1.0).reply
+        for seed in range(20):
+            right = tool_call(FAMILIES[family](draw(random.Random(seed), Split.TRAIN)).command)
+            assert demonstrate(family, random.Random(seed), 0.0).reply == right
+            assert demonstrate(family, random.Random(seed), 1.0).reply != right
+    some = [(seed, demonstrate("copy", random.Random(seed), 0.4)) for seed in range(500)]
+    wrong = [each for seed, each in some if each.reply != demonstrate("copy", random.Random(seed), 0.0).reply]
+    assert 0.3 < len(wrong) / len(some) < 0.5
 
 
 def test_a_copy_string_gives_loss_only_where_the_past_tells_the_next_token(encoder: Encoder):
@@ -263,6 +287,6 @@ def test_a_copy_string_gives_loss_only_where_the_past_tells_the_next_token(encod
     for _ in range(50):
         token_ids, mask = copy_string(encoder.alphabet(), rng)
         loss = int(mask.sum())
-        assert 5 <= loss <= 19
+        assert 3 <= loss <= 25
         assert mask[-loss:].all()
         assert token_ids[-loss - 1 :].tolist() == token_ids[-2 * (loss + 1) : -loss - 1].tolist()

@@ -49,6 +49,13 @@ def test_a_difference_is_paired_by_task() -> None:
     assert change.ci95 == (0.5, 0.5)
 
 
+def test_a_single_task_has_no_standard_error() -> None:
+    one = [attempt for attempt in BEFORE if attempt.task == BEFORE[0].task]
+    assert score(one).stderr is None
+    assert compare(one, one).stderr is None
+    assert compare(one, one).ci95 is None
+
+
 def test_the_held_out_family_is_left_out_of_the_headline_and_stands_in_the_table() -> None:
     attempts = [*BEFORE, attempt("z", True, family="held")]
     assert len(trained(attempts, {"held"})) == len(BEFORE)

@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from actors.worker import TAKE_S
+from actors.remote import Remote, RemoteError
+from actors.worker import TAKE_S, Worker
 from launch import fleet
 from launch.config import load_recipe
 from launch.fleet import Fleet, ticket_deadline_s
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from protocol.events import EventLog
+from sandbox.sweep import SETTLED_S
 
 
 @pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])
@@ -24,13 +29,49 @@ def test_a_ticket_outlives_all_that_its_worker_may_take(send_s: float) -> None:
     assert ticket_deadline_s(config) > TAKE_S + config.rollout.episode_deadline_s + send_s
 
 
+@contextmanager
+def a_fleet(folder: Path) -> Generator[Fleet]:
+    with RunDirectory.create(folder, "demo", "mine") as directory:
+        prepared = Prepared(folder, warm=True, tasks={}, training=(), held_out=())
+        events = EventLog(directory.path, "driver", "node-0")
+        yield Fleet(load_recipe("demo"), directory, prepared, [], events)
+        events.close()
+
+
+class FakeWorker:
+    """Its process dies once in the middle of its work."""
+
+    def __init__(self, deaths: int) -> None:
+        self.name, self._deaths = "mine/1/worker-0-0", deaths
+
+    async def call(self, *_: object) -> None:
+        if self._deaths:
+            self._deaths -= 1
+            raise RemoteError(self.name, "its process died")
+
+
+@pytest.mark.parametrize("deaths", [0, 1])
+async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    swept: list[tuple[str, float]] = []
+
+    async def sweep_run(run_id: str, for_s: float) -> int:
+        swept.append((run_id, for_s))
+        return 0
+
+    monkeypatch.setattr(fleet, "sweep_run", sweep_run)
+    monkeypatch.setattr(fleet, "_RETRY_S", 0.0)
+    with a_fleet(tmp_path) as made:
+        await made._keep_working(cast("Remote[Worker]", FakeWorker(deaths)))
+        await made._sweep()
+    assert [run_id for run_id, _ in swept] == ["mine"] * deaths
+    assert all(0 < for_s <= SETTLED_S for _, for_s in swept)
+
+
 async def test_an_actor_that_does_not_stop_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "_STOP_S", 0.01)
-    with RunDirectory.create(tmp_path, "demo", "mine") as directory:
-        prepared = Prepared(tmp_path, warm=True, tasks={}, training=(), held_out=())
-        events = EventLog(directory.path, "driver", "node-0")
-        made = Fleet(load_recipe("demo"), directory, prepared, [], events)
+    with a_fleet(tmp_path) as made:
         await made._each_stop({"mine/1/worker-0-0": asyncio.sleep(60)})
-        events.close()
-    (said,) = (directory.path / "events" / "driver.jsonl").read_text().splitlines()
+    (said,) = (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
     assert json.loads(said)["why"] == "mine/1/worker-0-0 did not answer within 0.01 s"

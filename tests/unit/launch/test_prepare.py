@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.prepare import Prepared, prepare
+from launch.prepare import Prepared, check_model, prepare
 from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.generated import make_task
@@ -113,6 +113,15 @@ def test_a_model_folder_without_model_or_tokenizer_is_refused(tmp_path: Path) ->
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(UserError, match=r"has no tokenizer_config\.json"):
         prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
-    (tmp_path / "tokenizer_config.json").write_text("{}")
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        (tmp_path / name).write_text("{}")
     with pytest.raises(UserError, match=r"config\.json holds no JSON object"):
         prepared(tmp_path / "run", f'model.path="{tmp_path}"', "warm_start.enabled=false")
+
+
+def test_a_model_folder_without_weights_is_refused(tmp_path: Path) -> None:
+    model = prepared(tmp_path / "run").model_path
+    for weights in model.glob("*.safetensors*"):
+        weights.unlink()
+    with pytest.raises(UserError, match=r"has no weights.*--model"):
+        check_model(model)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
+import time
 from pathlib import Path
 
+import orjson
 import pytest
 from rich.console import Console
 
@@ -21,9 +24,31 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
     async with asyncio.timeout(20):
         await run_progress(RunStore(tmp_path), out)
     lines = out.getvalue().splitlines()
-    assert [line for line in lines if line.startswith("step 3/3")]
-    assert lines[-1].startswith("finished")
+    assert [line.split(" ")[1] for line in lines if line.startswith("step ")] == ["1/3", "2/3", "3/3"]
+    assert lines[-1].startswith("done")
     assert any(line.startswith("evaluation after: pass@1") for line in lines)
+
+
+def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
+    """Told again, the last lines of the attempt before look as if steps were lost, or made twice."""
+    write_fake_run(tmp_path, steps=3, finished=False)
+    store, said = RunStore(tmp_path), Said()
+    log = EventLog(tmp_path, "driver-2", "node-0")
+    log.emit("run.started", run="demo", recipe="demo", mode="async", steps=5, url="http://127.0.0.1:1/")
+    log.emit("run.phase", phase="training", detail="")
+    store.catch_up()
+    assert said.new_lines(store.view()) == ["live monitor: http://127.0.0.1:1/", "training"]
+    with (tmp_path / "metrics.jsonl").open("ab") as metrics:
+        for step in (4, 5):
+            metrics.write(orjson.dumps({"step": step, "t": time.time(), "reward_mean": step / 10}) + b"\n")
+    store.catch_up()
+    assert [line.split(" · ")[:2] for line in said.new_lines(store.view())] == [
+        ["step 4/5", "reward 0.400"],
+        ["step 5/5", "reward 0.500"],
+    ]
+    log.emit("run.finished", ok=False, reason="interrupted")
+    store.catch_up()
+    assert said.new_lines(store.view()) == ["stopped: interrupted"]
 
 
 def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
@@ -42,6 +67,19 @@ def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
         *(f"warm start: {each}" for each in fifths),
         "evaluation before",
         *(f"evaluation before: {each}" for each in fifths),
+    ]
+
+
+def test_an_evaluation_is_counted_to_its_end_before_its_result_is_told(tmp_path: Path):
+    log, store = EventLog(tmp_path, "driver", "node-0", itertools.count(1.0).__next__), RunStore(tmp_path)
+    log.emit("run.phase", phase="eval_after", detail="")
+    log.emit("eval.progress", name="after", done=8, total=8)
+    log.emit("eval.finished", name="after", pass_at_1=0.5, stderr=None, n=8)
+    store.catch_up()
+    assert Said().new_lines(store.view()) == [
+        "evaluation after",
+        "evaluation after: 8 of 8",
+        "evaluation after: pass@1 50.0 % (8 episodes)",
     ]
 
 

@@ -50,6 +50,7 @@ def test_three_standard_errors_tell_learning_from_luck(control: Control, differe
         (summary(0.4, families={"copy": {"held_out": False, "difference": -0.2, "difference_stderr": 0.1}}), True),
         (summary(0.4, families={"copy": {"held_out": False, "difference": -0.3, "difference_stderr": 0.1}}), False),
         (summary(0.4, families={"copy": {"held_out": True, "difference": -0.3, "difference_stderr": 0.1}}), True),
+        (summary(0.4, families={"copy": {"held_out": False, "difference": -1.0, "difference_stderr": None}}), True),
     ],
 )
 def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(

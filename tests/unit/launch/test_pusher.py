@@ -97,7 +97,7 @@ async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_
         await pusher.offer(manifest(2))
         await pusher.offer(manifest(3))
         fleet.gate.set()
-        await pusher.wait_served_newest()
+        await pusher.wait_served_newest(60)
         assert fleet.began == [1, 3]
         assert pusher.served == manifest(3)
         assert conductor.published[-1] == 3
@@ -108,7 +108,7 @@ async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> No
     fleet.failing = {1: 3}
     async with pushing(tmp_path, fleet) as (pusher, conductor):
         await pusher.offer(manifest(1))
-        await pusher.wait_served_newest()
+        await pusher.wait_served_newest(60)
         assert fleet.began == [1, 1, 1, 1]
         assert conductor.published == [1]
         assert pusher.pauses_ms == [3.5]
@@ -123,7 +123,7 @@ async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: P
         await pusher.offer(manifest(1))
         await breathe()
         await pusher.offer(manifest(2))
-        await pusher.wait_served_newest()
+        await pusher.wait_served_newest(60)
         assert conductor.published == [2]
 
 
@@ -132,7 +132,7 @@ async def test_only_a_share_of_the_fleet_stands_still(tmp_path: Path, engines: i
     fleet = FakeFleet(engines)
     async with pushing(tmp_path, fleet, share=share) as (pusher, conductor):
         await pusher.offer(manifest(1))
-        await pusher.wait_served_newest()
+        await pusher.wait_served_newest(60)
         assert fleet.most_loading == at_once
         assert len(fleet.began) == engines
         assert conductor.published == [1]
@@ -146,7 +146,7 @@ async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp
         await breathe()
         assert conductor.published == []
         fleet.gate.set()
-        await pusher.wait_served_newest()
+        await pusher.wait_served_newest(60)
         assert conductor.published == [1]
 
 
@@ -155,7 +155,16 @@ async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: 
     fleet = FakeFleet(1)
     async with pushing(tmp_path, fleet) as (pusher, _):
         await pusher.offer(manifest(6, step=6))
-        await pusher.wait_served_newest()
+        await pusher.wait_served_newest(60)
         await pusher.offer(manifest(7, step=4))
-        await pusher.wait_served_newest()
+        await pusher.wait_served_newest(60)
         assert pusher.served == manifest(7, step=4)
+
+
+async def test_the_wait_for_weights_that_no_engine_takes_has_an_end(tmp_path: Path) -> None:
+    fleet = FakeFleet(1)
+    fleet.failing = {1: 1_000_000}
+    async with pushing(tmp_path, fleet) as (pusher, _):
+        await pusher.offer(manifest(1))
+        with pytest.raises(InfraError, match="did not take the last weights"):
+            await pusher.wait_served_newest(0.01)

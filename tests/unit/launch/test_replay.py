@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.errors import EXIT_USER, main_guard
 from launch.replay import _main
+from protocol.cli.exits import EXIT_USER, main_guard
 
 
 def test_a_reader_creates_nothing_and_suggests_the_run_that_was_meant(

@@ -88,7 +88,7 @@ def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
         file.write(json.dumps(line) + "\n")
     page = _report(run_dir)
     assert page.count('class="broken"') == 1
-    assert "stood still for at most 61.0 s" in page
+    assert "to load weights: at most 61.0 s" in page
     assert "engine.update_timeout_s allows 60.0 s" in page
 
 

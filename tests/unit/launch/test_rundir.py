@@ -11,7 +11,7 @@ import pytest
 from launch.config import load_recipe
 from launch.preflight import check_disk
 from launch.record import make_record, write_record
-from launch.rundir import RunDirectory, RunDirectoryError
+from launch.rundir import RunDirectory, RunDirectoryError, find_run, resumed_config, stored_config
 from protocol.errors import UserError
 
 
@@ -27,7 +27,7 @@ def test_a_name_collision_tells_the_three_ways_out(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path, "demo", "mine").close()
     with pytest.raises(RunDirectoryError) as caught:
         RunDirectory.create(tmp_path, "demo", "mine")
-    assert all(way in str(caught.value) for way in ("--resume mine", "--run-id", "rm -r"))
+    assert all(way in str(caught.value) for way in ("--resume mine", "--run-id"))
 
 
 @pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "x" * 200])
@@ -41,8 +41,8 @@ def test_two_drivers_never_share_a_run(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
         with pytest.raises(RunDirectoryError, match="in use by process"):
-            RunDirectory.resume(tmp_path, "mine")
-    with RunDirectory.resume(tmp_path, "mine") as again:
+            RunDirectory.open(run.path)
+    with RunDirectory.open(run.path) as again:
         assert again.attempt == 2
 
 
@@ -50,21 +50,21 @@ def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
     for run_id in ("old", "new"):
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
             write_record(run, load_recipe("demo"))
-    with RunDirectory.resume(tmp_path, name="demo") as run:
-        assert run.run_id == "new"
+    assert find_run(tmp_path, name="demo") == tmp_path / "new"
+    assert find_run(tmp_path, "old", "another") == tmp_path / "old"
     with pytest.raises(RunDirectoryError, match="did you mean 'old'"):
-        RunDirectory.resume(tmp_path, "olds")
+        find_run(tmp_path, "olds")
     with pytest.raises(RunDirectoryError, match="of recipe 'other'"):
-        RunDirectory.resume(tmp_path, name="other")
+        find_run(tmp_path, name="other")
 
 
 def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo") as run:
         write_record(run, load_recipe("demo"))
-        assert run.config() == load_recipe("demo")
-        assert run.resumed_config(("run.steps=99", "run.seed=0")).run.steps == 99
-        with pytest.raises(RunDirectoryError, match=r"another model\.layers, run\.seed"):
-            run.resumed_config(("run.seed=1", "model.layers=3"))
+    assert resumed_config(run.path, ()) == load_recipe("demo")
+    assert resumed_config(run.path, ("run.steps=99", "run.seed=0")).run.steps == 99
+    with pytest.raises(RunDirectoryError, match=r"another model\.layers, run\.seed"):
+        resumed_config(run.path, ("run.seed=1", "model.layers=3"))
 
 
 def test_the_record_says_how_to_repeat_the_run(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_the_record_says_how_to_repeat_the_run(tmp_path: Path) -> None:
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
-    with RunDirectory.resume(tmp_path, "broken") as run, pytest.raises(RunDirectoryError, match=r"broken/config\.json"):
-        run.config()
+    with pytest.raises(RunDirectoryError, match=r"broken/config\.json"):
+        stored_config(find_run(tmp_path, "broken"))
 
 
 def test_a_full_disk_is_refused_with_the_way_out(tmp_path: Path) -> None:
@@ -97,8 +97,7 @@ def test_a_run_that_cannot_be_read_does_not_keep_the_others_from_being_resumed(
         write_record(run, load_recipe("demo"))
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "config.json").write_bytes(record)
-    with RunDirectory.resume(tmp_path, name=name) as run:
-        assert run.run_id == "mine"
+    assert find_run(tmp_path, name=name) == tmp_path / "mine"
 
 
 @pytest.mark.parametrize("name", ["../../escape", "a/b", "", ".hidden", "x" * 101])

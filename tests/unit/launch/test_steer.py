@@ -66,7 +66,7 @@ def test_what_cannot_be_asked_is_refused_in_one_line(run_dir: Path, arguments: l
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no run's record"):
+    with pytest.raises(UserError, match="no such run"):
         steer(tmp_path, "pause")
 
 

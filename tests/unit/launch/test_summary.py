@@ -67,7 +67,7 @@ def write_run(run_dir: Path) -> None:
     for version, pause in ((1, 10.0), (2, 30.0), (2, 20.0)):
         engine.emit("engine.load", version=version, pause_ms=pause)
     for first, last in ((1, 1), (1, 2)):
-        worker.emit("trajectory.acked", versions_min=first, versions_max=last)
+        worker.emit("trajectory.stored", versions_min=first, versions_max=last)
     with (run_dir / "events" / "worker-0.jsonl").open("ab") as file:
         file.write(b'{"kind": "episode.finished", "traj')
     lines = [
@@ -102,10 +102,27 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
     }
     assert summary["token_age"] == {"max": 2.0, "mean": 0.75, "bound": 2}
     assert summary["clip"] == {"high_max": 0.5, "low_max": 0.25, "high_steps": 1, "low_steps": 1}
-    assert summary["weights"] == {"pushes": 2, "loads": 3, "pause_ms_p50": 20.0, "pause_ms_max": 30.0}
+    assert summary["weights"] == {
+        "pushes": 2,
+        "loads": 3,
+        "pause_ms_p50": 20.0,
+        "pause_ms_max": 30.0,
+        "paused_share": 0.06 / 8.0,
+    }
     assert summary["sandbox"] == {"started": 3, "leaked": 0}
     seconds = 5.0 + 3.0
     assert summary["tokens_per_s"] == {"sampled": 600 / seconds, "trained": 400 / seconds}
+
+
+def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:
+    """Figures that are counted from events are too low then."""
+    write_run(tmp_path)
+    assert summarise(tmp_path, facts())["events"] == {"written": 18, "lost": 0}
+    lines = [("conductor", seq) for seq in (0, 3, 4, 0, 1, 3, 1)] + [("late", 1)]
+    text = "".join(f'{{"t": 1.0, "kind": "x", "writer": "{writer}", "seq": {seq}}}\n' for writer, seq in lines)
+    last = '{"t": 1.0, "kind": "x", "writer": "late", "seq": 3}\n'
+    (tmp_path / "events" / "conductor.jsonl").write_text(f"{text}{last[:40]}\n{last}")
+    assert summarise(tmp_path, facts())["events"] == {"written": 18 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
 
 
 def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_between(tmp_path: Path) -> None:
@@ -149,7 +166,14 @@ def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: P
 
 def test_each_check_that_a_run_did_not_hold_is_named() -> None:
     """Exit code 1 without a word leaves a person to search."""
-    assert failed_checks(facts(), 2.0) == []
-    lines = failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, acked=21)), 3.0)
-    words = ("did not come to its end", "2 containers", "do not balance", "a token of age 3")
+    steps = [{"age_max": 2.0, "trained_trajectories": 5.0}, {"age_max": 1.0, "trained_trajectories": 7.0}]
+    assert failed_checks(facts(), steps) == []
+    steps[1]["age_max"] = 3.0
+    lines = failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, trained=11)), steps)
+    words = (
+        "did not come to its end",
+        "2 containers",
+        "trained 12 trajectories, the journal has 11",
+        "a token of age 3",
+    )
     assert [word for line, word in zip(lines, words, strict=True) if word in line] == list(words)

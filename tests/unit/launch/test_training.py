@@ -93,7 +93,7 @@ class NotedPusher(Pusher):
 class Run:
     """A training loop and the fakes around it."""
 
-    def __init__(self, run_dir: Path, *, dies_at: Sequence[int] = (), actor: str = "learner-0/run/1.1") -> None:
+    def __init__(self, run_dir: Path, *, dies_at: Sequence[int] = (), actor: str = "run/1.1/learner-0") -> None:
         self.run_dir, self.dies_at, self.actor = run_dir, list(dies_at), actor
         self.buffer, self.conductor = FakeBuffer(), FakeConductor()
         self.generations: list[FakeLearner] = []
@@ -101,7 +101,19 @@ class Run:
         self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
         self.checkpoints = CheckpointStore(run_dir, keep=3)
         self.training = Training(
-            settings=TrainingSettings(run_dir, 1, 4, PER_STEP, 1, StalePolicy.MASK, 1, 2, 0, 0.0, 2),
+            settings=TrainingSettings(
+                run_dir=run_dir,
+                attempt=1,
+                steps=4,
+                groups_per_step=PER_STEP,
+                eta=1,
+                policy=StalePolicy.MASK,
+                publish_every=1,
+                checkpoint_every=2,
+                stop_after_trajectories=0,
+                stop_after_s=0.0,
+                group_size=2,
+            ),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
             conductor=LocalRemote(self.conductor, "conductor"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.errors import EXIT_USER
+from protocol.cli.exits import EXIT_USER
 
 
 def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -18,3 +18,12 @@ def test_it_falls_in_a_straight_line_to_its_end_and_stays_there() -> None:
     assert settings.lr_at(5) == pytest.approx(6e-4)
     assert settings.lr_at(9) == pytest.approx(2e-4)
     assert settings.lr_at(100) == pytest.approx(2e-4)
+
+
+def test_it_comes_up_to_that_line_over_the_warm_up() -> None:
+    settings = LearnerSettings("model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8, lr_warmup_steps=3)
+    line = LearnerSettings("model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8)
+    for step in (1, 2, 3):
+        assert settings.lr_at(step) == pytest.approx(step / 4 * line.lr_at(step))
+    assert settings.lr_at(4) == line.lr_at(4)
+    assert LearnerSettings("model", lr=1e-3, lr_warmup_steps=3).lr_at(9) == 1e-3

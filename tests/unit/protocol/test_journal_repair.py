@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.commands import run_json
 from support.trajectories import RUN, make_plan, make_trajectory
 
 from protocol import codec
@@ -61,9 +59,8 @@ def overwrite(run_dir: Path, needle: bytes, size: int, byte: bytes = b"\xff") ->
 
 
 def command(*arguments: object) -> tuple[int, dict[str, object], str]:
-    line = [sys.executable, "-m", "protocol.journal", *map(str, arguments), "--json"]
-    done = subprocess.run(line, check=False, capture_output=True, text=True)
-    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+    done = run_json("protocol.journal", *arguments)
+    return done.code, done.said, done.stderr
 
 
 def test_a_whole_journal_is_found_whole(run_dir: Path) -> None:

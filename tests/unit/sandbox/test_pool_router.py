@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from protocol.cli.exits import main_guard
 from protocol.errors import UserError
 from sandbox.edge.auth import Access, access
 from sandbox.leases import LeaseLimits
@@ -215,8 +216,8 @@ def test_a_router_without_workers_or_with_nonsense_says_so(capsys: pytest.Captur
     assert worker_urls(" http://a:1/ ,http://b:2,http://a:1") == ("http://a:1", "http://b:2")
     with pytest.raises(UserError, match="http://host:port"):
         worker_urls("a:1")
-    assert main([]) == 2
-    assert main(["--workers", "http://a:1", "--host", "10.0.0.1"]) == 2
+    assert main_guard(lambda: main([])) == 2
+    assert main_guard(lambda: main(["--workers", "http://a:1", "--host", "10.0.0.1"])) == 2
     said = capsys.readouterr().err
     assert "WORKER_URLS" in said
     assert "--no-auth" in said

@@ -40,10 +40,17 @@ async def test_a_server_that_stays_full_is_given_up_in_time(tmp_path: Path):
 
 async def test_the_background_heartbeat_keeps_an_idle_lease(tmp_path: Path):
     """OpenClaw's client sends one only before a tool call: while the model thinks, the lease dies."""
-    limits = LeaseLimits(ttl_s=2.0)
-    async with pool_server(FakeProvider(), tmp_path, limits, reap_s=0.05) as (url, service), RemotePool(url) as pool:
+    seconds, limits = [0.0], LeaseLimits(ttl_s=1.0)
+    async with (
+        pool_server(FakeProvider(), tmp_path, limits, now=lambda: seconds[0], reap_s=0.01) as (url, service),
+        RemotePool(url) as pool,
+    ):
         sandbox = await pool.open(TASK)
-        await asyncio.sleep(3.0)
+        for _ in range(4):
+            seconds[0] += 0.9
+            async with asyncio.timeout(30):
+                while service.table.get(sandbox.lease_id).deadline < seconds[0] + 1.0:  # noqa: ASYNC110  not told here
+                    await asyncio.sleep(0.01)
         assert not service.reaped
         assert (await sandbox.run("x", 5)).output == "x\n"
 

@@ -138,13 +138,17 @@ def test_a_volume_or_network_that_is_left_fails_the_run_too():
 # ---- options ----
 
 
+def read(arguments: list[str]) -> Options:
+    return options.read(options.parser().parse_args(arguments))
+
+
 def test_every_option_has_a_default_that_ends():
-    assert options.read([]) == Options()
+    assert read([]) == Options()
     assert 0 < Options().duration_s < 60
 
 
 def test_options_are_read():
-    chosen = options.read(
+    chosen = read(
         ["--sessions", "3", "--rate", "50", "--duration", "1.5", "--server", "http://127.0.0.1:18081/", "--json"]
     )
     assert chosen == Options(3, 50.0, 1.5, COMMANDS, (), "http://127.0.0.1:18081", json=True)
@@ -180,7 +184,7 @@ def test_every_fault_of_the_list_is_there():
 )
 def test_what_cannot_be_done_is_one_clear_message(arguments: list[str], said: str):
     with pytest.raises(UserError) as caught:
-        options.read(arguments)
+        read(arguments)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -188,7 +192,7 @@ def test_what_cannot_be_done_is_one_clear_message(arguments: list[str], said: st
 def test_a_file_of_commands_has_one_a_line_and_comments(tmp_path):
     file = tmp_path / "commands"
     file.write_text("# what agents do\nls -l\n\n  cd /tmp; pwd\n")
-    assert options.read(["--commands", str(file)]).commands == ("ls -l", "cd /tmp; pwd")
+    assert read(["--commands", str(file)]).commands == ("ls -l", "cd /tmp; pwd")
     file.write_text("# nothing\n")
     with pytest.raises(UserError, match="has no command"):
         options.read_commands(file)

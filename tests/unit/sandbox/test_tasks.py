@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
+import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,7 @@ from sandbox.tasks.generated import (
     training_tasks,
     wrong_commands,
 )
-from sandbox.tasks.vocabulary import WORDS, Split, split_of
+from sandbox.tasks.vocabulary import SIZES, WORDS, Split
 
 FULL = Task(
     id="full-1",
@@ -134,17 +137,57 @@ def test_a_missing_data_set_is_an_error_that_names_it(tmp_path: Path):
         load_dataset(tmp_path / "nowhere")
 
 
-def test_no_held_out_instruction_is_ever_trained():
-    trained = {task.instruction for seed in range(3) for task in training_tasks(seed, 900)}
+def told(tasks: Iterable[Task]) -> set[str]:
+    """All text that an instance is called or holds: its instruction, its paths and its contents."""
+    return {
+        text
+        for task in tasks
+        for text in (task.instruction, *task.files, *(data.decode("latin-1") for data in task.files.values()))
+    }
+
+
+WORD = "|".join(WORDS)
+
+
+def names(texts: Iterable[str]) -> set[str]:
+    return {name for text in texts for name in re.findall(rf"(?:{WORD})-(?:{WORD})", text)}
+
+
+def sizes_of(task: Task) -> list[int]:
+    """Lines of each file, those in an archive too; of files that are empty, how many there are."""
+    texts = [data for path, data in task.files.items() if data and not path.endswith(".tar")]
+    for path, data in task.files.items():
+        if path.endswith(".tar"):
+            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+                texts += [file.read() for member in archive if (file := archive.extractfile(member))]
+    lines = [len(data.splitlines()) for data in texts]
+    return lines or ([len(task.files)] if task.files else [])
+
+
+def test_names_contents_and_sizes_of_held_out_instances_are_never_trained():
+    training = [task for seed in range(3) for task in training_tasks(seed, 900)]
+    trained = told(training)
+    sizes = {size for task in training for size in sizes_of(task)}
+    assert HELD_OUT_FAMILY not in {task.family for task in training}
     for seed in range(3):
         held_out = held_out_tasks(seed, 20)
-        assert not trained & {task.instruction for task in held_out}
         assert {task.family for task in held_out} == set(FAMILIES)
-    assert all(split_of(instruction) is Split.TRAIN for instruction in trained)
-    assert HELD_OUT_FAMILY not in {task.family for task in training_tasks(0, 100)}
+        assert not names(told(held_out)) & names(trained)
+        assert not (told(held_out) & trained) - {""}
+        assert not {size for task in held_out for size in sizes_of(task)} & sizes
+        assert len({task.instruction for task in held_out}) == len(held_out)
 
 
-def test_held_out_instances_use_no_word_that_training_lacks():
+def test_every_instance_is_called_by_names_and_files_hold_as_many_lines_as_their_split_allows():
+    for split in Split:
+        for family in FAMILIES:
+            task = make_task(family, 1, split)
+            assert names([task.instruction])
+            assert all(size in SIZES[split] for size in sizes_of(task))
+            assert bool(sizes_of(task)) == (family not in {"create", "directories"})
+
+
+def test_held_out_instances_use_no_word_and_no_number_that_training_lacks():
     trained = {word for task in training_tasks(0, 900) for word in re.findall(r"\w+", task.instruction)}
     held_out = {word for task in held_out_tasks(0, 20) for word in re.findall(r"\w+", task.instruction)}
     assert held_out <= trained

@@ -1,4 +1,4 @@
-"""The command lines of this room: a mistake is an error like any other, so that ``--json`` has its object then too."""
+"""Command lines: a mistake in one is an error like any other, so that ``--json`` has its object then too."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
-from launch.config.base import did_you_mean
-from launch.output import JsonOutput
+from protocol.cli.output import JsonOutput
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 

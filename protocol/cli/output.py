@@ -16,8 +16,7 @@ from typing import ClassVar, NoReturn, Self
 import orjson
 from rich.console import Console
 
-from launch.errors import EXIT_FAILED, describe
-from protocol.events import Json
+from protocol.cli.exits import EXIT_FAILED, describe
 
 
 def error_console() -> Console:
@@ -42,11 +41,11 @@ class JsonOutput:
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
-        self._value: Mapping[str, Json] = {}
+        self._value: Mapping[str, object] = {}
         self._stdout = -1
 
-    def set(self, value: Mapping[str, Json]) -> None:
-        """The object to print; the last one counts."""
+    def set(self, value: Mapping[str, object]) -> None:
+        """The object to print, of what orjson can write; the last one counts."""
         self._value = value
 
     def __enter__(self) -> Self:

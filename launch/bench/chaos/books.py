@@ -1,0 +1,176 @@
+"""Where every acknowledged trajectory of a run has gone, and what must never be.  Pure: from :mod:`.evidence` alone."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launch.bench.chaos.evidence import Evidence, Row, Step
+
+_SOON = 64
+"""The task of a group that was wasted comes again before so many others are opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    acked: int
+    """Acknowledgements that workers had: one for each trajectory of theirs that is durable."""
+    trained_exactly_once: int
+    dropped: int
+    """With a reason."""
+    in_buffer: int
+    """To be leased yet, also after a resume from the last checkpoint."""
+    superseded: int
+    """Another trajectory of the same sample was there first."""
+    lost: int
+    """Acknowledged, and in none of these."""
+    duplicated: int
+    """Trajectories that were trained twice in the lineage of a checkpoint, or once and can be again."""
+    cursor_skips: int
+    """Groups whose task was not the next one, groups that nobody knows, tasks that never came again."""
+    versions_with_two_hashes: int
+    negative_ages: int
+    """Trained tokens younger than the weights that used them, or of weights that are no relation of theirs."""
+
+    @property
+    def balanced(self) -> bool:
+        return self.acked == self.trained_exactly_once + self.dropped + self.in_buffer + self.superseded
+
+    @property
+    def clean(self) -> bool:
+        """Nothing that must never be."""
+        wrong = (self.lost, self.duplicated, self.cursor_skips, self.versions_with_two_hashes, self.negative_ages)
+        return not any(wrong)
+
+
+def settle(evidence: Evidence, order: Sequence[str], seed: int) -> Books:
+    """``order``: the run's tasks as it lists them; ``seed``: the run's."""
+    fates = Counter(_fate(evidence, name, outcomes) for name, outcomes in _first_acks(evidence))
+    superseded, unheard = _superseded(evidence)
+    return Books(
+        acked=fates.total() + superseded + unheard,
+        trained_exactly_once=fates["trained"],
+        dropped=fates["dropped"],
+        in_buffer=fates["in_buffer"],
+        superseded=superseded,
+        lost=fates["lost"] + unheard,
+        duplicated=len(_duplicated(evidence)),
+        cursor_skips=_cursor_skips(evidence.opened, evidence.wasted, order, seed),
+        versions_with_two_hashes=sum(len(digests) > 1 for digests in evidence.hashes.values()),
+        negative_ages=_negative_ages(evidence),
+    )
+
+
+def _first_acks(evidence: Evidence) -> list[tuple[str, int]]:
+    """(trajectory, which acknowledgement of it that is) for those that were told that theirs is the one: a second one
+    for the same sample is of another trajectory, for which there is no place."""
+    counts: Counter[str] = Counter()
+    found: list[tuple[str, int]] = []
+    for name, outcome in evidence.acks:
+        if outcome in ("appended", "duplicate"):
+            found.append((name, counts[name]))
+            counts[name] += 1
+    return found
+
+
+def _fate(evidence: Evidence, name: str, number: int) -> str:
+    row, ledger = evidence.rows.get(name), evidence.ledgers[-1]
+    if number > 0:
+        return "lost"
+    trained = sum(line.trained.count(name) for line in ledger)
+    if trained:
+        return "trained" if trained == 1 else "trained_again"
+    if row is None:
+        return "lost"
+    if any(name in line.dropped for line in ledger):
+        return "dropped"
+    undone = row.step is not None and row.step > evidence.checkpoint_step
+    if row.state == "held" or undone:
+        return "in_buffer" if row.stored else "lost"
+    return "dropped" if row.state == "dropped" and row.reason else "lost"
+
+
+def _superseded(evidence: Evidence) -> tuple[int, int]:
+    """Acknowledgements of trajectories that came second: those that the journal took note of, and the others."""
+    told = Counter(name for name, outcome in evidence.acks if outcome == "superseded")
+    noted = sum(min(count, evidence.superseded.get(name, 0)) for name, count in told.items())
+    return noted, told.total() - noted
+
+
+def _duplicated(evidence: Evidence) -> set[str]:
+    found: set[str] = set()
+    for ledger in evidence.ledgers:
+        counts = Counter(name for line in ledger for name in line.trained)
+        found |= {name for name, count in counts.items() if count > 1}
+        found |= {name for line in ledger for name in line.dropped if name in counts}
+    for line in evidence.ledgers[-1]:
+        found |= {name for name in line.trained if not _is_used(evidence.rows.get(name), line)}
+    return found
+
+
+def _is_used(row: Row | None, line: Step) -> bool:
+    """Whether the journal would not give it again after a resume from the ledger's checkpoint."""
+    return row is not None and (row.state, row.step) == ("trained", line.step)
+
+
+def _negative_ages(evidence: Evidence) -> int:
+    wrong = 0
+    for line in evidence.ledgers[-1]:
+        for name in line.trained:
+            for version, tokens in evidence.sampled.get(name, {}).items():
+                age = _age(evidence.lineage, version, line.version)
+                wrong += tokens if age is None or age < 0 else 0
+    return wrong
+
+
+def _age(lineage: Mapping[int, tuple[int, int]], sampled: int, using: int) -> int | None:
+    """Optimizer steps from ``sampled`` back to the nearest common ancestor and on to ``using``; None without one."""
+    mine = _line(lineage, using)
+    common = next((version for version in _line(lineage, sampled) if version in mine), None)
+    if common is None:
+        return None
+    back, on = (lineage[version][0] - lineage[common][0] for version in (sampled, using))
+    return min(back, on) if min(back, on) < 0 else back + on
+
+
+def _line(lineage: Mapping[int, tuple[int, int]], version: int) -> list[int]:
+    """``version`` and its ancestors, nearest first."""
+    found: list[int] = []
+    while version in lineage and version not in found:
+        found.append(version)
+        version = lineage[version][1]
+    return found
+
+
+def _cursor_skips(opened: Mapping[int, set[str]], wasted: Sequence[int], order: Sequence[str], seed: int) -> int:
+    """Walk the groups beside the order that the seed gives.  The task of a group that was wasted comes once more at any
+    time after it, and only the first time that this befalls it."""
+    skips, position, last = 0, 0, max(opened, default=-1)
+    owed: dict[str, int] = {}
+    for group in wasted:
+        for task in opened.get(group, ()):
+            owed.setdefault(task, group)
+    for group in range(last + 1):
+        tasks = opened.get(group)
+        if tasks is None or len(tasks) > 1:
+            skips, position = skips + 1, position + 1
+            continue
+        (task,) = tasks
+        if task == _task_at(position, order, seed):
+            position += 1
+        elif owed.get(task, group) < group:
+            owed[task] = last + 1  # paid
+        else:
+            skips += 1
+            position += 1
+    return skips + sum(group + _SOON < last for group in owed.values())
+
+
+def _task_at(position: int, order: Sequence[str], seed: int) -> str:
+    """Every epoch is a permutation of its own."""
+    epoch, index = divmod(position, len(order))
+    indices = list(range(len(order)))
+    random.Random(f"{seed}/{epoch}").shuffle(indices)
+    return order[indices[index]]

@@ -1,0 +1,134 @@
+"""A fake: an engine without SGLang, which recites what an agent could have said.
+
+It answers the engine actor's interface fast, so that the processes around it, all of them real, are busy with their
+own work.  What it does truly: it reads each version's files, checks them as the real one does, and says in its events
+what it read; and a token carries the version that was loaded when it came, so that a reply that was under way during a
+load has tokens of both.  What it makes up: the words, and their log-probabilities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from actors.agents.chat import load_tokenizer
+from actors.engines import weight_files
+from actors.engines.engine import Engine, EngineSettings
+from actors.engines.messages import (
+    EngineStartError,
+    EngineState,
+    EngineStatistics,
+    EngineStatus,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    LoadError,
+    LoadReport,
+)
+from launch.bench.chaos.evidence import weights_digest
+from protocol.events import EventLog
+from protocol.weights import NO_VERSION, WeightManifest
+
+_CALL = '<tool_call>\n{{"name": "shell_exec", "arguments": {{"command": "echo {number} > note.txt"}}}}\n</tool_call>'
+_LAST_WORD = "done"
+_TOKENS_AT_ONCE = 8
+_PAUSE_S = 0.02
+"""After so many tokens others have their turn, a load for one."""
+_PROMPT_TURNS = 2
+"""System and user."""
+
+
+class FakeEngine(Engine):
+    """First a command, then the last word, in every episode."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self._events = EventLog(settings.run_dir, settings.name, settings.node)
+        self._state, self._counts = EngineState.NEW, EngineStatistics()
+        self._manifest: WeightManifest | None = None
+
+    async def start(self, manifest: WeightManifest) -> EngineStatus:
+        if self._state is not EngineState.NEW:
+            raise EngineStartError(f"engine {self._settings.name} is {self._state} and cannot be started")
+        path = self._settings.model_path
+        self._tokenizer = await asyncio.to_thread(load_tokenizer, path)
+        self._shape = await asyncio.to_thread(weight_files.read_model, Path(path))
+        digest = await self._read(manifest)
+        self._manifest, self._state = manifest, EngineState.SERVING
+        self._events.emit("engine.started", engine=self._settings.name, version=manifest.version, sha256=digest)
+        return await self.status()
+
+    async def stop(self) -> None:
+        self._state = EngineState.STOPPED
+
+    async def status(self) -> EngineStatus:
+        return EngineStatus(
+            name=self._settings.name,
+            state=self._state,
+            version=self._manifest.version if self._manifest else NO_VERSION,
+            pid=0,
+            port=0,
+            node=self._settings.node,
+            restarts=0,
+            start_s=0.0,
+            error="",
+        )
+
+    async def statistics(self) -> EngineStatistics:
+        return replace(self._counts)
+
+    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+        begun = time.monotonic()
+        if self._manifest is None:
+            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
+        if self._manifest.version != manifest.version:
+            async with asyncio.timeout(deadline_s):
+                digest = await self._read(manifest)
+            self._manifest = manifest
+            self._counts.loads += 1
+            self._events.emit(
+                "engine.load", engine=self._settings.name, version=manifest.version, pause_ms=0.0, sha256=digest
+            )
+        return LoadReport(
+            version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=(time.monotonic() - begun) * 1000
+        )
+
+    async def _read(self, manifest: WeightManifest) -> str:
+        """The SHA-256 of what lies there.  Raises BadWeights where that is not what the manifest says."""
+        await asyncio.to_thread(weight_files.check, manifest, self._shape)
+        return await asyncio.to_thread(weights_digest, Path(manifest.path))
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        if self._manifest is None or self._state is not EngineState.SERVING:
+            raise EngineUnavailable(f"engine {self._settings.name} is {self._state}")
+        begun, key = time.monotonic(), self._manifest.version
+        dice = random.Random(f"{request.session}/{request.seed}/{len(request.input_ids)}")
+        said = self._words(request, dice)
+        ids, versions = said[: request.max_new_tokens], list[int]()
+        for index in range(len(ids)):
+            if index % _TOKENS_AT_ONCE == 0:
+                await asyncio.sleep(_PAUSE_S)
+            versions.append(self._manifest.version)
+        self._counts.requests += 1
+        self._counts.completed += 1
+        self._counts.sampled_tokens += len(ids)
+        return GenerateReply(
+            token_ids=ids,
+            logprobs=[-dice.expovariate(1.0) for _ in ids],
+            versions=versions,
+            finish="stop" if len(ids) == len(said) else "length",
+            key_version=key,
+            mixed_prefix=versions[0] != key,
+            ms=(time.monotonic() - begun) * 1000,
+            cached_tokens=0,
+            engine=self._settings.name,
+        )
+
+    def _words(self, request: GenerateRequest, dice: random.Random) -> list[int]:
+        (end,) = request.stop_token_ids
+        first = request.input_ids.count(end) <= _PROMPT_TURNS
+        text = _CALL.format(number=dice.randrange(1_000_000)) if first else _LAST_WORD
+        return [*self._tokenizer.encode(text, add_special_tokens=False), end]

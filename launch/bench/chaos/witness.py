@@ -1,0 +1,110 @@
+"""What a run's own event files say while it runs, and how much was in flight at a moment.
+
+In flight is what the workers say is: episodes that began and whose trajectory is not acknowledged, given back or gone
+with its worker's process.  Each holds an open ticket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launch.monitor.store import EVENT_FILES
+from launch.monitor.tail import Event, RunReader
+
+
+def name_of(event: Event) -> str:
+    """The trajectory of an event, without the attempt that some say with it."""
+    return str(event["trajectory"]).partition("-a")[0]
+
+
+@dataclass(slots=True)
+class InFlight:
+    """Taken in the order of time."""
+
+    _running: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """Worker → trajectories."""
+
+    def take(self, event: Event) -> None:
+        writer = str(event["writer"])
+        match event["kind"]:
+            case "worker.started":
+                self._running[writer] = set()
+            case "episode.started":
+                self._running.setdefault(writer, set()).add(name_of(event))
+            case "trajectory.acked":
+                self._running.get(writer, set()).discard(name_of(event))
+            case "episode.failed":
+                for names in self._running.values():
+                    names.discard(name_of(event))
+            case _:
+                pass
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._running.values()))
+
+    def of(self, worker: str) -> int:
+        return len(self._running.get(worker, ()))
+
+
+def in_flight_at(events: Iterable[Event], moments: Sequence[float]) -> list[int]:
+    """How much was in flight at each of ``moments`` (Unix seconds)."""
+    ordered = sorted(events, key=_time)
+    state, counts, at = InFlight(), dict[int, int](), 0
+    for index in sorted(range(len(moments)), key=lambda index: moments[index]):
+        while at < len(ordered) and _time(ordered[at]) <= moments[index]:
+            state.take(ordered[at])
+            at += 1
+        counts[index] = state.count
+    return [counts[index] for index in range(len(moments))]
+
+
+def _time(event: Event) -> float:
+    return float(str(event["t"]))
+
+
+@dataclass(slots=True)
+class Witness:
+    """Reads on in every event file of a run."""
+
+    run_dir: Path
+    acked: int = 0
+    """Trajectories that workers were told are durable."""
+    steps: int = 0
+    """Steps taken, those that were taken again among them."""
+    training: bool = False
+    incarnations: dict[str, int] = field(default_factory=dict[str, int])
+    """Worker → the process that said last that it works."""
+    events: list[Event] = field(default_factory=list[Event])
+    """Those that tell what is in flight."""
+    in_flight: InFlight = field(default_factory=InFlight)
+    _reader: RunReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = RunReader(self.run_dir, EVENT_FILES)
+
+    def look(self) -> None:
+        """Take in what was written since."""
+        while lines := self._reader.read():
+            for line in lines:
+                if line.value is not None:
+                    self._take(line.value)
+
+    def _take(self, event: Event) -> None:
+        self.in_flight.take(event)
+        match event["kind"]:
+            case "worker.started":
+                self.incarnations[str(event["writer"])] = int(str(event["incarnation"]).partition(".")[0])
+            case "trajectory.acked":
+                self.acked += event["outcome"] != "unknown"
+            case "learner.step":
+                self.steps += 1
+            case "run.phase":
+                self.training = event["phase"] == "training"
+            case "episode.started" | "episode.failed":
+                pass
+            case _:
+                return
+        self.events.append(event)

@@ -1,0 +1,25 @@
+"""Whether this Python has longshore's packages: asked first, as an import error does not say what to type."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parent.parent
+_EXIT_USER = 2
+
+
+def require_packages(*names: str) -> None:
+    """Ends the process with exit code 2 and the next command where one is missing."""
+    if all(importlib.util.find_spec(name) is not None for name in names):
+        return
+    own = _ROOT / ".venv" / "bin" / "python"
+    way = f"use {own}" if own.exists() else "run `make setup`, which puts them into .venv"
+    why = f"{sys.executable} does not have longshore's packages"
+    line = f"{why}: {way}, or type `. .venv/bin/activate` first"
+    sys.stderr.write(f"error: {line}\n")
+    if "--json" in sys.orig_argv:
+        sys.stdout.write(json.dumps({"error": line, "exit_code": _EXIT_USER}) + "\n")
+    raise SystemExit(_EXIT_USER)

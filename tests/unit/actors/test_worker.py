@@ -1,0 +1,107 @@
+"""If these fail, a run that has ended leaves sandboxes behind, or its engines stop under episodes that still run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import pytest
+
+from actors import worker
+from actors.conductor import Conductor
+from actors.episode import EpisodeSettings
+from actors.remote import Remote
+from actors.worker import Worker, WorkerSettings
+from sandbox.pool import PoolSettings
+
+
+class FakePool:
+    """Takes its time to remove its sandboxes."""
+
+    def __init__(self, _: PoolSettings) -> None:
+        self.gone = False
+
+    async def __aenter__(self) -> Self:
+        POOLS.append(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(0.05)
+        self.gone = True
+
+    def statistics(self) -> SimpleNamespace:
+        return SimpleNamespace(live=0, starting=0, waiting=0, started=0)
+
+
+class FakeSender:
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def drain(self, _: float) -> list[str]:
+        return []
+
+
+class FakeConductor:
+    """Has no ticket to give."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def call(self, method: Callable[..., Any], *_: object) -> object:
+        if method is not Conductor.take:
+            return None
+        self.asked.set()
+        await asyncio.sleep(0.01)
+        return []
+
+
+POOLS: list[FakePool] = []
+
+
+@pytest.fixture
+def conductor() -> FakeConductor:
+    return FakeConductor()
+
+
+@pytest.fixture
+def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    POOLS.clear()
+    monkeypatch.setattr(worker, "SandboxPool", FakePool)
+    monkeypatch.setattr(worker, "ShardedSender", FakeSender)
+    monkeypatch.setattr(worker, "chat_format", lambda *_, **__: None)
+    settings = WorkerSettings(
+        name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="", tools=False, endpoints=("",),
+        curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=1.0, acquire_timeout_s=1.0,
+        command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
+        pool=cast("PoolSettings", None),
+    )  # fmt: skip
+    return Worker(settings, cast("Remote[Conductor]", conductor), (cast("Any", SimpleNamespace(name="engine-0")),))
+
+
+async def test_stop_returns_when_the_sandboxes_are_gone(made: Worker, conductor: FakeConductor) -> None:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        await made.stop()
+        assert [pool.gone for pool in POOLS] == [True]
+
+
+async def test_stop_waits_for_work_that_was_cancelled_before(made: Worker, conductor: FakeConductor) -> None:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        run = group.create_task(made.run({}))
+        await conductor.asked.wait()
+        run.cancel()
+        await made.stop()
+        assert [pool.gone for pool in POOLS] == [True]
+
+
+async def test_one_that_never_worked_stops_at_once(made: Worker) -> None:
+    async with asyncio.timeout(60):
+        await made.stop()

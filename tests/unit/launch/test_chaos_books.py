@@ -1,0 +1,208 @@
+"""If these fail, `launch.bench chaos` would say that all is well of a run that loses, repeats or mistakes something."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from launch.bench.chaos.books import Books, settle
+from launch.bench.chaos.evidence import Evidence, Row, Step
+
+SEED = 3
+TASKS = tuple(f"task-{number}" for number in range(5))
+FIRST, SECOND, BRANCH = 1 << 32, 1 << 32 | 1, 1 << 32 | 2
+
+
+def named(group: int, sample: int = 0) -> str:
+    return f"train-g{group:06d}-s{sample:02d}"
+
+
+TRAINED, DROPPED, STALE, HELD, UNDONE = map(named, range(5))
+
+
+def tasks_of(groups: int) -> dict[int, set[str]]:
+    """Each group's task, as the seed orders them."""
+    order: list[str] = []
+    while len(order) < groups:
+        epoch = list(range(len(TASKS)))
+        random.Random(f"{SEED}/{len(order) // len(TASKS)}").shuffle(epoch)
+        order += [TASKS[index] for index in epoch]
+    return {group: {order[group]} for group in range(groups)}
+
+
+def evidence() -> Evidence:
+    """Of a run in which everything is as it should be, with one trajectory of each fate."""
+    return Evidence(
+        acks=[
+            (TRAINED, "appended"),
+            (TRAINED, "superseded"),
+            (DROPPED, "duplicate"),
+            (STALE, "appended"),
+            (HELD, "appended"),
+            (UNDONE, "appended"),
+            (named(9), "unknown"),
+        ],
+        rows={
+            TRAINED: Row("trained", 1, None, stored=True),
+            DROPPED: Row("dropped", None, "zero_variance", stored=False),
+            STALE: Row("dropped", 2, "all_stale", stored=False),
+            HELD: Row("held", None, None, stored=True),
+            UNDONE: Row("trained", 3, None, stored=True),
+        },
+        superseded={TRAINED: 1},
+        ledgers=[
+            [Step(1, FIRST, (TRAINED,), {})],
+            [Step(1, FIRST, (TRAINED,), {}), Step(2, SECOND, (), {STALE: "all_stale"})],
+        ],
+        checkpoint_step=2,
+        lineage={FIRST: (0, -1), SECOND: (1, FIRST), BRANCH: (1, FIRST)},
+        sampled={TRAINED: {FIRST: 7}},
+        hashes={FIRST: {"a"}, SECOND: {"b"}},
+        opened=tasks_of(12),
+        wasted=[],
+    )
+
+
+def settled(of: Evidence) -> Books:
+    return settle(of, TASKS, SEED)
+
+
+def test_each_acknowledged_trajectory_has_one_place() -> None:
+    books = settled(evidence())
+    assert books == Books(
+        acked=6,
+        trained_exactly_once=1,
+        dropped=2,
+        in_buffer=2,
+        superseded=1,
+        lost=0,
+        duplicated=0,
+        cursor_skips=0,
+        versions_with_two_hashes=0,
+        negative_ages=0,
+    )
+    assert books.balanced
+    assert books.clean
+
+
+def without(name: str) -> Evidence:
+    right = evidence()
+    return replace(right, rows={key: row for key, row in right.rows.items() if key != name})
+
+
+def with_row(name: str, row: Row) -> Evidence:
+    right = evidence()
+    return replace(right, rows={**right.rows, name: row})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        without(HELD),
+        without(DROPPED),
+        with_row(HELD, Row("held", None, None, stored=False)),
+        with_row(UNDONE, Row("trained", 3, None, stored=False)),
+        with_row(HELD, Row("trained", 2, None, stored=True)),
+        with_row(DROPPED, Row("dropped", None, None, stored=False)),
+        replace(evidence(), acks=[*evidence().acks, (named(7), "appended")]),
+        replace(evidence(), acks=[*evidence().acks, (TRAINED, "appended")]),
+        replace(evidence(), superseded={}),
+    ],
+)
+def test_what_is_in_no_place_is_lost(wrong: Evidence) -> None:
+    books = settled(wrong)
+    assert books.lost == 1
+    assert not books.balanced
+    assert not books.clean
+
+
+def with_ledger(*lines: Step) -> Evidence:
+    return replace(evidence(), ledgers=[*evidence().ledgers[:-1], lines])
+
+
+ONCE = Step(1, FIRST, (TRAINED,), {})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        with_ledger(ONCE, Step(2, SECOND, (TRAINED,), {})),
+        with_ledger(Step(1, FIRST, (TRAINED, TRAINED), {})),
+        with_ledger(ONCE, Step(2, SECOND, (), {TRAINED: "all_stale"})),
+        with_row(TRAINED, Row("held", None, None, stored=True)),
+        with_row(TRAINED, Row("trained", 3, None, stored=True)),
+        replace(evidence(), ledgers=[[ONCE, Step(2, SECOND, (TRAINED,), {})], evidence().ledgers[-1]]),
+    ],
+)
+def test_what_is_trained_twice_or_could_be_is_found(wrong: Evidence) -> None:
+    books = settled(wrong)
+    assert books.duplicated == 1
+    assert not books.clean
+
+
+def test_a_trajectory_that_was_trained_twice_balances_nothing() -> None:
+    assert not settled(with_ledger(ONCE, Step(2, SECOND, (TRAINED,), {}))).balanced
+
+
+def without_group(group: int) -> dict[int, set[str]]:
+    return {number: tasks for number, tasks in tasks_of(12).items() if number != group}
+
+
+def swapped(one: int, other: int) -> dict[int, set[str]]:
+    tasks = tasks_of(12)
+    return {**tasks, one: tasks[other], other: tasks[one]}
+
+
+@pytest.mark.parametrize(
+    ("opened", "skips"),
+    [
+        (without_group(4), 1),
+        (without_group(0), 1),
+        (swapped(5, 6), 2),
+        ({**tasks_of(12), 7: {*TASKS[:2]}}, 1),
+        ({group: tasks_of(13)[group + 1] for group in range(12)}, 11),
+    ],
+)
+def test_a_cursor_that_skips_or_repeats_is_found(opened: dict[int, set[str]], skips: int) -> None:
+    books = settled(replace(evidence(), opened=opened))
+    assert books.cursor_skips >= skips
+    assert not books.clean
+
+
+def test_the_task_of_a_wasted_group_comes_once_more_and_only_once() -> None:
+    plain = [tasks for _, tasks in sorted(tasks_of(100).items())]
+    again = dict(enumerate([*plain[:6], plain[2], *plain[6:]]))
+    right = replace(evidence(), opened=again, wasted=[2])
+    assert settled(right).cursor_skips == 0
+    assert settled(replace(right, wasted=[])).cursor_skips > 0, "a task came again for no reason"
+    assert settled(replace(right, opened=tasks_of(100))).cursor_skips == 1, "it never came again"
+    twice = dict(enumerate([*plain[:6], plain[2], *plain[6:9], plain[2], *plain[9:]]))
+    assert settled(replace(right, opened=twice, wasted=[2, 6])).cursor_skips > 0
+
+
+def test_a_version_with_two_hashes_is_found() -> None:
+    books = settled(replace(evidence(), hashes={FIRST: {"a", "c"}, SECOND: {"b"}}))
+    assert books.versions_with_two_hashes == 1
+    assert not books.clean
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(evidence(), sampled={TRAINED: {77: 4}}),
+        replace(evidence(), lineage={FIRST: (2, -1), SECOND: (1, FIRST)}, sampled={TRAINED: {SECOND: 4}}),
+        replace(evidence(), lineage={FIRST: (0, -1), SECOND: (1, -1)}, sampled={TRAINED: {SECOND: 4}}),
+    ],
+)
+def test_tokens_of_no_age_are_found(wrong: Evidence) -> None:
+    books = settled(wrong)
+    assert books.negative_ages == 4
+    assert not books.clean
+
+
+def test_a_token_of_an_abandoned_branch_has_the_age_of_the_way_over_the_ancestor() -> None:
+    """Sampled by weights that a dead learner had made and that nobody has any more: naively of age −1."""
+    right = evidence()
+    assert settled(replace(right, sampled={TRAINED: {BRANCH: 4}})).negative_ages == 0

@@ -1,0 +1,139 @@
+"""If these fail, a run of `launch.bench chaos` kills less, or other processes, than it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from launch.bench import chaos
+from launch.bench.chaos import Books, Report
+from launch.bench.chaos.plan import Goal, goal_of, make_plan
+from launch.bench.chaos.points import FOLDER, Point, Process, arm, disarm, read_kills
+from launch.bench.chaos.witness import Witness, in_flight_at
+from launch.monitor.tail import Event
+from protocol.errors import UserError
+from protocol.events import EventLog
+
+BOOKS = Books(2000, 1500, 200, 290, 10, 0, 0, 0, 0, 0)
+
+
+def test_a_hundred_kills_are_fifteen_of_each_process_two_at_each_point_and_two_thousand_trajectories() -> None:
+    assert goal_of(100) == Goal(100, 15, 2, 2000)
+    assert goal_of(200) == Goal(200, 30, 4, 4000)
+    assert goal_of(8) == Goal(8, 1, 1, 160)
+    with pytest.raises(UserError, match="8 or more"):
+        goal_of(7)
+
+
+@pytest.mark.parametrize("kills", [8, 9, 33, 100])
+def test_a_plan_reaches_its_goal(kills: int) -> None:
+    goal = goal_of(kills)
+    plan = make_plan(goal, 5, 4.0)
+    assert len(plan) == kills
+    by, at = Counter(order.process for order in plan), Counter(order.point for order in plan)
+    assert all(by[process] >= goal.by_process for process in Process)
+    assert all(at[point] == goal.at_point for point in Point)
+    assert all(order.point is None or order.point.victim is order.process for order in plan)
+    assert plan == make_plan(goal, 5, 4.0) != make_plan(goal, 6, 4.0)
+
+
+DIES = f"""
+from launch.bench.chaos.points import Point, reached
+reached(Point.STEP_SHARD)
+reached(Point.{Point.APPEND_ACK.name})
+print("alive")
+"""
+
+
+def test_a_process_dies_at_an_armed_point_once_and_writes_it_down(tmp_path: Path) -> None:
+    def process() -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, FOLDER: str(tmp_path)}
+        return subprocess.run([sys.executable, "-c", DIES], check=False, capture_output=True, text=True, env=env)
+
+    arm(tmp_path, Point.APPEND_ACK)
+    assert process().returncode == -signal.SIGKILL
+    assert process().stdout == "alive\n"
+    (kill,) = read_kills(tmp_path)
+    assert (kill.process, kill.point) == (Process.BUFFER, Point.APPEND_ACK)
+    arm(tmp_path, Point.STEP_SHARD)
+    disarm(tmp_path, Point.STEP_SHARD)
+    assert process().returncode == 0
+
+
+def event(t: float, writer: str, kind: str, trajectory: str = "") -> Event:
+    return {"t": t, "writer": writer, "kind": kind, "trajectory": trajectory}
+
+
+def test_only_what_a_living_worker_has_begun_and_not_brought_home_is_in_flight() -> None:
+    events = [
+        event(1, "worker-0-0", "worker.started"),
+        event(2, "worker-0-0", "episode.started", "train-g000000-s00-a0"),
+        event(3, "worker-0-0", "episode.started", "train-g000000-s01-a0"),
+        event(4, "worker-0-0", "trajectory.acked", "train-g000000-s00"),
+        event(5, "worker-0-1", "episode.started", "train-g000000-s02-a0"),
+        event(6, "conductor", "episode.failed", "train-g000000-s02"),
+        event(7, "worker-0-0", "worker.started"),
+    ]
+    moments = [7.5, 0.5, 2.5, 3.5, 4.5, 5.5, 6.5]
+    assert in_flight_at(reversed(events), moments) == [0, 0, 1, 2, 1, 2, 1]
+
+
+def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
+    log = EventLog(tmp_path, "worker-0-0", "node-0")
+    witness = Witness(tmp_path)
+    log.emit("worker.started", worker="worker-0-0", incarnation="4711.18f")
+    log.emit("episode.started", trajectory="train-g000000-s00-a0")
+    log.emit("episode.started", trajectory="train-g000000-s01-a0")
+    witness.look()
+    assert (witness.acked, witness.in_flight.count, witness.incarnations) == (0, 2, {"worker-0-0": 4711})
+    log.emit("trajectory.acked", trajectory="train-g000000-s00", outcome="appended")
+    log.emit("trajectory.acked", trajectory="train-g000000-s01", outcome="unknown")
+    with (tmp_path / "events" / "worker-0-0.jsonl").open("ab") as file:
+        file.write(b'{"t": 5, "kind": "traj')
+    witness.look()
+    witness.look()
+    assert (witness.acked, witness.in_flight.count) == (1, 0)
+
+
+def report(books: Books = BOOKS, *, workers: int = 40, points: int = 2) -> Report:
+    by = {Process.WORKER: workers, Process.BUFFER: 30, Process.CONDUCTOR: 15, Process.LEARNER: 15}
+    return Report(goal_of(100), by, dict.fromkeys(Point, points), books)
+
+
+def test_a_report_holds_only_if_all_was_reached_and_nothing_is_wrong() -> None:
+    assert report().holds
+    assert not report(workers=39).holds, "99 kills"
+    assert not report(workers=14).holds
+    assert not report(points=1).holds
+    assert not report(Books(1999, 1500, 200, 289, 10, 0, 0, 0, 0, 0)).holds
+    assert not report(Books(2000, 1500, 200, 289, 10, 0, 0, 0, 0, 0)).holds, "the sum is not what was acknowledged"
+    for wrong in range(5):
+        assert not report(Books(2000, 1500, 200, 290, 10, *(int(place == wrong) for place in range(5)))).holds
+
+
+def test_the_object_has_what_was_promised() -> None:
+    said = report().as_json()
+    assert list(said) == [
+        "kills",
+        "kills_by",
+        "kills_at",
+        "acked",
+        "trained_exactly_once",
+        "dropped",
+        "in_buffer",
+        "superseded",
+        "lost",
+        "duplicated",
+        "cursor_skips",
+        "versions_with_two_hashes",
+        "negative_ages",
+    ]
+    assert said["kills"] == 100
+    assert said["kills_by"] == {"worker": 40, "buffer": 30, "conductor": 15, "learner": 15}
+    assert chaos.RECIPE.is_file()
