@@ -1,17 +1,14 @@
-"""How many groups a step leases, so that it is full of what can be trained.  Pure.
+"""How many groups a step leases, so that a run trains as much as it was asked to.  Pure.
 
 A trajectory of which every token is above η is dropped by the step that leased it: mostly a short one that waited for a
-slow member of its group.  Its place in the batch would be lost, so the next steps lease as many groups more as the last
-ones lost places; admission hears of the sum, and opens as many more.
+slow member of its group.  Its place in the batch would be lost, so the next step leases as many groups more as fill the
+places that were.  Admission hears of the same sum and opens as many more: what steps lease is never more than what is
+opened for them, or the last step would wait for ever.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from actors.running_mean import RunningMean
-
-_MEMORY_STEPS = 8
 
 
 @dataclass(slots=True)
@@ -20,12 +17,17 @@ class BatchFill:
     group_size: int
     lost: int = 0
     """Trajectories that steps dropped for their age, over the run's lineage."""
-    _recent: RunningMean = field(default_factory=lambda: RunningMean(_MEMORY_STEPS))
+    _made_up: int = field(init=False)
+    """Groups that were leased beyond ``groups_per_step``.  A resumed run owes nothing: what was made up before its
+    checkpoint is not known."""
+
+    def __post_init__(self) -> None:
+        self._made_up = self.lost_groups
 
     @property
     def groups(self) -> int:
         """To be leased for the next step."""
-        return self.groups_per_step + int(self._recent.value / self.group_size)
+        return self.groups_per_step + self.lost_groups - self._made_up
 
     @property
     def lost_groups(self) -> int:
@@ -33,6 +35,6 @@ class BatchFill:
         return self.lost // self.group_size
 
     def stepped(self, lost: int) -> None:
-        """A step was taken, and ``lost`` trajectories of its batch were dropped for their age."""
+        """A step was taken on :attr:`groups` groups, and ``lost`` trajectories of them were dropped for their age."""
+        self._made_up = self.lost_groups
         self.lost += lost
-        self._recent.add(lost)

@@ -1,16 +1,36 @@
-"""If these fail, a step trains less than it could, or admission starves a run that has lost places in its batches."""
+"""If these fail, a step trains less than it could, or leases more than admission opens: its run waits for ever."""
 
 from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from launch.batch_fill import BatchFill
 
 
-def test_places_lost_to_age_are_leased_again_in_the_next_steps() -> None:
+def test_places_lost_to_age_are_leased_again_in_the_next_step() -> None:
     fill = BatchFill(groups_per_step=16, group_size=8)
     assert fill.groups == 16
     fill.stepped(lost=20)
     assert (fill.groups, fill.lost_groups) == (18, 2)
-    for _ in range(40):
-        fill.stepped(lost=0)
+    fill.stepped(lost=4)
+    assert (fill.groups, fill.lost_groups) == (17, 3), "what was left over of the step before counts"
+    fill.stepped(lost=0)
+    assert (fill.groups, fill.lost_groups) == (16, 3)
+
+
+def test_a_resumed_run_tells_admission_the_same_and_owes_nothing() -> None:
+    fill = BatchFill(16, 8, lost=20)
     assert (fill.groups, fill.lost_groups) == (16, 2)
-    assert BatchFill(16, 8, lost=fill.lost).lost_groups == 2, "a resumed run tells admission the same"
+
+
+@given(st.lists(st.tuples(st.integers(0, 16), st.booleans()), max_size=30))
+def test_steps_never_lease_more_than_admission_opens_for_them(history: list[tuple[int, bool]]) -> None:
+    """``history``: what each step lost, and whether the learner died after it and was resumed from there."""
+    fill, leased = BatchFill(4, 4), 0
+    for step, (lost, resumed) in enumerate(history):
+        leased += fill.groups
+        assert leased <= (step + 1) * 4 + fill.lost_groups
+        fill.stepped(lost)
+        if resumed:
+            fill = BatchFill(4, 4, fill.lost)
