@@ -44,7 +44,10 @@ class WarmStartSection(Section):
     noisy_steps: CountInt = 200
     """Third phase: some demonstrations are corrupted, so that there is something left to learn from rewards."""
     noise: Share = 0.5
-    """Share of corrupted demonstrations in the third phase."""
+    """Share of corrupted demonstrations in the third phase, over all families."""
+    noise_spread: Share = 0.0
+    """How much more of the worst taught family's demonstrations are corrupted than of the average one's, and how much
+    less of the best taught one's: families spread evenly between, in an order that the seed gives."""
     batch_size: PositiveInt = 32
     """Demonstrations in one step of the second and third phase."""
     copy_batch_size: PositiveInt = 64
@@ -56,6 +59,15 @@ class WarmStartSection(Section):
     learner's."""
     warmup_steps: CountInt = 30
     """Steps of linear warm-up."""
+
+    @model_validator(mode="after")
+    def _spread(self) -> Self:
+        if self.noise_spread > min(self.noise, 1 - self.noise):
+            raise ValueError(
+                f"warm_start.noise_spread = {self.noise_spread} takes some families' noise out of 0 to 1: with noise = "
+                f"{self.noise} it is at most {min(self.noise, 1 - self.noise):g}"
+            )
+        return self
 
     @property
     def steps(self) -> int:

@@ -152,23 +152,36 @@ def learning_rate(step: int, settings: WarmStartSection) -> float:
     return settings.lr * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * step / settings.steps)))
 
 
+def noise_by_family(families: Sequence[str], settings: WarmStartSection, seed: int) -> dict[str, float]:
+    """Family → share of its demonstrations that the third phase spoils: on average ``noise``, evenly spread over
+    ``noise_spread`` to both sides, in an order that ``seed`` gives.  Rewards so have something to teach that is rare at
+    first, and something that is nearly known."""
+    order = random.Random(f"noise {seed}").sample(families, len(families))
+    last = max(1, len(order) - 1)
+    return {
+        family: settings.noise + settings.noise_spread * (2 * rank / last - 1) for rank, family in enumerate(order)
+    }
+
+
 def curriculum(
     encoder: Encoder, settings: WarmStartSection, seed: int, *, held_out_family: str = HELD_OUT_FAMILY
 ) -> Iterator[SftBatch]:
     """The batches of the warm start in order; families in turn, so that each is in a batch as often as the others."""
     rng = random.Random(f"warm start {seed}")
     families, alphabet = trained_families(held_out_family), encoder.alphabet()
+    spoilt = noise_by_family(families, settings, seed)
     for step in range(settings.steps):
         lr, taught = learning_rate(step, settings), step - settings.copy_steps
         if taught < 0:
             yield SftBatch([copy_string(alphabet, rng) for _ in range(settings.copy_batch_size)], lr)
             continue
-        noise = settings.noise if taught >= settings.clean_steps else 0.0
+        noisy = taught >= settings.clean_steps
         first = taught * settings.batch_size
         final_turn = taught % settings.final_turn_every == settings.final_turn_every - 1
+        turns = (families[n % len(families)] for n in range(first, first + settings.batch_size))
         batch = [
-            encoder.encode(demonstrate(families[n % len(families)], rng, noise), final_turn=final_turn)
-            for n in range(first, first + settings.batch_size)
+            encoder.encode(demonstrate(family, rng, spoilt[family] if noisy else 0.0), final_turn=final_turn)
+            for family in turns
         ]
         yield SftBatch(batch, lr)
 

@@ -97,6 +97,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("learner.lr=nan", "learner.lr"),
         ("learner.tp=2", "set learner.ranks = 2"),
         ("learner.cp=2", "set learner.cp = 1"),
+        ("warm_start.noise_spread=0.46", "at most 0.45"),
         ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),

@@ -22,6 +22,7 @@ from launch.demo.demonstrations import (
     curriculum,
     demonstrate,
     learning_rate,
+    noise_by_family,
     tool_call,
     warm_start_batches,
 )
@@ -238,6 +239,34 @@ def test_the_curriculum_copies_then_shows_then_spoils(encoder: Encoder, tokenize
         pairs = list(zip(batch.sequences, same.sequences, strict=True))
         assert all((a[0] == b[0]).all() and (a[1] == b[1]).all() for a, b in pairs)
         assert [a[0].tolist() for a in batch.sequences] != [b[0].tolist() for b in different.sequences]
+
+
+def test_families_are_spoilt_evenly_around_the_average_in_an_order_of_the_seed():
+    families = [f"family {n}" for n in range(5)]
+    settings = SHORT.model_copy(update={"noise": 0.5, "noise_spread": 0.2})
+    noise = noise_by_family(families, settings, seed=0)
+    assert sorted(noise.values()) == pytest.approx([0.3, 0.4, 0.5, 0.6, 0.7])
+    assert noise_by_family(families, settings, seed=0) == noise
+    assert any(noise_by_family(families, settings, seed) != noise for seed in range(1, 4))
+    assert set(noise_by_family(families, SHORT, seed=0).values()) == {SHORT.noise}
+    assert noise_by_family(["alone"], SHORT, seed=0) == {"alone": SHORT.noise}
+
+
+def test_clean_demonstrations_are_never_spoilt_noisy_ones_as_their_family_is(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[tuple[str, float]] = []
+
+    def recording(family: str, rng: random.Random, noise: float) -> Demonstration:
+        asked.append((family, noise))
+        return demonstrate(family, rng, noise)
+
+    monkeypatch.setattr("launch.demo.demonstrations.demonstrate", recording)
+    settings = SHORT.model_copy(update={"noise": 0.5, "noise_spread": 0.3})
+    list(curriculum(encoder, settings, seed=0))
+    clean = settings.clean_steps * settings.batch_size
+    assert {noise for _, noise in asked[:clean]} == {0.0}
+    assert set(asked[clean:]) == set(noise_by_family(trained_families(), settings, seed=0).items())
 
 
 @pytest.mark.parametrize(
