@@ -158,9 +158,7 @@ def noise_by_family(families: Sequence[str], settings: WarmStartSection, seed: i
     first, and something that is nearly known."""
     order = random.Random(f"noise {seed}").sample(families, len(families))
     last = max(1, len(order) - 1)
-    return {
-        family: settings.noise + settings.noise_spread * (2 * rank / last - 1) for rank, family in enumerate(order)
-    }
+    return {family: settings.noise + settings.noise_spread * (2 * rank / last - 1) for rank, family in enumerate(order)}
 
 
 def curriculum(
