@@ -4,7 +4,8 @@ What is decided, and why, is :mod:`actors.dispatch`'s; this actor carries it out
 
 - A ticket leaves only after its group and all its tickets are durable in the journal.
 - Admission decides how many groups are open, never which: the cursor alone orders tasks.  It counts groups opened less
-  those that fill no step (dropped, passed over), which no order of news can make too few.
+  those that fill no step (dropped, passed over) and those whose places steps lost to age, which no order of news can
+  make too few.
 - A sample ends in exactly one of: acknowledged trajectory, or abandoned after its replacements failed.  A worker that
   dies has its tickets issued again.  An attempt of an evaluation is not abandoned: the evaluation fails with it.
 
@@ -24,6 +25,7 @@ from actors.buffer import Buffer
 from actors.dispatch import TRAIN, ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import Attempt, Evaluation, EvaluationPlan
 from actors.remote import Remote
+from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.journal import BudgetFull, DiskFull, GroupClosed
 from protocol.trajectory import GroupId, InfraFailure, Ticket
@@ -53,6 +55,8 @@ class Conductor:
         self._events = EventLog(settings.run_dir, "conductor", settings.node)
         self._dispatch = Dispatch(settings, self._events.emit)
         self._evaluation: Evaluation | None = None
+        self._incarnations: dict[str, str] = {}
+        """Worker → the one of it that spoke last."""
         self._changed = asyncio.Condition()
         self._filling = asyncio.Lock()
         self._restored = False
@@ -62,7 +66,7 @@ class Conductor:
 
     async def run(self) -> None:
         """Follow the buffer and look after overdue tickets until cancelled.  Raises :class:`DiskFull` when the disk
-        lets no group be opened and nothing is under way any more."""
+        lets no group be opened and nothing is under way any more, InfraError when all groups come to nothing."""
         await self._restore()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
@@ -77,6 +81,7 @@ class Conductor:
     async def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
         """The step that bounds what the policy ``wait`` lets a learner do that has taken ``step`` steps and would take
         one more on ``leased``; None when no running group is bound."""
+        await self._restore()
         return self._dispatch.binding_step(step, leased)
 
     async def evaluate(self, plan: EvaluationPlan) -> Sequence[Attempt]:
@@ -108,23 +113,27 @@ class Conductor:
     # -- the workers' side ---------------------------------------------------------------------------------------
 
     async def hello(self, worker: str, incarnation: str) -> None:
-        """A worker has started.  What an earlier incarnation of it held is issued again."""
+        """A worker has started.  What an earlier incarnation of it held is issued again, and a ``take`` of that one
+        which still waits gets nothing any more."""
+        self._incarnations[worker] = incarnation
         me = f"{worker}#{incarnation}"
         for ticket in self._dispatch.tickets.lost_with(worker, except_incarnation=me):
             await self._lost(ticket, InfraFailure.WORKER_DIED, "its worker died")
 
     async def take(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
-        """Up to ``free`` tickets; empty when there is none within ``timeout_s``."""
+        """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
+        worker has said hello."""
         try:
             async with asyncio.timeout(timeout_s):
-                while True:
+                while self._incarnations.setdefault(worker, incarnation) == incarnation:
                     await self._fill(free)
                     if tickets := self._dispatch.hand_out(f"{worker}#{incarnation}", free, self._clock()):
                         return tickets
                     async with self._changed:
                         await self._changed.wait()
         except TimeoutError:
-            return []
+            pass
+        return []
 
     async def finished(self, ticket: Ticket) -> None:
         """The buffer has acknowledged this ticket's trajectory."""
@@ -199,6 +208,8 @@ class Conductor:
             progress = await self._buffer.call(Buffer.wait_progress, self._seen, _FOLLOW_S)
             self._seen = progress.seq
             self._dispatch.news(progress, self._clock())
+            if (why := self._dispatch.hopeless) is not None:
+                raise InfraError(why)
             await self._notify()
 
     async def _patrol(self) -> None:

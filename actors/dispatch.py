@@ -28,6 +28,8 @@ from protocol.staleness import Admission, binding_step
 from protocol.trajectory import GroupId, InfraFailure, Ticket
 
 TRAIN = "train"
+_FRUITLESS_STEPS = 8
+"""Steps' worth of groups in a row that infrastructure wasted: what fails so long does not mend itself."""
 
 
 class Say(Protocol):
@@ -116,6 +118,10 @@ class Dispatch:
     _owed: deque[GroupClosed] = field(default_factory=deque[GroupClosed])
     """Groups that fill no step and have not been replaced."""
     _times: GroupTimes = field(init=False)
+    _wasted: int = 0
+    """Groups in a row of which infrastructure left too little."""
+    _failure: str = ""
+    """What infrastructure failed last."""
     _said: Hold | None = None
 
     def __post_init__(self) -> None:
@@ -230,6 +236,7 @@ class Dispatch:
             group = self._open.pop(closing.group, None)
             if self.cursor.hear(closing):
                 self.say("task.returned", task=closing.task, group=closing.group, reason=closing.outcome.value)
+            self._wasted = self._wasted + 1 if closing.outcome is GroupOutcome.INFRA_SHORT else 0
             if closing.outcome.drop_reason is not None:
                 self._owed.append(closing)
             if group is None:
@@ -241,6 +248,16 @@ class Dispatch:
         self._forget_trained()
         if self.standing.flow is Flow.DRAIN and progress.closed and not self._open:
             self.say("conductor.drained", ready=self.ready)
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why no further group should be tried; None as long as some come to an end."""
+        if self._wasted < _FRUITLESS_STEPS * self.settings.admission.groups_per_step:
+            return None
+        return (
+            f"infrastructure wasted {self._wasted} groups in a row, at last by {self._failure}; mend that and go on "
+            f"with --resume {self.settings.run_id}: nothing is lost"
+        )
 
     def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
         """The step that bounds what the learner may do after it has taken step ``step`` + 1 on ``leased``; see
@@ -301,6 +318,7 @@ class Dispatch:
     def lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> Fate:
         """Infrastructure failed ``ticket``, which is no longer out."""
         self.say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
+        self._failure = f"{failure.value}: {' '.join(detail.split())[:300]}"
         if ticket.attempt < self.settings.replacement_limit:
             again = self.tickets.reissue(ticket, failure)
             self.say("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)

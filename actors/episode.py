@@ -206,9 +206,13 @@ class Episode:
             self._observe(answers, closed=reply.token_ids[-1] == self.chat.turn_end)
             if self._malformed >= self.settings.max_malformed:
                 return Status.MALFORMED_LIMIT
-            if self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s):
+            if self._time_is_up:
                 return Status.TIME_LIMIT
         return Status.TURN_LIMIT
+
+    @property
+    def _time_is_up(self) -> bool:
+        return self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s)
 
     async def _sample(self, turn: int, max_new_tokens: int) -> GenerateReply:
         reply = await self.generate(
@@ -234,6 +238,8 @@ class Episode:
             self._malformed += 1
             return "", ToolOutcome(f"Error: {action.reason}", "", None, 0.0)
         self._malformed = 0
+        if self._time_is_up:  # the rest of a reply with many calls
+            return action.name, ToolOutcome("Error: not run, your time is up", "", None, 0.0)
         self.observer.on_call(action.name, _command(action))
         outcome = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
         self.observer.on_result(outcome.raw or outcome.text)

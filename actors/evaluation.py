@@ -83,7 +83,9 @@ class Evaluation:
         return True
 
     def give_up(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
-        """``ticket`` will not be issued again, so its attempt stays open."""
+        """``ticket`` will not be issued again, so its attempt stays open, unless an earlier try of it came in late."""
+        if (ticket.group, ticket.sample) in self.done:
+            return
         why = " ".join(detail.split())[:300]
         self.failure = InfraError(
             f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {ticket.task} "

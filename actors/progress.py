@@ -13,15 +13,11 @@ class Progress:
     """Pass it as ``seen`` next time."""
     closed: tuple[GroupClosed, ...]
     """Groups that closed since ``seen``, in order."""
-    opened: int
-    """Groups ever opened."""
     dropped: int
     """Groups closed for no use: zero variance, too few members."""
     passed_over: int
-    """Groups whose batch had no token to train.  ``opened − dropped − passed_over`` is what admission counts."""
-    open: int
+    """Groups whose batch had no token to train."""
     ready: int
-    reserved_bytes: int
 
 
 def read_progress(journal: Journal, seen: int) -> Progress:
@@ -30,6 +26,4 @@ def read_progress(journal: Journal, seen: int) -> Progress:
     closed = journal.closed_since(seen) if seen >= 0 else []
     now = journal.statistics()
     seq = closed[-1].seq if closed else seen if seen >= 0 else now.seq
-    return Progress(
-        seq, tuple(closed), now.opened, now.dropped, now.passed_over, now.open, now.ready, now.reserved_bytes
-    )
+    return Progress(seq, tuple(closed), now.dropped, now.passed_over, now.ready)

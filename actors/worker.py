@@ -101,15 +101,17 @@ class Worker:
         self._settings, self._conductor = settings, conductor
         first = zlib.crc32(settings.name.encode()) % len(engines)
         self._router = Router([RemoteEngine(engine) for engine in engines], first=first)
-        self._incarnation = f"{os.getpid()}.{time.time_ns():x}"
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
+        self._asking: asyncio.Timeout | None = None
+        """Around the wait for tickets."""
 
     async def run(self, tasks: Mapping[str, Task]) -> None:
         """Work on ``tasks`` (by id) until :meth:`stop`."""
         self._idle.clear()
+        self._incarnation = f"{os.getpid()}.{time.time_ns():x}"
         try:
             await self._work(tasks)
         finally:
@@ -134,6 +136,8 @@ class Worker:
     async def stop(self) -> None:
         """No new tickets; running episodes are given up.  Returns when the sandboxes are gone."""
         self._stopping.set()
+        if self._asking is not None:
+            self._asking.reschedule(0.0)
         self.cancel_episodes()
         await self._idle.wait()
 
@@ -164,16 +168,15 @@ class Worker:
                     await self._stopping.wait()
 
     async def _take_tickets(self, episodes: asyncio.TaskGroup) -> None:
-        settings = self._settings
         place_free = self._place_free = asyncio.Event()
         while not self._stopping.is_set():
-            free = settings.episodes - len(self._running)
+            free = self._settings.episodes - len(self._running)
             if free <= 0:
                 place_free.clear()
                 await place_free.wait()
                 continue
             try:
-                tickets = await self._conductor.call(Conductor.take, settings.name, self._incarnation, free, TAKE_S)
+                tickets = await self._ask(free)
             except RemoteError:
                 await asyncio.sleep(1.0)  # the conductor is being restarted
                 continue
@@ -182,6 +185,19 @@ class Worker:
                 if key in self._running:  # a restarted conductor does not know that it is here already
                     continue
                 self._running[key] = episodes.create_task(self._run_ticket(key, ticket), name=key)
+
+    async def _ask(self, free: int) -> list[Ticket]:
+        """Tickets for ``free`` places; none when none came in time, or once the worker is to stop."""
+        name, me = self._settings.name, self._incarnation
+        try:
+            async with asyncio.timeout(None) as asking:
+                self._asking = asking
+                tickets = await self._conductor.call(Conductor.take, name, me, free, TAKE_S)
+        except TimeoutError:
+            return []
+        finally:
+            self._asking = None
+        return [] if self._stopping.is_set() else tickets
 
     async def _run_ticket(self, key: str, ticket: Ticket) -> None:
         try:

@@ -85,8 +85,9 @@ class CheckpointStore:
 
     def begin(self, step: int) -> Path:
         """An empty folder for the learner's shards of ``step``."""
+        for killed in self._folder.glob(f"step-*{_UNFINISHED}"):
+            shutil.rmtree(killed, ignore_errors=True)
         unfinished = self._folder / f"step-{step:06d}{_UNFINISHED}"
-        shutil.rmtree(unfinished, ignore_errors=True)
         shards = unfinished / "learner"
         shards.mkdir(parents=True)
         return shards

@@ -50,6 +50,7 @@ from protocol.errors import UserError
 from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
+from protocol.weights import WeightManifest
 from sandbox.engine import Inventory
 
 BEFORE, AFTER = "before", "after"
@@ -146,12 +147,7 @@ class Driver:
                 restart_learners=fleet.start_learners,
                 engine_tokens=fleet.engine_tokens,
             )
-            if checkpoint is not None:
-                manifest = await training.resume(checkpoint)
-                self._phase("engine", "starting SGLang")
-                await fleet.start_engines(manifest)
-            else:
-                await self._begin(fleet, training, prepared)
+            first = await training.publish() if checkpoint is None else await training.resume(checkpoint)
             async with beside(
                 fleet.look_after(lambda: pusher.newest),
                 pusher.run(),
@@ -159,6 +155,12 @@ class Driver:
                 follow_control(run_dir, stand, own_in_flight(config), self._events),
                 fleet.conductor.call(Conductor.run),
             ):
+                if checkpoint is None:
+                    await self._begin(first, fleet, training, prepared)
+                else:
+                    self._phase("engine", "starting SGLang")
+                    await fleet.start_engines(first)
+                    pusher.begin(first)
                 await self._evaluate(BEFORE, 0, fleet, prepared, training)
                 await self._train(fleet, training)
                 await self._evaluate(AFTER, training.step, fleet, prepared, training)
@@ -167,9 +169,8 @@ class Driver:
         self._phase("done", "")
         return books
 
-    async def _begin(self, fleet: Fleet, training: Training, prepared: Prepared) -> None:
-        """Start the engines on the first weights, warm the model up beside that, and keep step 0."""
-        first = await training.publish()
+    async def _begin(self, first: WeightManifest, fleet: Fleet, training: Training, prepared: Prepared) -> None:
+        """Start the engines on the ``first`` weights, warm the model up beside that, keep step 0 and serve it."""
         async with asyncio.TaskGroup() as group:
             group.create_task(fleet.start_engines(first))
             if self._config.warm_start.enabled and not prepared.warm:
@@ -177,9 +178,9 @@ class Driver:
                 group.create_task(warm_start(self._config, training.learners, prepared, self._events))
             else:
                 self._phase("engine", "starting SGLang")
-        manifest = await training.begin()
-        await fleet.load_engines(manifest)
-        training.pusher.begin(manifest)
+        training.pusher.begin(first)
+        await training.pusher.offer(await training.begin())
+        await self._newest_served(training.pusher)
 
     async def _train(self, fleet: Fleet, training: Training) -> None:
         self._phase("training", "")
@@ -188,9 +189,13 @@ class Driver:
         await training.run()
         await training.pusher.stand.ended()
         await fleet.cancel_training()
-        engine = self._config.engine
-        await training.pusher.wait_served_newest(engine.start_timeout_s + 2 * engine.update_timeout_s)
+        await self._newest_served(training.pusher)
         await fleet.buffer.call(Buffer.end_run)
+
+    async def _newest_served(self, pusher: Pusher) -> None:
+        """Wait for every engine, also one that has to be started again and loaded twice."""
+        engine = self._config.engine
+        await pusher.wait_served_newest(engine.start_timeout_s + 2 * engine.update_timeout_s)
 
     async def _evaluate(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
         """Evaluate the weights of ``step``, unless an earlier attempt of this run has done so, or has gone past it."""

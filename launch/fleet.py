@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer import Buffer, BufferSettings
@@ -47,6 +49,8 @@ _STOP_S = 15.0
 _RETRY_S = 1.0
 _LOOK_S = 2.0
 _WORD_S = 30.0
+_ANSWER_S = 1.0
+"""An engine that is well has said by then what it counted."""
 _START_S = 600.0
 """A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
 
@@ -55,6 +59,18 @@ def ticket_deadline_s(config: RunConfig) -> float:
     """A worker that keeps its own deadlines has given a ticket back by then: the wait for it, the episode, the sending
     of its trajectory, and the word to the conductor."""
     return TAKE_S + config.rollout.episode_deadline_s + config.rollout.send_deadline_s + _WORD_S
+
+
+@dataclass(slots=True)
+class Counter:
+    """Sums up what a process counts which may begin anew at 0."""
+
+    total: int = 0
+    _last: int = 0
+
+    def take(self, count: int) -> None:
+        self.total += count - self._last if count >= self._last else count
+        self._last = count
 
 
 class Fleet:
@@ -75,6 +91,7 @@ class Fleet:
         self._learners: tuple[Remote[LearnerRank], ...] = ()
         self._generation = 0
         self._worker_died: float | None = None
+        self._tokens: dict[str, Counter] = defaultdict(Counter)
         self.workers: tuple[Remote[Worker], ...] = ()
         self.engines: tuple[Remote[Engine], ...] = ()
 
@@ -162,11 +179,6 @@ class Fleet:
             for engine in self.engines:
                 group.create_task(engine.call(Engine.start, manifest))
 
-    async def load_engines(self, manifest: WeightManifest) -> None:
-        async with asyncio.TaskGroup() as group:
-            for engine in self.engines:
-                group.create_task(engine.call(Engine.load, manifest, self._config.engine.update_timeout_s))
-
     # -- what dies -----------------------------------------------------------------------------------------------
 
     async def look_after(self, newest: Callable[[], WeightManifest | None]) -> None:
@@ -203,9 +215,11 @@ class Fleet:
         while True:
             await asyncio.sleep(_LOOK_S)
             try:
-                status = await engine.call(Engine.status)
-                if status.state is EngineState.NEW and (manifest := newest()) is not None:
+                state = (await engine.call(Engine.status)).state
+                if state is EngineState.NEW and (manifest := newest()) is not None:
                     await engine.call(Engine.start, manifest)
+                elif state is EngineState.STOPPED:  # by a defect: nobody else stops one during a run
+                    restart(engine)
             except InfraError as error:
                 self._events.emit("engine.restart_failed", engine=engine.name, why=str(error))
 
@@ -224,10 +238,17 @@ class Fleet:
                 return
 
     async def engine_tokens(self) -> int:
-        """Tokens sampled by all engines in the lives of their actors."""
+        """Tokens sampled by all engines so far; of one that does not answer at once, what it said last.  What an engine
+        did not live to tell is not counted."""
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(engine.call(Engine.statistics)) for engine in self.engines]
-        return sum(answer.result().sampled_tokens for answer in asked)
+            for engine in self.engines:
+                group.create_task(self._ask_tokens(engine))
+        return sum(counter.total for counter in self._tokens.values())
+
+    async def _ask_tokens(self, engine: Remote[Engine]) -> None:
+        with suppress(RemoteError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                self._tokens[engine.name].take((await engine.call(Engine.statistics)).sampled_tokens)
 
     # -- workers -------------------------------------------------------------------------------------------------
 
@@ -241,9 +262,11 @@ class Fleet:
 
     async def _stop(self) -> None:
         """Workers first (their containers), then engines, then the buffer.  What does not answer is left to Ray."""
-        await self._each_stop({worker.name: worker.call(Worker.stop) for worker in self.workers})
-        await self._each_stop({engine.name: engine.call(Engine.stop) for engine in self.engines})
-        await self._each_stop({self.buffer.name: self.buffer.call(Buffer.stop)})
+        for worker in await self._each_stop(self.workers, Worker.stop):
+            kill(worker)
+            self._worker_died = time.monotonic()
+        await self._each_stop(self.engines, Engine.stop)
+        await self._each_stop([self.buffer], Buffer.stop)
         await self._sweep()
 
     async def _sweep(self) -> None:
@@ -255,19 +278,26 @@ class Fleet:
         except LongshoreError as error:
             self._events.emit("stop.failed", why=str(error))
 
-    async def _each_stop(self, stops: Mapping[str, Coroutine[object, object, None]]) -> None:
+    async def _each_stop(
+        self, actors: Sequence[Remote[T]], stop: Callable[[T], Coroutine[Any, Any, None]]
+    ) -> list[Remote[T]]:
+        """Those that did not."""
         async with asyncio.TaskGroup() as group:
-            for name, stop in stops.items():
-                group.create_task(self._stop_one(name, stop))
+            stopping = {actor: group.create_task(self._stop_one(actor.name, actor.call(stop))) for actor in actors}
+        return [actor for actor, stopped in stopping.items() if not stopped.result()]
 
-    async def _stop_one(self, name: str, stop: Coroutine[object, object, None]) -> None:
+    async def _stop_one(self, name: str, stop: Coroutine[Any, Any, None]) -> bool:
         try:
             async with asyncio.timeout(_STOP_S):
                 await stop
         except TimeoutError:
-            self._events.emit("stop.failed", why=f"{name} did not answer within {_STOP_S:g} s")
+            why = f"{name} did not answer within {_STOP_S:g} s"
         except Exception as error:  # noqa: BLE001  # whatever one raises, the others have to be stopped too
-            self._events.emit("stop.failed", why=f"{name}: {type(error).__name__}: {error}")
+            why = f"{name}: {type(error).__name__}: {error}"
+        else:
+            return True
+        self._events.emit("stop.failed", why=why)
+        return False
 
     # -- settings ------------------------------------------------------------------------------------------------
 

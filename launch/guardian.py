@@ -24,8 +24,6 @@ from typing import Self
 TOKEN = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variable
 _DONE, _STOPPED = b"d", b"s"
 """A driver's last word; one that was killed says nothing."""
-_SWEEP_S = 20
-"""The daemon may still be creating what a killed worker had asked for."""
 _ROUND_S = 0.2
 _ROUNDS = 150
 _QUIET_ROUNDS = 2
@@ -60,8 +58,9 @@ class Guardian:
     ) -> None:
         del os.environ[TOKEN]
         assert self._process.stdin is not None  # noqa: S101  # opened above
-        self._process.stdin.write(_DONE if error is None else _STOPPED)
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # somebody killed it
+            self._process.stdin.write(_DONE if error is None else _STOPPED)
+            self._process.stdin.close()
         self._process.wait()
 
 
@@ -106,7 +105,7 @@ def main() -> None:
         last = said
     _end(token, Path(temporary))
     if sweep and last != _DONE:
-        longer = () if last == _STOPPED else ("--for-s", str(_SWEEP_S))
+        longer = () if last == _STOPPED else ("--settle",)
         none = subprocess.DEVNULL
         subprocess.run((*sweep, *longer), stdin=none, stdout=none, stderr=none, check=False)
 

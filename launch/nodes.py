@@ -22,6 +22,7 @@ from protocol.errors import InfraError, UserError
 _OBJECT_STORE_BYTES = 80 << 20
 _POLL_S = 1.0
 _TRIES = 4
+_LOCAL_WAIT_S = 120.0
 _DEFAULT_FOLDER = "RAY_TMPDIR"
 
 
@@ -52,7 +53,7 @@ async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGener
         cluster = await asyncio.to_thread(_start, count, temporary, cpus)
         try:
             await asyncio.to_thread(_connect, str(cluster.address))
-            yield await _wait_alive(count, 120.0, lambda _: None)
+            yield await _wait_alive(count, _LOCAL_WAIT_S, lambda _: None, "this machine may be too busy for so many")
         finally:
             await asyncio.to_thread(_disconnect)
             await asyncio.to_thread(cluster.shutdown)
@@ -143,7 +144,7 @@ async def joined_nodes(
 
     await asyncio.to_thread(_connect, address, dict(env))
     try:
-        nodes = await _wait_alive(count, wait_s, progress)
+        nodes = await _wait_alive(count, wait_s, progress, "start the others with `ray start --address=HEAD:6379`")
         if len(machines := sorted({node.address for node in nodes})) > 1:
             raise UserError(
                 f"the nodes are on several machines ({', '.join(machines)}), and a run has one: start all "
@@ -173,7 +174,7 @@ def _nodes() -> list[dict[str, Any]]:
     return list(ray.nodes())  # pyright: ignore[reportUnknownArgumentType]  # untyped
 
 
-async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]) -> list[Node]:
+async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None], advice: str) -> list[Node]:
     import ray
 
     alive: list[dict[str, Any]] = []
@@ -189,8 +190,7 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         raise NodesMissing(
-            f"{len(alive)} of {count} nodes were alive after {wait_s:g} s: start the others with "
-            "`ray start --address=HEAD:6379`, or ask for fewer with --nodes"
+            f"{len(alive)} of {count} nodes were alive after {wait_s:g} s: {advice}, or ask for fewer with --nodes"
         ) from error
     mine = ray.get_runtime_context().get_node_id()
     alive.sort(key=lambda node: (node["NodeID"] != mine, node["NodeID"]))

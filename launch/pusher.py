@@ -95,6 +95,7 @@ class Pusher:
                     self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=said)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            self.pauses_ms.append(report.pause_ms)
+            if report.pause_ms:  # it may have had these weights already
+                self.pauses_ms.append(report.pause_ms)
             return True
         return False

@@ -49,16 +49,23 @@ class _Counts:
     """Versions that were loaded into an engine while it served."""
     engines: set[str] = field(default_factory=set[str])
     """Those that loaded weights."""
+    loads: int = 0
+    pauses: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """When an engine stood still for weights, those that it refused among them, and for how many ms."""
+    training: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """From when to when some attempt trained."""
     read: int = 0
     lost: int = 0
     """Events that a process counted and did not write whole: holes in the numbers of its lines."""
     spans: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     """Driver of each attempt → when it said something first and last."""
-    _last: dict[str, int] = field(default_factory=dict[str, int])
     spanning: int = 0
     """Acknowledged trajectories that were sampled by more than one version."""
+    _last: dict[str, int] = field(default_factory=dict[str, int])
+    _trains: set[str] = field(default_factory=set[str])
+    """Drivers whose last phase is training."""
 
-    def take(self, event: dict[str, Json], pauses: list[float]) -> None:
+    def take(self, event: dict[str, Json]) -> None:
         self._count(event)
         match event["kind"]:
             case "episode.finished" if str(event["trajectory"]).startswith("train"):
@@ -72,9 +79,15 @@ class _Counts:
             case "engine.load":
                 self.pushed.add(str(event["version"]))
                 self.engines.add(str(event["writer"]))
-                pauses.append(float(str(event["pause_ms"])))
+                self.loads += 1
+                self._pause(event)
+            case "engine.load_failed" if "pause_ms" in event:
+                self._pause(event)
             case _:
                 pass
+
+    def _pause(self, event: dict[str, Json]) -> None:
+        self.pauses.append((float(str(event["t"])), float(str(event["pause_ms"]))))
 
     def _count(self, event: dict[str, Json]) -> None:
         writer, seq, t = str(event["writer"]), int(str(event["seq"])), float(str(event["t"]))
@@ -84,6 +97,20 @@ class _Counts:
         self._last[writer] = seq
         if writer.startswith("driver-"):
             self.spans[writer] = self.spans.get(writer, (t, t))[0], t
+            if writer in self._trains:
+                self.training[-1] = self.training[-1][0], t
+            if event["kind"] == "run.phase":
+                self._trains.discard(writer)
+                if event["phase"] == "training":
+                    self._trains.add(writer)
+                    self.training.append((t, t))
+
+    @property
+    def paused_share(self) -> float:
+        """Of the time in which attempts trained, for how much of it an engine stood still, on average over engines."""
+        paused_ms = sum(ms for t, ms in self.pauses if any(first <= t <= last for first, last in self.training))
+        trained_s = sum(last - first for first, last in self.training)
+        return paused_ms / 1000 / len(self.engines) / trained_s if self.engines and trained_s else 0.0
 
     @property
     def earlier_s(self) -> float:
@@ -102,9 +129,10 @@ def read_events(run_dir: Path) -> Iterator[dict[str, Json]]:
 
 
 def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
-    counts, pauses = _Counts(), list[float]()
+    counts = _Counts()
     for event in read_events(run_dir):
-        counts.take(event, pauses)
+        counts.take(event)
+    pauses = [ms for _, ms in counts.pauses]
     steps = read_metrics(run_dir)
     books = facts.accounting
     return {
@@ -141,10 +169,10 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
         },
         "weights": {
             "pushes": len(counts.pushed),
-            "loads": len(pauses),
+            "loads": counts.loads,
             "pause_ms_p50": round(statistics.median(pauses), 2) if pauses else 0.0,
             "pause_ms_max": round(max(pauses), 2) if pauses else 0.0,
-            "paused_share": round(sum(pauses) / 1000 / len(counts.engines) / _seconds(steps), 6) if pauses else 0.0,
+            "paused_share": round(counts.paused_share, 6),
         },
         "sandbox": {"started": counts.sandboxes, "leaked": facts.leaked},
         "tokens_per_s": {

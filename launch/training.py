@@ -1,9 +1,10 @@
 """The training loop: lease a batch, step, mark it, publish, checkpoint.
 
 It waits for the buffer (a batch of closed groups) and for the learner, for nobody else: weights are pushed by the
-:class:`Pusher` while the next step runs.  Exactly once: a batch is marked trained at its step in the journal before the
-next is leased, and only a checkpoint's manifest makes that final.  When the learner dies, it is started again from the
-newest checkpoint, the journal is rewound to it, and its weights get a new version.
+:class:`Pusher` while the next step runs, and an engine that does not say at once what it counted is not waited for.
+Exactly once: a batch is marked trained at its step in the journal before the next is leased, and only a checkpoint's
+manifest makes that final.  When the learner dies, it is started again from the newest checkpoint, the journal is
+rewound to it, and its weights get a new version.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ class Training:
 
     async def resume(self, checkpoint: Checkpoint) -> WeightManifest:
         """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step."""
+        for killed in (self.settings.run_dir / "weights").glob(".v*"):
+            await asyncio.to_thread(shutil.rmtree, killed, ignore_errors=True)
         await self.learners.call(LearnerRank.load, str(checkpoint.learner))
         self.step, self.version = checkpoint.manifest.step, Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
@@ -115,31 +118,34 @@ class Training:
         return await self.publish()
 
     async def run(self) -> None:
-        """Train until the last step or a stop condition; the last weights are offered to the engines."""
-        await self._steps()
-        if not self._published:
-            await self.pusher.offer(await self.publish())
-
-    async def _steps(self) -> None:
-        deaths, lost = 0, None
+        """Train until the last step or a stop condition; the last weights are kept, and offered to the engines."""
+        deaths, lost, over = 0, None, False
         self._begun, self._sampled = time.monotonic(), await self.engine_tokens()
         self.metrics.start()
-        while self.step < self.settings.steps:
+        while not over:
             try:
                 if lost is not None:
                     await self._recover(lost)
-                lost, waiting = None, time.monotonic()
-                if (lease := await self._lease()) is None:
-                    return
-                begun = time.monotonic()
-                await self._one_step(lease, begun - waiting)
-                self.pusher.stand.stepped(time.monotonic() - begun)
+                lost, over = None, not await self._go_on()
                 deaths = 0
             except RemoteError as error:
                 deaths += 1
                 if not error.actor.rpartition("/")[2].startswith("learner-") or deaths > _DEATHS_IN_A_ROW:
                     raise
                 lost = error
+
+    async def _go_on(self) -> bool:
+        """Use the next batch; false when there is to be none, and the last weights are kept and on their way."""
+        waiting = time.monotonic()
+        if self.step < self.settings.steps and (lease := await self._lease()) is not None:
+            await self._use(lease, time.monotonic() - waiting)
+            return True
+        newest = self.checkpoints.latest()
+        if newest is None or newest.manifest.step < self.step:
+            await self.checkpoint()
+        if not self._published:
+            await self.pusher.offer(await self.publish())
+        return False
 
     async def _stop(self) -> bool:
         settings = self.settings
@@ -148,7 +154,8 @@ class Training:
         limit = settings.stop_after_trajectories
         return bool(limit) and (await self.buffer.call(Buffer.accounting)).acked >= limit
 
-    async def _one_step(self, lease: Lease, wait_s: float) -> None:
+    async def _use(self, lease: Lease, wait_s: float) -> None:
+        """Train on ``lease``, which is one step unless all of it is too old."""
         stepping = time.monotonic()
         report = await self.learners.call(
             LearnerRank.step,
@@ -174,9 +181,9 @@ class Training:
             self._advance()
         buffer = await self.buffer.call(Buffer.statistics)
         await self._record(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
-        last = self.step == self.settings.steps
-        if last or self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
+        if self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self.checkpoint()
+        self.pusher.stand.stepped(time.monotonic() - stepping)
 
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""

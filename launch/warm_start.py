@@ -83,6 +83,7 @@ async def _keep(config: RunConfig, learners: Learners) -> None:
     """Write the model for the next run.  Other runs may do the same at the same time: the first one's is kept, since
     somebody may be reading it, and all are equal."""
     folder = _folder(config)
+    _forget_killed(folder.parent)
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -92,3 +93,10 @@ async def _keep(config: RunConfig, learners: Learners) -> None:
             partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _forget_killed(cache: Path) -> None:
+    """Remove what runs that were killed while they wrote have left."""
+    for partial in cache.glob("warm-start-*.partial"):
+        if not Path("/proc", partial.suffixes[-2].removeprefix(".")).exists():
+            shutil.rmtree(partial, ignore_errors=True)

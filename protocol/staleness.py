@@ -2,8 +2,9 @@
 
 Admission bounds how far rollout may run ahead of training: group i (counted from 0, dropped groups left out) is trained
 by step ⌊i ÷ groups_per_step⌋, so opening it only while ⌊i ÷ groups_per_step⌋ ≤ published step + lead keeps the age of
-what is *begun* at or below the lead.  One formula, three leads: sync 0, one-step-off 1, async η.  What is begun in time
-may still end late: the age of each token is taken at the step that uses it, and the policy decides on it.
+what is *begun* at or below the lead (:func:`actors.admission.decide`).  Three leads: sync 0, one-step-off 1, async η.
+What is begun in time may still end late: the age of each token is taken at the step that uses it, and the policy
+decides on it.
 """
 
 from __future__ import annotations
@@ -68,14 +69,6 @@ class Admission:
                 return 1
             case AdmissionMode.ASYNC:
                 return self.eta
-
-    def allowed(self, opened_live: int, published_step: int) -> int:
-        """Groups that may be opened now.
-
-        ``opened_live`` is groups opened less groups dropped, over the lineage of the run; ``published_step`` the step
-        of the version that engines use.
-        """
-        return max(0, (published_step + 1 + self.lead) * self.groups_per_step - opened_live)
 
 
 def may_step(step: int, oldest_running_step: int | None, eta: int) -> bool:

@@ -60,7 +60,10 @@ async def sweep_run(run_id: str, for_s: float) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser(prog="python -m sandbox.sweep", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("run", help="the run's id")
-    parser.add_argument("--for-s", type=float, default=0.0, metavar="SECONDS", help="go on looking for so long")
+    parser.add_argument(
+        "--settle", dest="for_s", action="store_const", const=SETTLED_S, default=0.0,
+        help=f"go on looking for {SETTLED_S:g} s: the workers have died just now",
+    )  # fmt: skip
     chosen = parser.parse_args(arguments)
     removed = asyncio.run(sweep_run(chosen.run, chosen.for_s))
     sys.stderr.write(f"{removed} containers and networks removed\n")

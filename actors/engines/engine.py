@@ -429,8 +429,13 @@ class Engine:
     async def _launch(self, manifest: WeightManifest) -> Serving:
         begun = time.monotonic()
         server = await Server.launch(self._server_settings, manifest)
+        patience_s = self._settings.start_timeout_s
         try:
-            checksum = await server.client.checksum()
+            async with asyncio.timeout(patience_s):
+                checksum = await server.client.checksum()
+        except TimeoutError as error:
+            await server.stop()
+            raise EngineStartError(f"the server gave no checksum of its weights within {patience_s:g} s") from error
         except BaseException:
             await server.stop()
             raise

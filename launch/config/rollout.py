@@ -168,7 +168,8 @@ class EngineSection(Section):
     request_timeout_s: Seconds = 60.0
     """Longest wait for one reply, retries included."""
     update_timeout_s: Seconds = 60.0
-    """Longest pause for a load of new weights, after which the server is restarted."""
+    """Longest wait for a load of new weights.  One that began in time gets a minute more; then its server is started
+    again."""
 
     @model_validator(mode="after")
     def _can_draw_by_seed(self) -> Self:

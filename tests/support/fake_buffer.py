@@ -94,16 +94,7 @@ class FakeBuffer:
         new = tuple(closing for closing in self.closed if closing.seq > seen) if seen >= 0 else ()
         dropped = sum(closing.outcome is not GroupOutcome.READY for closing in self.closed)
         used = sum(map(len, self.spent.values()))
-        return Progress(
-            len(self.closed),
-            new,
-            len(self.plans),
-            dropped,
-            self.passed_over,
-            len(self.plans) - len(self.closed),
-            len(self.closed) - dropped - used,
-            0,
-        )
+        return Progress(len(self.closed), new, dropped, self.passed_over, len(self.closed) - dropped - used)
 
     # -- the learner's side --------------------------------------------------------------------------------------
 

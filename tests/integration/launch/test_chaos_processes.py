@@ -71,6 +71,20 @@ def test_a_run_survives_the_death_of_conductor_and_engine_actor(mini_runs: MiniR
 
 
 @pytest.mark.chaos
+def test_a_resumed_run_survives_the_death_of_its_engine_before_any_new_weights(mini_runs: MiniRuns) -> None:
+    options = ("--steps", "6", "--set", "evaluation.tasks_per_family=0")
+    first = mini_runs.start("killed-resumed", *options)
+    first.wait_step(2)
+    first.process.kill()
+    first.process.wait()
+    run = mini_runs.resume("killed-resumed")
+    known = len(run.events("engine.started"))
+    eventually("an engine", lambda: len(run.events("engine.started")) > known)
+    run.kill_one(ENGINE)
+    assert_survived(run, run.succeed(), 6)
+
+
+@pytest.mark.chaos
 def test_an_evaluation_survives_the_death_of_worker_and_conductor(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-evaluating", "--steps", "1", "--set", "evaluation.attempts=24")
     run.wait_event("an attempt", "eval.progress")

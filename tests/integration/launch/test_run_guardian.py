@@ -60,7 +60,7 @@ def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("how", "swept"), [("waits", "--for-s 20\n"), ("fails", "\n"), ("leaves", None)], ids=["killed", "stopped", "done"]
+    ("how", "swept"), [("waits", "--settle\n"), ("fails", "\n"), ("leaves", None)], ids=["killed", "stopped", "done"]
 )
 def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how: str, swept: str | None) -> None:
     token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "temporary", tmp_path / "swept"
@@ -91,3 +91,18 @@ def test_a_foreign_process_is_never_touched() -> None:
     finally:
         foreign.kill()
         foreign.wait()
+
+
+def test_a_run_whose_guardian_was_killed_ends_as_it_would_have(tmp_path: Path) -> None:
+    body = """
+import os, signal, sys
+from pathlib import Path
+from launch.guardian import Guardian
+guardian = Guardian("test-orphaned", Path(sys.argv[1]))
+with guardian:
+    guardian._process.kill()
+    guardian._process.wait()
+print("summary")
+"""
+    done = subprocess.run([sys.executable, "-c", body, str(tmp_path)], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"summary\n", b"")

@@ -16,7 +16,7 @@ from support.remotes import LocalRemote
 from actors import conductor as conductor_module
 from actors.conductor import Conductor, ConductorSettings, Standing
 from actors.evaluation import Attempt, EvaluationPlan
-from protocol.errors import InfraError
+from protocol.errors import InfraError, leaves
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull
 from protocol.staleness import Admission, AdmissionMode
@@ -187,6 +187,8 @@ async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: P
         assert await conductor.binding_step(0, [GroupId(0), GroupId(1)]) == 1
         assert await conductor.binding_step(0, []) == 0
         assert await conductor.binding_step(1, []) == 0, "a lease that led to no step trains nothing"
+    restarted = make(tmp_path, buffer)
+    assert await restarted.binding_step(0, []) == 0, "a conductor in a dead one's place knows of the groups that run"
 
 
 # -- tickets ---------------------------------------------------------------------------------------------------------
@@ -205,6 +207,51 @@ async def test_no_ticket_leaves_before_its_group_is_durable(tmp_path: Path, buff
         buffer.gate.set()
     (ticket,) = taking.result()
     assert buffer.plans[ticket.group].ticket("run", ticket.sample) == ticket
+
+
+async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    """Its call goes on in the conductor after its death; tickets handed to it would be missed until their deadline."""
+    conductor = make(tmp_path, buffer)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        await conductor.hello("w", "1")
+        await train(conductor)
+        held = await conductor.take("w", "1", MANY, 0.0)
+        waits = group.create_task(conductor.take("w", "1", MANY, SOON_S))
+        await asyncio.sleep(0)
+        await conductor.hello("w", "2")
+        assert await waits == []
+        again = await conductor.take("w", "2", MANY, 0.0)
+    assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
+        (ticket.group, ticket.sample, 1) for ticket in held
+    }
+
+
+async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  it ends inside
+        async with running(conductor):
+            await train(conductor, published_step=STEPS + 5)
+            await conductor.failed((await until_taken(conductor))[0], InfraFailure.SANDBOX_START, "no daemon\nthere")
+            for group in range(8 * PER_STEP):
+                await buffer.close(group, GroupOutcome.INFRA_SHORT)
+            await asyncio.sleep(SOON_S)
+    (error,) = leaves(caught.value)
+    assert isinstance(error, InfraError)
+    assert "wasted 16 groups in a row, at last by sandbox_start: no daemon there" in str(error)
+    assert "--resume run" in str(error)
+
+
+async def test_one_group_that_ends_well_is_a_reason_to_go_on(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor, published_step=STEPS + 5)
+        await until_taken(conductor)
+        for group in range(PER_STEP * STEPS - 1):
+            await buffer.close(group, GroupOutcome.ZERO_VARIANCE if group == 10 else GroupOutcome.INFRA_SHORT)
+        await settled(conductor, open_groups=1)
+        assert await until_taken(conductor)
 
 
 @pytest.mark.parametrize("arrived", [False, True])
@@ -372,6 +419,19 @@ async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_las
     assert "sandbox_start: the daemon is gone; mend that and go on with --resume run" in str(error)
     assert await take(conductor) == []
     assert buffer.abandoned == []
+
+
+async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buffer: FakeBuffer) -> None:
+    conductor = make(tmp_path, buffer)
+    async with asyncio.TaskGroup() as group:
+        result = group.create_task(conductor.evaluate(EvaluationPlan("after", ("a",), attempts=2, greedy=0, seed=3)))
+        first, second = await until_taken(conductor)
+        await conductor.failed(first, InfraFailure.DEADLINE, "")
+        (again,) = await until_taken(conductor)
+        await conductor.evaluated(first, attempt_of(first))
+        await conductor.failed(again, InfraFailure.DEADLINE, "")
+        await conductor.evaluated(second, attempt_of(second))
+    assert len(result.result()) == 2
 
 
 async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_path: Path, buffer: FakeBuffer) -> None:

@@ -56,7 +56,7 @@ class Desk:
         self.closed.append(closing)
         counts = Counter(each.outcome for each in self.closed)
         dropped = sum(count for outcome, count in counts.items() if outcome is not GroupOutcome.READY)
-        self.dispatch.news(Progress(closing.seq, (closing,), 0, dropped, 0, 0, counts[GroupOutcome.READY], 0), now)
+        self.dispatch.news(Progress(closing.seq, (closing,), dropped, 0, counts[GroupOutcome.READY]), now)
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.said]

@@ -172,3 +172,12 @@ async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> Non
     failing.generate = fail
     with pytest.raises(EngineUnavailable):
         await failing.run()
+
+
+async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_run() -> None:
+    """Else an agent that asks for many slow commands at once outlives its ticket, and counts as failed hardware."""
+    settings = EpisodeSettings("sys", 3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
+    terminal = FakeTerminal()
+    trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
+    assert (trajectory.status, terminal.calls) == (Status.TIME_LIMIT, 3)
+    assert "".join(map(chr, trajectory.segments[0].token_ids)).count("not run, your time is up") == 2

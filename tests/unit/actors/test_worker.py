@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from actors.conductor import Conductor
 from actors.episode import EpisodeSettings
 from actors.remote import Remote
 from actors.worker import Worker, WorkerSettings
+from protocol.trajectory import GroupId, Ticket
 from sandbox.pool import PoolSettings
 
 
@@ -49,17 +51,25 @@ class FakeSender:
 
 
 class FakeConductor:
-    """Has no ticket to give."""
+    """Has no ticket to give, or gives one that nobody may begin when it is cancelled."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
+        self.hellos: list[str] = []
+        self.late: list[Ticket] = []
 
-    async def call(self, method: Callable[..., Any], *_: object) -> object:
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> object:
+        if method is Conductor.hello:
+            self.hellos.append(arguments[1])
         if method is not Conductor.take:
             return None
         self.asked.set()
-        await asyncio.sleep(0.01)
-        return []
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            if not self.late:
+                raise
+        return self.late
 
 
 POOLS: list[FakePool] = []
@@ -100,6 +110,32 @@ async def test_stop_waits_for_work_that_was_cancelled_before(made: Worker, condu
         run.cancel()
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
+
+
+async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: Worker, conductor: FakeConductor) -> None:
+    """Its episode would be cancelled by nobody."""
+    conductor.late = [Ticket("r", GroupId(1), 0, 8, "t", 11)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        await made.stop()
+    assert made._running == {}
+
+
+async def test_one_that_is_told_to_run_again_is_another_incarnation(made: Worker, conductor: FakeConductor) -> None:
+    """Else the conductor waits for what the first one held."""
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        run = group.create_task(made.run({}))
+        await conductor.asked.wait()
+        run.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await run
+        conductor.asked.clear()
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        await made.stop()
+    first, second = conductor.hellos
+    assert first != second
 
 
 async def test_one_that_never_worked_stops_at_once(made: Worker) -> None:

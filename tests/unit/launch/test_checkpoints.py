@@ -37,6 +37,9 @@ def test_an_unfinished_checkpoint_is_none(tmp_path: Path) -> None:
     latest = CheckpointStore(tmp_path, keep=2).latest()
     assert latest is not None
     assert latest.manifest.step == 4
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000004", "step-000008.unfinished"}
+    save(store, 6)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000004", "step-000006"}
 
 
 def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:

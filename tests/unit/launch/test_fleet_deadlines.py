@@ -12,6 +12,8 @@ from typing import cast
 
 import pytest
 
+from actors.engines.engine import Engine
+from actors.engines.messages import EngineStatistics
 from actors.remote import Remote, RemoteError
 from actors.worker import TAKE_S, Worker
 from launch import fleet
@@ -50,6 +52,31 @@ class FakeWorker:
             raise RemoteError(self.name, "its process died")
 
 
+class Stopping:
+    """Needs its time to stop."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.name, self._seconds = name, seconds
+
+    async def call(self, *_: object) -> None:
+        await asyncio.sleep(self._seconds)
+
+
+class Counting:
+    """Says what it has sampled; None while its process is being restarted."""
+
+    def __init__(self, name: str, says: list[int | None], hangs_at: int = -1) -> None:
+        self.name, self._says, self._hangs_at, self._asked = name, says, hangs_at, 0
+
+    async def call(self, *_: object) -> EngineStatistics:
+        said, self._asked = self._says[self._asked], self._asked + 1
+        if self._asked == self._hangs_at:
+            await asyncio.sleep(60)
+        if said is None:
+            raise RemoteError(self.name, "its process died")
+        return EngineStatistics(sampled_tokens=said)
+
+
 @pytest.mark.parametrize("deaths", [0, 1])
 async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
@@ -71,7 +98,20 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
 
 async def test_an_actor_that_does_not_stop_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "_STOP_S", 0.01)
+    hangs, stops = (cast("Remote[Worker]", Stopping(name, seconds)) for name, seconds in (("hangs", 60), ("stops", 0)))
     with a_fleet(tmp_path) as made:
-        await made._each_stop({"mine/1/worker-0-0": asyncio.sleep(60)})
+        assert await made._each_stop([hangs, stops], Worker.stop) == [hangs]
     (said,) = (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
-    assert json.loads(said)["why"] == "mine/1/worker-0-0 did not answer within 0.01 s"
+    assert json.loads(said)["why"] == "hangs did not answer within 0.01 s"
+
+
+async def test_sampled_tokens_are_summed_over_the_lives_of_engines_and_nobody_waits_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "_ANSWER_S", 0.01)
+    well, often = Counting("engine-0", [30, 50]), Counting("engine-1", [20, 5, None, 7, 9], hangs_at=4)
+    with a_fleet(tmp_path) as made:
+        made.engines = (cast("Remote[Engine]", often),)
+        assert [await made.engine_tokens() for _ in range(5)] == [20, 25, 25, 25, 29], "it began anew at 5"
+        made.engines = (cast("Remote[Engine]", well),)
+        assert [await made.engine_tokens() for _ in range(2)] == [29 + 30, 29 + 50]

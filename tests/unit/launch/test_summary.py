@@ -107,11 +107,39 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "loads": 3,
         "pause_ms_p50": 20.0,
         "pause_ms_max": 30.0,
-        "paused_share": 0.06 / 8.0,
+        "paused_share": 0.0,
     }
     assert summary["sandbox"] == {"started": 3, "leaked": 0}
     seconds = 5.0 + 3.0
     assert summary["tokens_per_s"] == {"sampled": 600 / seconds, "trained": 400 / seconds}
+
+
+def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp_path: Path) -> None:
+    """Refused weights cost a pause too; what an engine loads before and after training costs rollout nothing."""
+    phases = [("driver-1", 100, "training"), ("driver-2", 200, "engine"), ("driver-2", 210, "training"),
+              ("driver-2", 240, "eval_after")]  # fmt: skip
+    lines = [{"t": t, "kind": "run.phase", "writer": writer, "seq": 0, "phase": phase} for writer, t, phase in phases]
+    lines += [{"t": 110, "kind": "weights.published", "writer": "driver-1", "seq": 1}]  # its last word
+    loads = [("engine-0", 99, 7.0), ("engine-0", 105, 100.0), ("engine-1", 105, 200.0), ("engine-0", 220, 300.0),
+             ("engine-0", 250, 9.0)]  # fmt: skip
+    lines += [
+        {"t": t, "kind": "engine.load", "writer": writer, "seq": 0, "version": 1, "pause_ms": ms}
+        for writer, t, ms in loads
+    ]
+    lines += [{"t": 230, "kind": "engine.load_failed", "writer": "engine-1", "seq": 1, "pause_ms": 1000.0}]
+    lines += [{"t": 231, "kind": "engine.load_failed", "writer": "driver-2", "seq": 1, "why": "no answer"}]
+    (tmp_path / "events").mkdir()
+    for line in lines:
+        with (tmp_path / "events" / f"{line['writer']}.jsonl").open("ab") as file:
+            file.write(orjson.dumps(line) + b"\n")
+    weights = summarise(tmp_path, facts())["weights"]
+    assert weights == {
+        "pushes": 1,
+        "loads": 5,
+        "pause_ms_p50": 150.0,
+        "pause_ms_max": 1000.0,
+        "paused_share": round((0.1 + 0.2 + 0.3 + 1.0) / 2 / (10 + 30), 6),
+    }
 
 
 def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ class FakeLearner:
     stepped: list[tuple[int, Version]] = field(default_factory=list)
     stale: int = 0
     """So many batches, from now on, have no token to train."""
+    publishes: int = 1000
+    """The call of ``publish`` after so many kills it."""
 
     def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: Version) -> StepReport:
         if self.dies_at and self.dies_at[0] == step:
@@ -67,6 +69,9 @@ class FakeLearner:
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest:
+        self.publishes -= 1
+        if self.publishes < 0:
+            raise ActorDied(self.name, "killed")
         assert self.weights == step
         Path(folder).mkdir(parents=True)
         return WeightManifest(version, step, parent, folder, "00", 1, 1)
@@ -316,3 +321,37 @@ async def test_weights_stay_until_every_engine_has_a_later_version(tmp_path: Pat
     run.pusher.served = run.pusher.newest
     await run.training.publish()
     assert len(list((tmp_path / "weights").iterdir())) == 4
+
+
+async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None:
+    """Else its last weights, which were evaluated, are in no checkpoint, and a resume takes its last steps back."""
+    run = Run(tmp_path)
+    await run.buffer.add_ready(3 * PER_STEP)
+    run.change(stop_after_trajectories=10_000, publish_every=2)
+    await run.training.begin()
+    async with asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+        while run.training.step < 3 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        run.change(stop_after_trajectories=1)
+        await run.buffer.free()
+        await going
+    assert run.saved == [0, 2, 3]
+    assert [manifest.step for manifest in run.pusher.offered] == [2, 3]
+
+
+async def test_a_learner_that_dies_after_the_last_step_costs_no_more_than_one_before(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(steps=3, publish_every=2)
+    run.generations[0].publishes = 2
+    await run.go()
+    assert len(run.generations) == 2
+    assert run.saved == [0, 2, 3]
+    assert [manifest.step for manifest in run.pusher.offered] == [2, 3]
+
+
+async def test_what_a_killed_learner_left_half_written_is_removed(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[2])
+    (tmp_path / "weights" / ".v7.building").mkdir(parents=True)
+    await run.go()
+    assert not (tmp_path / "weights" / ".v7.building").exists()

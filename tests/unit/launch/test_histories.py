@@ -1,7 +1,8 @@
 """Any history of a run: groups, tickets, steps, pushes, checkpoints, crashes.  If these fail, a token is trained that
-is older than the bound, or all processes are alive and nothing can go on.
+is older than the bound, or all processes are alive and the run never comes to its last step.
 
-The rules are the real ones (admission, groups, journal, staleness, lineage); the model beside them is a few dicts.
+The rules are the real ones (admission, batches, groups, journal, staleness, lineage); the model beside them is a few
+dicts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.trajectories import RUN, make_plan, make_trajectory
 
+from actors.admission import Pace, Tuning, decide
+from launch.batch_fill import BatchFill
 from protocol import codec
 from protocol.journal import AppendOutcome, Arrival, BudgetFull, Journal, JournalSettings
 from protocol.staleness import Admission, AdmissionMode, StalePolicy, apply_policy, may_step
@@ -25,6 +28,7 @@ from protocol.weights import NO_VERSION, Lineage, Version, make_version
 
 SIZE = 3
 GROUPS_PER_STEP = 2
+STEPS = 8
 LARGEST = 1500
 BUDGET = 2 * GROUPS_PER_STEP * SIZE * LARGEST
 """The least that the configuration allows: two batches."""
@@ -45,6 +49,8 @@ class Model:
     parent_of: dict[int, int] = field(default_factory=dict)
     used: dict[int, list[str]] = field(default_factory=dict)
     """Step → trajectories that it trained or dropped, in this lineage."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """Step → how many trajectories it dropped beside those that it trained."""
 
     def line(self, version: int) -> list[int]:
         found = []
@@ -79,6 +85,7 @@ class Run(RuleBasedStateMachine):
         self.using = self.published = self.checkpoint = self.add_version(0, NO_VERSION)
         self.out: dict[tuple[int, int], Episode] = {}
         self.groups = 0
+        self.fill = BatchFill(GROUPS_PER_STEP, SIZE)
 
     def open_journal(self) -> None:
         settings = JournalSettings(run_id=RUN, max_trajectory_bytes=LARGEST, budget_bytes=BUDGET)
@@ -95,8 +102,9 @@ class Run(RuleBasedStateMachine):
 
     def allowed(self) -> int:
         now = self.journal.statistics()
-        live = now.opened - now.dropped - now.passed_over
-        return self.admission.allowed(live, self.model.step_of[self.published])
+        live = now.opened - now.dropped - now.passed_over - self.fill.lost_groups
+        published = self.model.step_of[self.published]
+        return decide(self.admission, Tuning(), Pace(), live=live, published_step=published, total_steps=STEPS).groups
 
     @rule()
     def open_group(self) -> None:
@@ -162,8 +170,8 @@ class Run(RuleBasedStateMachine):
         oldest = [self.model.step_of[episode.versions[0]] for episode in self.out.values()]
         if self.policy is StalePolicy.WAIT and not may_step(self.step, min(oldest, default=None), self.eta):
             return
-        lease = self.journal.lease(GROUPS_PER_STEP)
-        if lease is None:
+        lease = self.journal.lease(self.fill.groups)
+        if lease is None or self.step == STEPS:
             return
         trained: list[str] = []
         dropped: dict[str, DropReason] = {}
@@ -184,6 +192,8 @@ class Run(RuleBasedStateMachine):
         self.model.used.setdefault(self.step + 1, []).extend([*trained, *dropped])
         if trained:
             self.step += 1
+            self.model.lost[self.step] = len(dropped)
+            self.fill.stepped(len(dropped))
             self.using = self.add_version(self.step, self.using)
 
     @precondition(lambda self: self.published != self.using)
@@ -208,6 +218,9 @@ class Run(RuleBasedStateMachine):
         self.model.used = {step: names for step, names in self.model.used.items() if step <= self.committed}
         self.attempt, self.count = self.attempt + 1, 0
         self.step = self.committed
+        self.fill = BatchFill(
+            GROUPS_PER_STEP, SIZE, sum(lost for step, lost in self.model.lost.items() if step <= self.step)
+        )
         self.using = self.published = self.checkpoint = self.add_version(self.step, self.checkpoint)
         if all_of_it:
             for group in self.journal.open_groups():
@@ -230,7 +243,9 @@ class Run(RuleBasedStateMachine):
     @rule()
     def something_can_go_on(self) -> None:
         """With all processes alive, and nothing but what they would do by themselves, from here: a group closes or the
-        learner steps."""
+        learner steps, unless it has taken its last step."""
+        if self.step == STEPS:
+            return
         before = (self.journal.statistics().seq, self.step, sum(map(len, self.model.used.values())))
         self.published = self.using
         for _ in range(GROUPS_PER_STEP * (self.eta + 2)):
@@ -244,9 +259,14 @@ class Run(RuleBasedStateMachine):
         after = (self.journal.statistics().seq, self.step, sum(map(len, self.model.used.values())))
         assert after != before, "nothing can go on"
 
+    def the_run_ends(self) -> None:
+        for _ in range(self.step, 10 * STEPS):
+            self.something_can_go_on()
+        assert self.step == STEPS, "the last step never comes"
+
     def teardown(self) -> None:
         if hasattr(self, "journal"):
-            self.something_can_go_on()
+            self.the_run_ends()
             self.journal.close()
             self.folder.cleanup()
 
