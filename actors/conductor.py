@@ -44,6 +44,8 @@ class ConductorStatistics:
     ready_groups: int
     blocked: str
     """Why the journal takes no new group although admission allows it; empty when nothing blocks."""
+    budget_full: bool
+    """It is the journal's budget that blocks, which a checkpoint frees."""
 
 
 class Conductor:
@@ -108,6 +110,7 @@ class Conductor:
             dispatch.open_groups,
             dispatch.ready,
             str(dispatch.blocked or ""),
+            isinstance(dispatch.blocked, BudgetFull),
         )
 
     # -- the workers' side ---------------------------------------------------------------------------------------

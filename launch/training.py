@@ -76,6 +76,8 @@ class Training:
     lineage: Lineage = field(default_factory=Lineage)
     ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
     _count: int = 0
+    _kept: int = -1
+    """Step of the newest checkpoint."""
     _seen: int = -1
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
@@ -108,7 +110,8 @@ class Training:
         for killed in (self.settings.run_dir / "weights").glob(".v*"):
             await asyncio.to_thread(shutil.rmtree, killed, ignore_errors=True)
         await self.learners.call(LearnerRank.load, str(checkpoint.learner))
-        self.step, self.version = checkpoint.manifest.step, Version(checkpoint.manifest.version)
+        self.step = self._kept = checkpoint.manifest.step
+        self.version = Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
         self.ledger, self._stale = checkpoint.ledger(), {}
         self._fill = self._new_fill(sum(len(line.dropped) for line in self.ledger))
@@ -140,8 +143,7 @@ class Training:
         if self.step < self.settings.steps and (lease := await self._lease()) is not None:
             await self._use(lease, time.monotonic() - waiting)
             return True
-        newest = self.checkpoints.latest()
-        if newest is None or newest.manifest.step < self.step:
+        if self._kept < self.step:
             await self.checkpoint()
         if not self._published:
             await self.pusher.offer(await self.publish())
@@ -192,8 +194,15 @@ class Training:
             lease = await self.buffer.call(Buffer.lease, self._fill.groups)
             if lease is not None and await self._strands_nobody(lease):
                 return lease
+            await self._make_room()
             await self._follow(_LEASE_WAIT_S)
         return None
+
+    async def _make_room(self) -> None:
+        """Where the journal's budget keeps groups from being opened, let go of what was trained since the last
+        checkpoint, or the batch that the next one waits for might never be full."""
+        if self._kept < self.step and (await self.conductor.call(Conductor.statistics)).budget_full:
+            await self.checkpoint()
 
     async def _strands_nobody(self, lease: Lease) -> bool:
         """Under the policy ``wait``: whether no running episode would be stranded by a step on ``lease``."""
@@ -257,6 +266,7 @@ class Training:
         )
         checkpoint = await asyncio.to_thread(self.checkpoints.finish, manifest, self.ledger)
         await self.buffer.call(Buffer.commit, self.step)
+        self._kept = self.step
         oldest = await asyncio.to_thread(self.checkpoints.prune)
         await self.buffer.call(Buffer.compact, oldest)
         self.events.emit("checkpoint.saved", step=self.step, path=str(checkpoint.path))

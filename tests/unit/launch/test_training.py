@@ -11,7 +11,7 @@ import pytest
 from support.fake_buffer import FakeBuffer
 from support.remotes import LocalRemote
 
-from actors.conductor import Standing
+from actors.conductor import ConductorStatistics, Standing
 from actors.remote import ActorDied
 from launch.checkpoints import CheckpointStore
 from launch.learners import Learners
@@ -31,6 +31,7 @@ SOON_S = 30.0
 
 class FakeConductor:
     running_step: int | None = None
+    budget_full = False
 
     async def stand(self, standing: Standing) -> None:
         pass
@@ -38,6 +39,9 @@ class FakeConductor:
     async def binding_step(self, step: int, leased: Sequence[int]) -> int | None:
         assert len(leased) == PER_STEP
         return self.running_step
+
+    async def statistics(self) -> ConductorStatistics:
+        return ConductorStatistics(0, 0, 0, 0, "no room", self.budget_full)
 
 
 @dataclass
@@ -270,6 +274,24 @@ async def test_a_full_buffer_is_given_its_checkpoint_early(tmp_path: Path) -> No
     run.buffer.wants_checkpoint = True
     await run.go()
     assert run.buffer.committed == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_next_step(
+    tmp_path: Path, *, full: bool
+) -> None:
+    run = Run(tmp_path)
+    run.conductor.budget_full = full
+    run.change(checkpoint_every=100)
+    await run.buffer.add_ready(PER_STEP)
+    await run.training.begin()
+    async with asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+        while run.training.step < 1 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        assert run.saved == ([0, 1] if full else [0])
+        await run.buffer.add_ready(3 * PER_STEP)
+        await going
 
 
 @pytest.mark.parametrize(
