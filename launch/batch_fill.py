@@ -2,8 +2,9 @@
 
 A trajectory of which every token is above η is dropped by the step that leased it: mostly a short one that waited for a
 slow member of its group.  Its place in the batch would be lost, so the next step leases as many groups more as fill the
-places that were.  Admission hears of the same sum and opens as many more: what steps lease is never more than what is
-opened for them, or the last step would wait for ever.
+places that were, at most twice the batch at once (the journal's budget holds as much).  Admission hears of the same
+sum and opens as many more: what steps lease is never more than what is opened for them, or the last step would wait for
+ever.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BatchFill:
     @property
     def groups(self) -> int:
         """To be leased for the next step."""
-        return self.groups_per_step + self.lost_groups - self._made_up
+        return self.groups_per_step + min(self.groups_per_step, self.lost_groups - self._made_up)
 
     @property
     def lost_groups(self) -> int:
@@ -36,5 +37,5 @@ class BatchFill:
 
     def stepped(self, lost: int) -> None:
         """A step was taken on :attr:`groups` groups, and ``lost`` trajectories of them were dropped for their age."""
-        self._made_up = self.lost_groups
+        self._made_up += self.groups - self.groups_per_step
         self.lost += lost

@@ -33,8 +33,6 @@ class LedgerLine:
     trained: tuple[str, ...]
     dropped: dict[str, str]
     """Trajectory → reason, of the same batch."""
-    passed_over: dict[str, str]
-    """The same for batches before it that had no token to train, and so made no step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class Checkpoint:
     def ledger(self) -> list[LedgerLine]:
         lines = (self.path / _LEDGER).read_bytes().splitlines()
         return [
-            LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"], line["passed_over"])
+            LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
             for line in map(orjson.loads, lines)
         ]
 

@@ -85,8 +85,6 @@ class Training:
     _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
     _published: bool = False
     _begun: float = 0.0
-    _stale: dict[str, str] = field(default_factory=dict[str, str])
-    """Dropped in batches without a token to train, since the last step."""
     _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
     _fill: BatchFill = field(init=False)
@@ -113,7 +111,7 @@ class Training:
         self.step = self._kept = checkpoint.manifest.step
         self.version = Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
-        self.ledger, self._stale = checkpoint.ledger(), {}
+        self.ledger = checkpoint.ledger()
         self._fill = self._new_fill(sum(len(line.dropped) for line in self.ledger))
         self.pusher.stand.lost(self._fill.lost_groups)
         await self.buffer.call(Buffer.rewind, self.step)
@@ -167,16 +165,16 @@ class Training:
             self.version,
         )
         await self.buffer.call(Buffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
-        dropped = {name: reason.value for name, reason in report.dropped.items()}
         if not report.trained:
-            self._stale |= dropped
-            self.events.emit("batch.passed_over", groups=len(lease.groups), episodes=len(dropped), reason="all_stale")
+            self.events.emit(
+                "batch.passed_over", groups=len(lease.groups), episodes=len(report.dropped), reason="all_stale"
+            )
             return
+        dropped = {name: reason.value for name, reason in report.dropped.items()}
         self.step += 1
         self._fill.stepped(len(dropped))
         self.pusher.stand.lost(self._fill.lost_groups)
-        self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped, self._stale))
-        self._stale = {}
+        self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped))
         if self.step % self.settings.publish_every == 0:
             await self.pusher.offer(await self.publish())
         else:

@@ -54,26 +54,28 @@ class Leases(Store):
 
     def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
         """Record that optimizer step ``step`` used ``trained`` and dropped ``dropped``, which together are whole ready
-        groups.  Where none was trained, no step was taken: the groups are passed over, and others fill the step.
+        groups.  Where none was trained, no step was taken: the groups are passed over for good, a rewind does not bring
+        them back, and others fill the step.
 
         The same call again changes nothing; anything else that is no longer held raises JournalError.
         """
-        fates: dict[str, tuple[str, str | None]] = dict.fromkeys(trained, ("trained", None))
-        fates |= {name: ("dropped", reason.value) for name, reason in dropped.items()}
+        used_at = step if trained else None
+        fates: dict[str, tuple[str, int | None, str | None]] = dict.fromkeys(trained, ("trained", used_at, None))
+        fates |= {name: ("dropped", used_at, reason.value) for name, reason in dropped.items()}
         if len(fates) != len(trained) + len(dropped):
             raise JournalError(f"step {step} trains and drops the same trajectory, or one twice")
         with self._transaction():
             groups: set[int] = set()
-            for name, (state, reason) in fates.items():
+            for name, fate in fates.items():
                 found = self._all("SELECT grp, state, step, reason FROM rows WHERE trajectory = ?", name)
-                if not found or found[0][1:] not in (("held", None, None), (state, step, reason)):
+                if not found or found[0][1:] not in (("held", None, None), fate):
                     raise JournalError(
                         f"step {step} cannot use trajectory {name}: {found[0][1:] if found else 'unknown'}"
                     )
                 groups.add(found[0][0])
-                self._db.execute(
-                    "UPDATE rows SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (state, step, reason, name)
-                )
+                self._db.execute("UPDATE rows SET state = ?, step = ?, reason = ? WHERE trajectory = ?", (*fate, name))
+                if not trained:
+                    self._db.execute("DELETE FROM payloads WHERE trajectory = ?", (name,))
             for group in groups:
                 if self._all("SELECT 1 FROM rows WHERE grp = ? AND state = 'held'", group) or not self._all(
                     "SELECT 1 FROM groups WHERE id = ? AND outcome = 'ready'", group

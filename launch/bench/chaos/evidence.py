@@ -116,10 +116,7 @@ def read_evidence(run_dir: Path) -> Evidence:
 
 def _ledger(checkpoint: Path) -> list[Step]:
     lines = [json.loads(line) for line in (checkpoint / "ledger.jsonl").read_text().splitlines()]
-    return [
-        Step(line["step"], line["version"], tuple(line["trained"]), line["dropped"] | line["passed_over"])
-        for line in lines
-    ]
+    return [Step(line["step"], line["version"], tuple(line["trained"]), line["dropped"]) for line in lines]
 
 
 def _lineage(run_dir: Path, manifest: Line) -> dict[int, tuple[int, int]]:

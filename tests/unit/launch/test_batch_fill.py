@@ -19,6 +19,16 @@ def test_places_lost_to_age_are_leased_again_in_the_next_step() -> None:
     assert (fill.groups, fill.lost_groups) == (16, 3)
 
 
+def test_what_is_more_than_a_batch_is_leased_in_the_steps_after_the_next() -> None:
+    """Else steps that lose nearly all they are given lease more and more, until no budget holds it."""
+    fill = BatchFill(groups_per_step=2, group_size=2)
+    asked: list[int] = []
+    for lost in (8, 0, 0, 0):
+        fill.stepped(lost)
+        asked.append(fill.groups)
+    assert asked == [4, 4, 2, 2]
+
+
 def test_a_resumed_run_tells_admission_the_same_and_owes_nothing() -> None:
     fill = BatchFill(16, 8, lost=20)
     assert (fill.groups, fill.lost_groups) == (16, 2)

@@ -16,7 +16,7 @@ def manifest(step: int) -> CheckpointManifest:
 
 def save(store: CheckpointStore, step: int) -> None:
     (store.begin(step) / "shard").write_bytes(b"weights")
-    store.finish(manifest(step), [LedgerLine(s, 10, (f"t{s}",), {"x": "all_stale"}, {}) for s in range(1, step + 1)])
+    store.finish(manifest(step), [LedgerLine(s, 10, (f"t{s}",), {"x": "all_stale"}) for s in range(1, step + 1)])
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

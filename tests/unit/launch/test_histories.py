@@ -49,6 +49,8 @@ class Model:
     parent_of: dict[int, int] = field(default_factory=dict)
     used: dict[int, list[str]] = field(default_factory=dict)
     """Step → trajectories that it trained or dropped, in this lineage."""
+    passed_over: set[str] = field(default_factory=set)
+    """Dropped where no step was taken."""
     lost: dict[int, int] = field(default_factory=dict)
     """Step → how many trajectories it dropped beside those that it trained."""
 
@@ -187,10 +189,12 @@ class Run(RuleBasedStateMachine):
             else:
                 dropped[name] = verdict.drop
         self.journal.mark_trained(self.step + 1, trained, dropped)
-        already = {name for names in self.model.used.values() for name in names}
+        already = {name for names in self.model.used.values() for name in names} | self.model.passed_over
         assert not already & {*trained, *dropped}, "a trajectory is used twice in one lineage"
-        self.model.used.setdefault(self.step + 1, []).extend([*trained, *dropped])
-        if trained:
+        if not trained:
+            self.model.passed_over |= {*dropped}
+        else:
+            self.model.used[self.step + 1] = [*trained, *dropped]
             self.step += 1
             self.model.lost[self.step] = len(dropped)
             self.fill.stepped(len(dropped))
@@ -227,14 +231,16 @@ class Run(RuleBasedStateMachine):
                 for sample in group.missing:
                     self.out[group.plan.group, sample] = Episode([self.published])
 
+    @property
+    def used(self) -> int:
+        return sum(map(len, self.model.used.values())) + len(self.model.passed_over)
+
     # -- what always holds ---------------------------------------------------------------------------------------
 
     @invariant()
     def the_books_balance(self) -> None:
         books = self.journal.accounting()
-        used = sum(map(len, self.model.used.values()))
-        after_lease = {DropReason.ALL_STALE}
-        assert books.trained + sum(books.dropped.get(reason, 0) for reason in after_lease) == used
+        assert books.trained + books.dropped.get(DropReason.ALL_STALE, 0) == self.used
         missing = {(group.plan.group, sample) for group in self.journal.open_groups() for sample in group.missing}
         assert missing == self.out.keys()
         now = self.journal.statistics()
@@ -246,7 +252,7 @@ class Run(RuleBasedStateMachine):
         learner steps, unless it has taken its last step."""
         if self.step == STEPS:
             return
-        before = (self.journal.statistics().seq, self.step, sum(map(len, self.model.used.values())))
+        before = (self.journal.statistics().seq, self.step, self.used)
         self.published = self.using
         for _ in range(GROUPS_PER_STEP * (self.eta + 2)):
             self.open_group()
@@ -256,7 +262,7 @@ class Run(RuleBasedStateMachine):
         for key in list(self.out):
             self.deliver(key, float(key[1] % 2))
         self.train()
-        after = (self.journal.statistics().seq, self.step, sum(map(len, self.model.used.values())))
+        after = (self.journal.statistics().seq, self.step, self.used)
         assert after != before, "nothing can go on"
 
     def the_run_ends(self) -> None:

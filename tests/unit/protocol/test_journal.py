@@ -173,20 +173,24 @@ def test_resuming_from_a_checkpoint_leases_again_exactly_what_it_does_not_hold(j
     assert journal.lease(1) == leases[2]
 
 
-def test_groups_of_which_nothing_was_trained_are_passed_over_until_a_rewind(journal: Journal) -> None:
+def test_groups_of_which_nothing_was_trained_are_passed_over_for_good_and_hold_no_bytes(journal: Journal) -> None:
     fill(journal, 0)
     fill(journal, 1)
     lease = journal.lease(1)
     assert lease is not None
     journal.mark_trained(1, [], dict.fromkeys(lease.trajectories, DropReason.ALL_STALE))
     assert (journal.statistics().passed_over, journal.statistics().ready) == (1, 1)
+    assert journal.statistics().uncommitted_bytes == 0
+    journal.mark_trained(1, [], dict.fromkeys(lease.trajectories, DropReason.ALL_STALE))
     second = journal.lease(1)
     assert second is not None
     assert second != lease
     journal.mark_trained(1, second.trajectories, {})
     assert journal.accounting().dropped == {DropReason.ALL_STALE: 4}
     journal.rewind(0)
-    assert (journal.statistics().passed_over, journal.lease(1)) == (0, lease)
+    assert (journal.statistics().passed_over, journal.lease(1)) == (1, second)
+    with pytest.raises(JournalError, match="no longer stored"):
+        journal.payload(lease)
 
 
 def test_payloads_go_only_when_the_oldest_kept_checkpoint_covers_them(journal: Journal) -> None:
