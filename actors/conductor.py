@@ -57,6 +57,8 @@ class Conductor:
         self._events = EventLog(settings.run_dir, "conductor", settings.node)
         self._dispatch = Dispatch(settings, self._events.emit)
         self._evaluation: Evaluation | None = None
+        self._abandoned: dict[tuple[GroupId, int], InfraFailure] = {}
+        """Samples that are given up, and the journal does not know it."""
         self._incarnations: dict[str, str] = {}
         """Worker → the one of it that spoke last."""
         self._changed = asyncio.Condition()
@@ -167,13 +169,24 @@ class Conductor:
     async def _lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
         match self._dispatch.lost(ticket, failure, detail):
             case Fate.ABANDONED:
-                await self._buffer.call(Buffer.abandon, ticket.group, ticket.sample, failure)
+                self._abandoned[ticket.group, ticket.sample] = failure
+                await self._abandon()
             case Fate.EVALUATION_FAILED:
                 if self._evaluation is not None and self._evaluation.plan.name == ticket.purpose:
                     self._evaluation.give_up(ticket, failure, detail)
             case Fate.REISSUED:
                 pass
         await self._notify()
+
+    async def _abandon(self) -> None:
+        """Tell the journal which samples are given up; those that it cannot take now (a full disk), at the next
+        patrol."""
+        for (group, sample), failure in list(self._abandoned.items()):
+            try:
+                await self._buffer.call(Buffer.abandon, group, sample, failure)
+            except InfraError:
+                return
+            self._abandoned.pop((group, sample), None)
 
     async def _notify(self) -> None:
         async with self._changed:
@@ -218,6 +231,7 @@ class Conductor:
     async def _patrol(self) -> None:
         while True:
             await asyncio.sleep(_PATROL_S)
+            await self._abandon()
             dispatch = self._dispatch
             for ticket in dispatch.tickets.overdue(self._clock()):
                 await self._lost(ticket, InfraFailure.DEADLINE, "no word from its worker within the deadline")

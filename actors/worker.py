@@ -231,7 +231,7 @@ class Worker:
             return
         # What failed is often being restarted: a ticket given back at once would have spent its attempts by then.
         await asyncio.sleep(min(_BACK_OFF_S, 2.0**ticket.attempt))
-        with contextlib.suppress(RemoteError):  # the conductor finds a ticket that is out too long
+        with contextlib.suppress(InfraError):  # the conductor finds a ticket that is out too long
             await self._conductor.call(Conductor.failed, ticket, failure, detail)
 
     async def _deliver(self, trajectory: Trajectory) -> None:

@@ -50,6 +50,7 @@ from protocol.errors import UserError
 from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
+from protocol.journal.repair import require_journal
 from protocol.weights import WeightManifest
 from sandbox.engine import Inventory
 
@@ -127,6 +128,8 @@ class Driver:
         config, run_dir = self._config, self._directory.path
         checkpoints = CheckpointStore(run_dir, config.checkpoint.keep, keep_first=config.checkpoint.keep_first)
         checkpoint = checkpoints.latest() if resume else None
+        if checkpoint is not None:
+            require_journal(run_dir)
         self._phase("model", "building the model and the tasks")
         prepared = await asyncio.to_thread(prepare, config, run_dir)
         for problem in prepared.problems:

@@ -10,16 +10,21 @@ from pathlib import Path
 
 import orjson
 
-from protocol.filesystem import append_whole, sync
+from protocol.filesystem import append_whole, cut_torn_line, sync
 from protocol.weights import Lineage, LineageEntry, Version
 
 
 class LineageLog:
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / "lineage.jsonl"
+        self._whole = False
+        """The last line is known to be."""
 
     def add(self, entry: LineageEntry) -> None:
-        """Append and flush to disk."""
+        """Append and flush to disk.  One writer at a time."""
+        if not self._whole:
+            cut_torn_line(self._path)
+            self._whole = True
         line = {"version": entry.version, "step": entry.step, "parent": entry.parent}
         append_whole(self._path, orjson.dumps(line) + b"\n")
         sync(self._path)

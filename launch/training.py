@@ -115,6 +115,7 @@ class Training:
         self._fill = self._new_fill(sum(len(line.dropped) for line in self.ledger))
         self.pusher.stand.lost(self._fill.lost_groups)
         await self.buffer.call(Buffer.rewind, self.step)
+        await self.buffer.call(Buffer.commit, self.step)  # who died may not have come to it
         self.metrics.rewind(self.step)
         return await self.publish()
 

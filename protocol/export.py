@@ -9,15 +9,15 @@ and a failure here is counted and harms nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import orjson
 
 from protocol import codec
-from protocol.filesystem import append_whole, sync
+from protocol.filesystem import append_whole, cut_torn_line, sync
 from protocol.trajectory import Trajectory
 
 FOLDER = "trajectories"
@@ -51,7 +51,7 @@ class Exporter:
         self.exported: set[str] = set()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._cut_torn_line()
+            cut_torn_line(self._folder / INDEX)
             self.exported.update(entry.trajectory for entry in read_index(run_dir))
         except OSError:
             self.failures += 1
@@ -90,13 +90,6 @@ class Exporter:
         append_whole(path, blob)
         return size
 
-    def _cut_torn_line(self) -> None:
-        path = self._folder / INDEX
-        if path.exists():
-            data = path.read_bytes()
-            if data and not data.endswith(b"\n"):
-                os.truncate(path, data.rfind(b"\n") + 1)
-
 
 def _seal(segment: Path) -> None:
     """Nothing is ever written to it again."""
@@ -105,14 +98,15 @@ def _seal(segment: Path) -> None:
 
 
 def read_index(run_dir: Path) -> Iterator[ExportEntry]:
-    """Entries in the order of arrival; a torn last line is left out."""
+    """Entries in the order of arrival; a torn last line, and one that a disk has damaged, is left out."""
     path = run_dir / FOLDER / INDEX
     if not path.exists():
         return
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
-                yield ExportEntry(**orjson.loads(line))
+                with suppress(orjson.JSONDecodeError, TypeError):
+                    yield ExportEntry(**orjson.loads(line))
 
 
 def read_blob(run_dir: Path, entry: ExportEntry) -> bytes:

@@ -68,6 +68,14 @@ def append_whole(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
+def cut_torn_line(path: Path) -> None:
+    """Remove what the death of a process in :func:`append_whole` has left of a last line, if ``path`` is there."""
+    if path.exists():
+        data = path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)
+
+
 def write_whole(fd: int, data: bytes) -> None:
     """The same for a file that is open for appending and has no other writer."""
     written = os.write(fd, data)

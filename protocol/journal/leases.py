@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from protocol.journal.payloads import is_acknowledged
 from protocol.journal.schema import PASSED_OVER, TRAINED
-from protocol.journal.store import Store
+from protocol.journal.store import Store, damaged
 from protocol.journal.values import JournalError, Lease, LeasedGroup, LeasedRow
 from protocol.trajectory import DropReason, GroupId
 
@@ -43,13 +44,19 @@ class Leases(Store):
         )
 
     def payload(self, lease: Lease) -> list[bytes]:
-        """The packed blobs of ``lease``, by (group, sample)."""
+        """The packed blobs of ``lease``, by (group, sample), as they were acknowledged.  Raises JournalError for one
+        that is not there or not whole."""
         blobs: list[bytes] = []
         for trajectory in lease.trajectories:
-            stored = self._all("SELECT blob FROM payloads WHERE trajectory = ?", trajectory)
+            stored = self._all(
+                "SELECT blob, digest FROM payloads JOIN rows USING (trajectory) WHERE trajectory = ?", trajectory
+            )
             if not stored:
                 raise JournalError(f"trajectory {trajectory} of the lease is no longer stored")
-            blobs.append(stored[0][0])
+            blob, digest = stored[0]
+            if not is_acknowledged(blob, digest):
+                raise JournalError(damaged(self.path, f"the bytes of {trajectory} are not those acknowledged"))
+            blobs.append(blob)
         return blobs
 
     def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:

@@ -8,9 +8,10 @@ batch that needs it will say so.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,11 +19,14 @@ from protocol import codec
 from protocol.errors import UserError
 from protocol.export import ExportEntry, read_blob, read_index
 from protocol.filesystem import sync
+from protocol.journal.payloads import is_acknowledged
 from protocol.journal.schema import TABLES
 from protocol.journal.store import PAGE_BYTES
 
 FILE = Path("buffer") / "journal.sqlite"
 """In a run directory."""
+RECOVERED = ".recovered"
+"""Suffix of a journal that is made anew and not yet in its place."""
 _COPIED = ("meta", "groups", "tickets", "rows", "superseded")
 _NEEDED = "state = 'held' OR step > coalesce((SELECT value FROM meta WHERE key = 'compacted'), 0)"
 """Rows whose payload some kept checkpoint may still ask for."""
@@ -34,6 +38,8 @@ class Findings:
 
     damage: list[str] = field(default_factory=list[str])
     """SQLite's own words, none where the file is whole."""
+    rows: int = 0
+    """Trajectories in the books."""
     payloads: int = 0
     """That are stored and are what was acknowledged."""
     bad_payloads: list[str] = field(default_factory=list[str])
@@ -59,6 +65,16 @@ class Recovery:
     """Trajectories whose bytes are in neither."""
 
 
+def require_journal(run_dir: Path) -> None:
+    """Raises UserError where a run that is to go on has no journal: an empty one in its place would lose all."""
+    path = run_dir / FILE
+    if not path.exists():
+        raise UserError(
+            f"{path} is gone, and with it what was acknowledged and not trained: put it back, or, where a recovery was "
+            f"cut off, run `python -m protocol.journal recover {run_dir}` again"
+        )
+
+
 def check(path: Path) -> Findings:
     """Look at every page and every payload.  Raises UserError where there is no journal, or somebody has it open."""
     found = Findings()
@@ -69,9 +85,10 @@ def check(path: Path) -> Findings:
             for name, digest, blob, needed in database.execute(
                 f"SELECT trajectory, digest, blob, {_NEEDED} FROM rows LEFT JOIN payloads USING (trajectory)"  # noqa: S608  written above
             ):
+                found.rows += 1
                 if blob is None:
                     found.missing_payloads += [name] if needed else []
-                elif _is(blob, digest):
+                elif is_acknowledged(blob, digest):
                     found.payloads += 1
                 else:
                     found.bad_payloads.append(name)
@@ -87,7 +104,11 @@ def recover(run_dir: Path) -> Recovery:
     Raises UserError where there is none, somebody has it open, or its groups and rows cannot be read.
     """
     path = run_dir / FILE
-    fresh = path.with_suffix(".recovered")
+    whole, fresh = path.with_suffix(RECOVERED), path.with_suffix(".recovering")
+    if whole.exists() and not path.exists():  # a recovery was cut off there
+        beside, found = _put_in_place(path, whole), check(path)
+        return Recovery(beside, found.rows, found.payloads, lost=found.missing_payloads)
+    whole.unlink(missing_ok=True)
     fresh.unlink(missing_ok=True)
     with closing(_open(path)) as old, closing(sqlite3.connect(fresh, isolation_level=None)) as new:
         new.execute(f"PRAGMA page_size={PAGE_BYTES}")
@@ -97,16 +118,28 @@ def recover(run_dir: Path) -> Recovery:
             new.execute(statement)
         for table in _COPIED:
             _copy(path, old, new, table)
-        recovery = Recovery(_beside(path), cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0]))
+        recovery = Recovery(path, cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0]))
         _restore_payloads(run_dir, old, new, recovery)
         new.execute("COMMIT")
+    fresh.rename(whole)
+    sync(path.parent)
+    recovery.kept_beside = _put_in_place(path, whole)
+    return recovery
+
+
+def _put_in_place(path: Path, whole: Path) -> Path:
+    """Move the damaged journal aside, where to is returned; the file itself first: from then on nobody takes it,
+    without its log, for what it was, and ``whole`` is what is missing."""
+    free = next(number for number in count(1) if not _beside(path, number).exists())
+    beside = _beside(path, free if path.exists() else max(1, free - 1))
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
         if part.exists():
-            part.rename(recovery.kept_beside.with_name(recovery.kept_beside.name + suffix))
-    fresh.rename(path)
+            part.rename(beside.with_name(beside.name + suffix))
     sync(path.parent)
-    return recovery
+    whole.rename(path)
+    sync(path.parent)
+    return beside
 
 
 def _restore_payloads(run_dir: Path, old: sqlite3.Connection, new: sqlite3.Connection, recovery: Recovery) -> None:
@@ -114,10 +147,10 @@ def _restore_payloads(run_dir: Path, old: sqlite3.Connection, new: sqlite3.Conne
     needed = new.execute(f"SELECT trajectory, digest FROM rows WHERE {_NEEDED} ORDER BY rowid").fetchall()  # noqa: S608  written above
     for name, digest in cast("list[tuple[str, bytes]]", needed):
         stored = _readable(lambda name=name: old.execute("SELECT blob FROM payloads WHERE trajectory = ?", (name,)))
-        if stored and _is(stored[0][0], digest):
+        if stored and is_acknowledged(stored[0][0], digest):
             blob = stored[0][0]
             recovery.payloads += 1
-        elif (copy := _exported(run_dir, exported.get(name))) is not None and _is(copy, digest):
+        elif (copy := _exported(run_dir, exported.get(name))) is not None and is_acknowledged(copy, digest):
             blob = copy
             recovery.from_export += 1
         else:
@@ -176,20 +209,5 @@ def _exported(run_dir: Path, entry: ExportEntry | None) -> bytes | None:
         return None
 
 
-def _is(blob: bytes, digest: bytes) -> bool:
-    """Whether ``blob`` is the whole trajectory that was acknowledged."""
-    try:
-        return codec.inspect(codec.unpack(blob), max_bytes=len(blob)).digest == digest
-    except codec.CodecError:
-        return False
-
-
-def _beside(path: Path) -> Path:
-    return next(name for name in _names(path) if not name.exists())
-
-
-def _names(path: Path) -> Iterator[Path]:
-    number = 1
-    while True:
-        yield path.with_suffix(f".damaged-{number}")
-        number += 1
+def _beside(path: Path, number: int) -> Path:
+    return path.with_suffix(f".damaged-{number}")

@@ -18,6 +18,9 @@ PAGE_BYTES = 16384
 """Of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_SPARE_BYTES = 64 * MB
+"""With so much free it is not for want of space that a write fails."""
 
 
 class Store:
@@ -63,6 +66,10 @@ class Store:
         except sqlite3.DatabaseError as error:
             if _code(error) in _DAMAGE:
                 raise JournalError(damaged(self.path, str(error))) from error
+            if _code(error) not in _IN_USE:
+                raise JournalError(
+                    f"{self.path} cannot be opened ({error}): check its owner, its mode and its disk"
+                ) from error
             raise JournalError(
                 f"{self.path} cannot be opened ({error}): another process has it open; "
                 f"`longshore monitor {self.path.parent.parent}` shows whether the run is alive"
@@ -93,14 +100,23 @@ class Store:
             if isinstance(error, sqlite3.DatabaseError) and _code(error) in _DAMAGE:
                 raise JournalError(damaged(self.path, str(error))) from error
             if isinstance(error, sqlite3.OperationalError) and _code(error) in _NO_ROOM:
-                raise DiskFull(
-                    f"{self.path} could not be written ({error}) with {size(self._free(self.path.parent))} free: "
-                    f"free some space (du -xh {self.path.parent.parent} | sort -h | tail); nothing was acknowledged"
-                ) from error
+                raise self._not_written(error) from error
             raise
 
+    def _not_written(self, error: sqlite3.OperationalError) -> DiskFull | JournalError:
+        free = self._free(self.path.parent)
+        said = f"{self.path} could not be written ({error}) with {size(free)} free: nothing was acknowledged"
+        if _code(error) == sqlite3.SQLITE_IOERR and free > _SPARE_BYTES:
+            return JournalError(f"{said}. The disk itself may fail: `dmesg` says so")
+        return DiskFull(f"{said}. Free some space (du -xh {self.path.parent.parent} | sort -h | tail)")
+
     def _all(self, query: str, *values: object) -> list[Any]:
-        return self._db.execute(query, values).fetchall()
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if _code(error) in _DAMAGE:
+                raise JournalError(damaged(self.path, str(error))) from error
+            raise
 
     def _count(self, what: str) -> int:
         return self._all(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608  # `what` is written in this file

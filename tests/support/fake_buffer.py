@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from actors.progress import Progress
 from protocol.groups import GroupOutcome, GroupPlan
-from protocol.journal import Accounting, GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
+from protocol.journal import Accounting, DiskFull, GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
 from protocol.trajectory import DropReason, GroupId
 
 
@@ -34,6 +34,8 @@ class FakeBuffer:
         self.gate.set()
         self.wants_checkpoint = False
         self.passed_over = 0
+        self.abandon_full = 0
+        """So many calls of ``abandon``, from now on, find the disk full."""
         """Groups whose batch trained nothing."""
         self.committed: list[int] = []
         self.waiting = 0
@@ -83,6 +85,9 @@ class FakeBuffer:
         ]
 
     async def abandon(self, group: GroupId, sample: int, reason: str) -> None:
+        if self.abandon_full:
+            self.abandon_full -= 1
+            raise DiskFull("no room")
         self.abandoned.append((group, sample, str(reason)))
 
     async def wait_progress(self, seen: int, timeout_s: float) -> Progress:

@@ -243,6 +243,23 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
     assert "--resume run" in str(error)
 
 
+async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_later(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    """Else nobody has its ticket, and its group never closes."""
+    conductor = make(tmp_path, buffer)
+    async with asyncio.timeout(SOON_S), running(conductor):
+        await train(conductor)
+        (ticket,) = await conductor.take("w", "1", 1, SOON_S)
+        await conductor.failed(ticket, InfraFailure.ENGINE, "")
+        (again,) = await conductor.take("w", "1", 1, SOON_S)
+        buffer.abandon_full = 2
+        await conductor.failed(again, InfraFailure.ENGINE, "")
+        while not buffer.abandoned:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+    assert buffer.abandoned == [(ticket.group, ticket.sample, "engine")]
+
+
 async def test_one_group_that_ends_well_is_a_reason_to_go_on(tmp_path: Path, buffer: FakeBuffer) -> None:
     conductor = make(tmp_path, buffer)
     async with running(conductor):

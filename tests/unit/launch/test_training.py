@@ -239,8 +239,15 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
     checkpoint = second.checkpoints.latest()
     assert checkpoint is not None
     assert checkpoint.manifest.step == 0
+    with (tmp_path / "lineage.jsonl").open("ab") as torn:
+        torn.write(b'{"version": 42949')
     manifest = await second.training.resume(checkpoint)
     assert second.training.lineage.age(sampled, manifest.version) == 3
+    assert second.buffer.committed == [0], "who died between manifest and commit leaves it to the next"
+    third = Run(tmp_path)
+    third.change(attempt=3)
+    await third.training.resume(checkpoint)
+    assert manifest.version in third.training.lineage.entries, "the torn line has swallowed the next"
 
 
 async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from protocol import codec
 from protocol.errors import UserError
 from protocol.export import Exporter, read_index
 from protocol.journal import AppendOutcome, Arrival, Journal, JournalError, JournalSettings
-from protocol.journal.repair import FILE, check, recover
+from protocol.journal.repair import FILE, check, recover, require_journal
 
 SETTINGS = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
 GROUPS = 6
@@ -91,6 +91,44 @@ def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(run_
     journal.close()
 
 
+def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir: Path) -> None:
+    _, row = arrival(3, 2)
+    overwrite(run_dir, row.blob[:100], 100)
+    journal = open_journal(run_dir)
+    lease = journal.lease(GROUPS - 1)
+    assert lease is not None
+    with pytest.raises(JournalError, match=r"bytes of train-g000003-s02 are not those acknowledged.*journal recover"):
+        journal.payload(lease)
+    journal.close()
+
+
+@pytest.mark.parametrize("moved", [1, 2])
+def test_a_recovery_that_was_cut_off_is_finished_by_the_next(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """Else the run goes on with an empty journal, and all that was acknowledged is gone."""
+    real, moves = Path.rename, list[Path]()
+
+    def killed(source: Path, target: Path) -> Path:
+        if len(moves) == moved:
+            raise KeyboardInterrupt
+        moves.append(source)
+        return real(source, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        recover(run_dir)
+    monkeypatch.undo()
+    assert (run_dir / FILE).exists() == (moved == 1)
+    if moved == 2:
+        with pytest.raises(UserError, match=r"is gone.*journal recover .* again"):
+            require_journal(run_dir)
+    recovery = recover(run_dir)
+    require_journal(run_dir)
+    assert (recovery.rows, recovery.lost, recovery.kept_beside.name) == (4 * GROUPS, [], "journal.damaged-1")
+    assert check(run_dir / FILE).whole
+
+
 def test_what_is_in_neither_is_named_and_nothing_else_is_lost(run_dir: Path) -> None:
     _, row = arrival(0, 1)  # not exported
     overwrite(run_dir, row.blob[:100], 100)
@@ -148,3 +186,13 @@ def test_a_full_segment_of_the_export_is_sealed_and_never_touched_again(tmp_path
                 assert seen.setdefault(path.name, path.read_bytes()) == path.read_bytes()
     assert len(seen) > 2
     assert exporter.failures == 0
+
+
+def test_a_damaged_line_of_the_index_costs_only_itself(run_dir: Path) -> None:
+    """Else the buffer never opens again, for the sake of what is only for readers."""
+    index = run_dir / "trajectories" / "index.jsonl"
+    lines = index.read_bytes().splitlines(keepends=True)
+    lines[2], lines[5] = b"\xff" * 20 + b"\n", b'{"other": 1}\n'
+    index.write_bytes(b"".join(lines))
+    assert len(list(read_index(run_dir))) == 4 * (GROUPS - 1) - 2
+    assert len(Exporter(run_dir).exported) == 4 * (GROUPS - 1) - 2
