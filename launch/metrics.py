@@ -57,23 +57,26 @@ class StepFacts:
 
 
 class MetricsLog:
-    def __init__(self, run_dir: Path, now: Callable[[], float] = time.time) -> None:
-        self._path, self._now = run_dir / "metrics.jsonl", now
-        self._last = now()
+    def __init__(
+        self, run_dir: Path, now: Callable[[], float] = time.time, passed: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``now`` says what time it is, ``passed``, which no correction of the clock moves, how long things took."""
+        self._path, self._now, self._passed = run_dir / "metrics.jsonl", now, passed
+        self._last = passed()
 
     def start(self) -> None:
         """Training begins, or begins again: the next line's rates count from here."""
-        self._last = self._now()
+        self._last = self._passed()
 
     def add(self, facts: StepFacts, learner: Mapping[str, float]) -> dict[str, Json]:
         """Append the line of one step and give it back."""
-        now = self._now()
-        seconds, self._last = max(now - self._last, 1e-9), now
+        passed = self._passed()
+        seconds, self._last = max(passed - self._last, 1e-9), passed
         rewards, lost = facts.rewards, {**facts.tokens.lost_by_length, **facts.dropped_before}
         line: dict[str, Json] = {
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,
-            "t": round(now, 3),
+            "t": round(self._now(), 3),
             "elapsed_s": round(seconds, 3),
             "groups": facts.groups,
             "zero_variance_groups": facts.zero_variance_groups,

@@ -114,8 +114,9 @@ class TrajectoryReceiver:
     that is durable; when it raises InfraError (a full disk, say) nothing is acknowledged, and the same batch is tried
     again every ``retry_s``.
 
-    What has arrived and is not appended takes at most ``window_bytes`` for each sender, and all windows together take
-    256 MiB (or one trajectory for each sender).  Raises UserError for an address beyond loopback without keys.
+    What has arrived and is not appended takes at most ``window_bytes`` for each sender.  The n-th sender is granted a
+    window of 256 MiB ÷ n (at least one trajectory); what the ones before it were granted is never taken back, only not
+    renewed until they are within their own share.  Raises UserError for an address beyond loopback without keys.
     """
 
     def __init__(

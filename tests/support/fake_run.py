@@ -64,7 +64,7 @@ class FakeRun:
         self.pauses: list[float] = []
         self.age_max = 0
         self.ages: list[int] = []
-        self.metrics = MetricsLog(self.run_dir, self._now)
+        self.metrics = MetricsLog(self.run_dir, self._now, self._now)
         self.evaluations: dict[str, dict[str, object]] = {}
         self.families: dict[str, dict[str, dict[str, object]]] = {}
 

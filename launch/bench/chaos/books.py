@@ -119,6 +119,7 @@ def _negative_ages(evidence: Evidence) -> int:
     wrong = 0
     for line in evidence.ledgers[-1]:
         for name in line.trained:
+            wrong += name not in evidence.sampled  # nobody can say how old its tokens were
             for version, tokens in evidence.sampled.get(name, {}).items():
                 age = _age(evidence.lineage, version, line.version)
                 wrong += tokens if age is None or age < 0 else 0

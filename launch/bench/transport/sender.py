@@ -1,7 +1,7 @@
 """The sending process of an arm: ``python -m launch.bench.transport.sender KIND ENDPOINT TOKENS COUNT``.
 
 It sends at most ``COUNT`` trajectories as fast as it may, until its standard input is closed, then prints one JSON
-object: how many were sent, how many were acknowledged, and the most bytes that it held for that.
+object: how many were sent, which were acknowledged, and the most bytes that it held for that.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import orjson
 import zmq
 import zmq.asyncio
 
-from launch.bench.transport.workload import RUN, frames_of, numbered, trajectory_of
+from launch.bench.transport.workload import RUN, frames_of, number_of, numbered, trajectory_of
 from protocol.messages import Data, write_message
 from protocol.stream import SenderClosed, TrajectorySender
 from protocol.trajectory import Trajectory
@@ -31,7 +31,8 @@ _HIGH_WATER = 64
 @dataclass(slots=True)
 class Sent:
     sent: int = 0
-    acked: int = 0
+    acked: list[int] = field(default_factory=list[int])
+    """By :func:`launch.bench.transport.workload.number_of`."""
     held_bytes: int = 0
 
 
@@ -47,7 +48,7 @@ async def ours(endpoint: str, tokens: int, count: int, told: threading.Event, at
                     return
                 done.sent += 1
                 await sender.send(trajectory, _DEADLINE_S)
-                done.acked += 1
+                done.acked.append(number_of(trajectory.ticket))
                 done.held_bytes = max(done.held_bytes, sender.statistics().bytes)
 
         async with asyncio.TaskGroup() as group:

@@ -52,6 +52,11 @@ def numbered(base: Trajectory, most: int) -> Iterator[Trajectory]:
         yield replace(base, ticket=replace(base.ticket, group=GroupId(group), sample=sample))
 
 
+def number_of(ticket: Ticket) -> int:
+    """Which of :func:`numbered` has ``ticket``."""
+    return ticket.group * GROUP_SIZE + ticket.sample
+
+
 def plan_of(group: int) -> GroupPlan:
     return GroupPlan(GroupId(group), "bench/task", tuple(range(GROUP_SIZE)))
 

@@ -202,6 +202,10 @@ def test_tokens_of_no_age_are_found(wrong: Evidence) -> None:
     assert not books.clean
 
 
+def test_a_trained_trajectory_that_nobody_exported_is_found() -> None:
+    assert settled(replace(evidence(), sampled={})).negative_ages == 1
+
+
 def test_a_token_of_an_abandoned_branch_has_the_age_of_the_way_over_the_ancestor() -> None:
     """Sampled by weights that a dead learner had made and that nobody has any more: naively of age −1."""
     right = evidence()

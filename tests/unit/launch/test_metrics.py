@@ -17,7 +17,7 @@ class Clock:
 
 def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> None:
     clock = Clock()
-    log = MetricsLog(tmp_path, clock)
+    log = MetricsLog(tmp_path, passed=clock)
     clock.now += 4
     line = log.add(facts(1), {"trained_tokens": 200.0, "age_max": 2.0})
     assert line == read_metrics(tmp_path)[0]
@@ -39,12 +39,21 @@ def test_counters_of_a_process_that_began_again_are_not_subtracted() -> None:
 
 def test_rates_count_from_the_start_of_training(tmp_path: Path) -> None:
     clock = Clock()
-    log = MetricsLog(tmp_path, clock)
+    log = MetricsLog(tmp_path, passed=clock)
     clock.now += 1000  # warm start, evaluation
     log.start()
     clock.now += 8
     line = log.add(facts(1), {"trained_tokens": 200.0})
     assert (line["elapsed_s"], line["tokens_per_s_sampled"]) == (8.0, 50.0)
+
+
+def test_a_clock_that_is_put_back_changes_no_rate(tmp_path: Path) -> None:
+    wall, passed = Clock(), Clock()
+    log = MetricsLog(tmp_path, wall, passed)
+    wall.now -= 3600
+    passed.now += 8
+    line = log.add(facts(1), {"trained_tokens": 200.0})
+    assert (line["t"], line["elapsed_s"], line["tokens_per_s_trained"]) == (wall.now, 8.0, 25.0)
 
 
 def test_a_step_whose_groups_had_closed_before_has_no_reward_of_its_own(tmp_path: Path) -> None:
