@@ -92,10 +92,12 @@ def _samples(trajectory: Trajectory, verdict: StaleVerdict, advantage: float) ->
 
 def _prefix(segments: tuple[Segment, ...], segment: Segment) -> Int32Array:
     """The tokens before a segment: the first ``offset`` of its parent's whole sequence."""
-    if segment.parent < 0:
-        return np.zeros(0, np.int32)
-    parent = segments[segment.parent]
-    return np.concatenate([_prefix(segments, parent), parent.token_ids])[: segment.offset]
+    parts, wanted = [np.zeros(0, np.int32)], segment.offset
+    while segment.parent >= 0:
+        segment = segments[segment.parent]
+        parts.insert(1, segment.token_ids[: max(0, wanted - segment.offset)])
+        wanted = min(wanted, segment.offset)
+    return np.concatenate(parts)
 
 
 def _metrics(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:

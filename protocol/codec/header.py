@@ -152,9 +152,14 @@ def read_header(frame: Frame) -> Header:
         raise CodecError(f"header: {error}") from error
     if header.ticket.sample >= header.ticket.group_size:
         raise CodecError(f"sample {header.ticket.sample} of a group of {header.ticket.group_size}")
+    whole: list[int] = []  # tokens of each segment and of what precedes it
     for index, segment in enumerate(header.segments):
         if segment.parent >= index:
             raise CodecError(f"segment {index} has parent {segment.parent}")
+        before = whole[segment.parent] if segment.parent >= 0 else 0
+        if segment.offset > before:
+            raise CodecError(f"segment {index} begins after {segment.offset} tokens, and there are {before} before it")
+        whole.append(segment.offset + segment.length)
         turns = segment.turns
         if len(set(map(len, turns.columns()))) > 1:
             raise CodecError(f"segment {index} has columns of turns of different lengths")

@@ -18,13 +18,15 @@ MAX = 1 << 20
 
 
 @st.composite
-def segments(draw: st.DrawFn, index: int) -> Segment:
+def segments(draw: st.DrawFn, before: list[Segment]) -> Segment:
     length = draw(st.integers(0, 20))
     mask = np.array(draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)), dtype=np.uint8)
     on = mask == 1
     logprobs = np.array(draw(st.lists(st.floats(-50, 0, width=32), min_size=length, max_size=length)), dtype=np.float32)
     versions = draw(st.lists(st.integers(0, 1 << 62), min_size=length, max_size=length))
     tokens = draw(st.lists(st.integers(0, (1 << 31) - 1), min_size=length, max_size=length))
+    parent = draw(st.integers(-1, len(before) - 1))
+    precede = before[parent].offset + len(before[parent]) if parent >= 0 else 0
     turn = Turn(
         draw(st.sampled_from(TurnKind)),
         0,
@@ -42,17 +44,19 @@ def segments(draw: st.DrawFn, index: int) -> Segment:
         np.where(on, logprobs, 0).astype(np.float32),
         np.where(on, np.array(versions, dtype=np.int64), -1),
         (turn,),
-        draw(st.integers(-1, index - 1)),
-        draw(st.integers(0, 9)),
+        parent,
+        draw(st.integers(0, precede)),
     )
 
 
 @st.composite
 def trajectories(draw: st.DrawFn) -> Trajectory:
-    count = draw(st.integers(1, 3))
+    made: list[Segment] = []
+    for _ in range(draw(st.integers(1, 3))):
+        made.append(draw(segments(made)))
     return replace(
         make_trajectory(draw(st.integers(0, 1 << 40)), draw(st.integers(0, 3)), reward=draw(st.floats(-9, 9))),
-        segments=tuple(draw(segments(index)) for index in range(count)),
+        segments=tuple(made),
         status=draw(st.sampled_from(Status)),
         error=draw(st.text(max_size=20)),
         timings_ms=draw(st.dictionaries(st.text(max_size=5), st.floats(0, 1e12), max_size=3)),
@@ -120,6 +124,8 @@ def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None
         ({"versions": np.full(8, -1, np.int64)}, "versions is negative"),
         ({"versions": np.zeros(8, np.int64)}, "versions is not -1"),
         ({"turns": (Turn(TurnKind.MODEL, 3, 9),)}, "end"),
+        ({"offset": 1}, "begins after 1 tokens, and there are 0"),
+        ({"parent": 0}, "segment 0 has parent 0"),
     ],
 )
 def test_a_worker_learns_at_once_that_its_trajectory_breaks_an_invariant(
@@ -127,6 +133,14 @@ def test_a_worker_learns_at_once_that_its_trajectory_breaks_an_invariant(
 ) -> None:
     with pytest.raises(CodecError, match=message):
         codec.encode(make_trajectory(segments=(replace(make_segment(), **change),)))
+
+
+def test_a_segment_begins_within_what_precedes_it() -> None:
+    """Else the learner gives the policy another context than the one in which it sampled."""
+    root, whole = make_segment(), replace(make_segment(), parent=0, offset=8)
+    codec.encode(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=16))))
+    with pytest.raises(CodecError, match="segment 2 begins after 17 tokens, and there are 16"):
+        codec.encode(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=17))))
 
 
 def test_a_reward_that_is_not_a_number_never_leaves_the_worker() -> None:
