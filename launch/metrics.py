@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,14 @@ def since(before: ByLength, now: ByLength) -> dict[str, dict[str, int]]:
             if new := tokens - earlier if tokens >= earlier else tokens:
                 found.setdefault(reason, {})[bucket] = new
     return found
+
+
+def added(*counts: ByLength) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = {}
+    for each in counts:
+        for reason, buckets in each.items():
+            found.setdefault(reason, Counter()).update(buckets)
+    return {reason: dict(buckets) for reason, buckets in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,8 @@ class StepFacts:
     tokens: TokenAccount = field(default_factory=TokenAccount)
     """Where the batch's tokens went."""
     dropped_before: ByLength = field(default_factory=dict[str, dict[str, int]])
-    """Tokens of groups that closed for no use since the last step, by reason and bucket of length."""
+    """Tokens of groups that filled no step since the last one (of no use when they closed, or passed over), by reason
+    and bucket of length."""
 
 
 class MetricsLog:
@@ -72,7 +82,7 @@ class MetricsLog:
         """Append the line of one step and give it back."""
         passed = self._passed()
         seconds, self._last = max(passed - self._last, 1e-9), passed
-        rewards, lost = facts.rewards, {**facts.tokens.lost_by_length, **facts.dropped_before}
+        rewards, lost = facts.rewards, added(facts.tokens.lost_by_length, facts.dropped_before)
         line: dict[str, Json] = {
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,
@@ -87,7 +97,7 @@ class MetricsLog:
             "age_histogram_sampled": list(facts.tokens.ages),
             "trained_share_by_decile": [round(share, 4) for share in facts.tokens.share_by_decile],
             "tokens_by_turn": [list(pair) for pair in facts.tokens.by_turn],
-            "lost_by_length": {reason: dict(buckets) for reason, buckets in lost.items()},
+            "lost_by_length": lost,
             "wait_s": round(facts.wait_s, 3),
             "step_s": round(facts.step_s, 3),
             "pause_ms": round(facts.pause_ms, 2),

@@ -25,7 +25,7 @@ from launch.batch_fill import BatchFill
 from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
 from launch.learners import Learners
 from launch.lineage import LineageLog
-from launch.metrics import ByLength, MetricsLog, StepFacts, since
+from launch.metrics import ByLength, MetricsLog, StepFacts, added, since
 from launch.pusher import Pusher
 from learner.messages import StepReport
 from learner.rank import LearnerRank
@@ -83,6 +83,8 @@ class Training:
     _zero_variance: int = 0
     _sampled: int = 0
     _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
+    _passed_over: list[ByLength] = field(default_factory=list[ByLength])
+    """Tokens of batches that were too old as a whole, since the last step."""
     _published: bool = False
     _begun: float = 0.0
     _watch: ZeroVarianceWatch = field(init=False)
@@ -167,6 +169,7 @@ class Training:
         )
         await self.buffer.call(Buffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
         if not report.trained:
+            self._passed_over.append(report.account.lost_by_length)
             self.events.emit(
                 "batch.passed_over", groups=len(lease.groups), episodes=len(report.dropped), reason="all_stale"
             )
@@ -285,8 +288,8 @@ class Training:
         self, report: StepReport, lease: Lease, wait_s: float, step_s: float, dropped_tokens: ByLength
     ) -> None:
         sampled, before = await self.engine_tokens(), self._sampled
-        dropped_before, self._dropped_tokens = since(self._dropped_tokens, dropped_tokens), dropped_tokens
-        self._sampled = sampled
+        dropped_before = added(since(self._dropped_tokens, dropped_tokens), *self._passed_over)
+        self._dropped_tokens, self._passed_over, self._sampled = dropped_tokens, [], sampled
         facts = StepFacts(
             step=self.step,
             rewards=self._rewards,

@@ -19,7 +19,7 @@ from launch.metrics import MetricsLog, read_metrics
 from launch.pusher import Pusher
 from launch.standing import Stand
 from launch.training import Training, TrainingSettings
-from learner.messages import StepReport
+from learner.messages import StepReport, TokenAccount
 from protocol.events import EventLog
 from protocol.staleness import StalePolicy
 from protocol.trajectory import DropReason
@@ -67,7 +67,8 @@ class FakeLearner:
         names = tuple(blob.decode() for blob in payload)
         if self.stale:
             self.stale -= 1
-            return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), (), {})
+            lost = TokenAccount(lost_by_length={"all_stale": {"8": 10}})
+            return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), (), {}, lost)
         self.weights = step
         self.stepped.append((step, version))
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
@@ -216,16 +217,17 @@ async def test_weights_go_out_every_so_many_steps_and_once_more_at_the_end(tmp_p
 
 async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.generations[0].stale = 1
-    run.change(steps=3)
+    run.generations[0].stale = 2
+    run.change(steps=2)
     await run.go()
-    assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 1", "lease", "mark 2", "lease", "mark 3"]
-    assert (run.training.step, run.buffer.passed_over) == (3, PER_STEP)
-    assert [manifest.step for manifest in run.pusher.offered] == [1, 2, 3]
+    assert run.buffer.calls == [*(["lease", "mark 1"] * 3), "lease", "mark 2"]
+    assert (run.training.step, run.buffer.passed_over) == (2, 2 * PER_STEP)
+    assert [manifest.step for manifest in run.pusher.offered] == [1, 2]
     lines = read_metrics(tmp_path)
-    assert [line["step"] for line in lines] == [1, 2, 3]
-    assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 3
-    assert [line.dropped for line in run.training.ledger] == [{}, {}, {}]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 2
+    assert [line.dropped for line in run.training.ledger] == [{}, {}]
+    assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"8": 20}}, {}], "its tokens are counted"
 
 
 async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tmp_path: Path) -> None:
