@@ -97,7 +97,7 @@ class MetricsLog:
             "age_histogram_sampled": list(facts.tokens.ages),
             "trained_share_by_decile": [round(share, 4) for share in facts.tokens.share_by_decile],
             "tokens_by_turn": [list(pair) for pair in facts.tokens.by_turn],
-            "lost_by_length": lost,
+            "lost_by_length": {reason: dict(buckets) for reason, buckets in lost.items()},
             "wait_s": round(facts.wait_s, 3),
             "step_s": round(facts.step_s, 3),
             "pause_ms": round(facts.pause_ms, 2),
