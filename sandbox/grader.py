@@ -1,9 +1,9 @@
 """Hidden tests → a result for each, of what an agent left in its container.
 
-Before a byte of a test enters a container, nothing of the agent's runs in it (:mod:`sandbox.grading.place` says which
-container that is).  The tests run as PID 1's child with a pinned environment; the verdict is read from that child's own
-stream, which nothing that ran before can reach, and from report files that were emptied before and are read after
-everything else has been killed.
+Before a byte of a test enters a container, nothing of the agent's runs in it, not even the shell that PID 1 starts of
+an image (:mod:`sandbox.grading.place` says which container that is).  The tests run as PID 1's child with a pinned
+environment; the verdict is read from that child's own stream, which nothing that ran before can reach, and from report
+files that were emptied before and are read after everything else has been killed.
 
 ``sh`` and ``bash`` scripts run in static shells with static tools that are mounted read-only, and a stock script's
 ``apt-get``, ``curl`` and ``uv`` are answered by the kit, whose own Python then runs pytest, without a network: a

@@ -1,7 +1,8 @@
 """The container that a task's tests run in, by its grading level.
 
 ``same``       the agent's own, once nothing else in it lives;
-``commit``     a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy;
+``commit``     a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy, kill what PID 1 has
+               started there: its shell is the agent's bash;
 ``artifacts``  a clean container of the task's image, set up as for an agent, and the declared artifacts carried over;
 ``sibling``    as ``artifacts``, or as ``commit`` where none are declared, in the network of the agent's container.
                Its processes go on: the tests speak with live services, and those may answer what they like.
@@ -41,10 +42,8 @@ async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> A
             await leave_alone(session)
             yield session
         case GradingLevel.COMMIT:
-            async with _copy(session, live=False) as image:
-                await leave_alone(session)
-                async with _beside(session, replace(_spec(session), image=image), task, test_timeout_s) as bench:
-                    yield bench
+            async with _in_copy(session, _spec(session), task, test_timeout_s, live=False) as bench:
+                yield bench
         case GradingLevel.ARTIFACTS:
             await leave_alone(session)
             async with _clean(session, _spec(session), task, test_timeout_s, live=False) as bench:
@@ -55,10 +54,8 @@ async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> A
                 async with _clean(session, joined, task, test_timeout_s, live=True) as bench:
                     yield bench
             else:
-                async with _copy(session, live=True) as image:
-                    spec = replace(joined, image=image)
-                    async with _beside(session, spec, task, test_timeout_s) as bench:
-                        yield bench
+                async with _in_copy(session, joined, task, test_timeout_s, live=True) as bench:
+                    yield bench
 
 
 def _spec(session: SandboxSession) -> ContainerSpec:
@@ -86,6 +83,19 @@ async def _copy(session: SandboxSession, *, live: bool) -> AsyncGenerator[str]:
         async with _still(session, live=live):
             image = await stack.enter_async_context(committed(session.engine, session.container, pause=False))
         yield image
+
+
+@asynccontextmanager
+async def _in_copy(
+    session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
+) -> AsyncGenerator[SandboxSession]:
+    """A container of a copy of the agent's, in which nothing runs but PID 1."""
+    async with _copy(session, live=live) as image:
+        if not live:
+            await leave_alone(session)
+        async with _beside(session, replace(spec, image=image), task, test_timeout_s) as bench:
+            await leave_alone(bench)
+            yield bench
 
 
 @asynccontextmanager
