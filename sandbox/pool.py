@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from protocol.errors import InfraError
-from sandbox import private
+from sandbox import open_files, private
 from sandbox.blueprint import LEASE_LABEL, Blueprint
 from sandbox.disk import DiskBound, probe
 from sandbox.engine import DockerEngine, EngineError
@@ -61,6 +61,7 @@ class SandboxPool:
         self._closed = self._failed = self._swept = 0
 
     async def __aenter__(self) -> Self:
+        open_files.raise_limit()
         blueprint = self._blueprint
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.engine)

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from protocol.errors import UserError
+from sandbox import open_files
 
 STOP_S = 10
 """How long requests that run may go on after the signal."""
@@ -39,6 +40,7 @@ def address(listener: socket.socket) -> str:
 def serve(app: ASGIApp, listener: socket.socket) -> int:
     """Until SIGINT or SIGTERM.  0, or 1 when it could not start; the log says why.  The address goes to stdout once it
     answers."""
+    open_files.raise_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=STOP_S, server_header=False

@@ -29,6 +29,8 @@ __all__ = ["ADDRESS", "Gate", "GateSettings", "GateStatistics"]
 
 _MOST_CONNECTIONS = 64
 _MOST_NAMED = 1000
+_PAUSE_S = 0.1
+"""Before the next try to take a connection in: the kernel keeps it meanwhile."""
 
 
 class GateStatistics(NamedTuple):
@@ -93,7 +95,6 @@ class Gate:
             await asyncio.shield(closed.wait())
 
     async def _listen(self, door: socket.socket, visit: Visit) -> None:
-        loop = asyncio.get_running_loop()
         room = asyncio.Semaphore(_MOST_CONNECTIONS)
         guests: dict[asyncio.Task[None], socket.socket] = {}
 
@@ -104,7 +105,7 @@ class Gate:
         try:
             while True:
                 await room.acquire()
-                connection, _ = await loop.sock_accept(door)
+                connection = await _accepted(door)
                 guest = self._tasks.create_task(self._serve(connection, visit))
                 guests[guest] = connection
                 guest.add_done_callback(left)
@@ -113,8 +114,8 @@ class Gate:
                 guest.cancel()
 
     async def _serve(self, connection: socket.socket, visit: Visit) -> None:
-        reader, writer = await asyncio.open_connection(sock=connection)
         try:
+            reader, writer = await asyncio.open_connection(sock=connection)
             await serve(reader, writer, visit, self._upstream)
         except Exception as error:  # noqa: BLE001  one guest's trouble is recorded and is nobody else's
             self._note_refused(f"failed: {type(error).__name__} {error}")
@@ -125,3 +126,12 @@ class Gate:
 
     def statistics(self) -> GateStatistics:
         return GateStatistics(len(self._listening), self._upstream.fetched, self._upstream.served, dict(self._refused))
+
+
+async def _accepted(door: socket.socket) -> socket.socket:
+    """The next connection, as soon as this process can open one more file: what has no room waits, and ends nothing."""
+    while True:
+        try:
+            return (await asyncio.get_running_loop().sock_accept(door))[0]
+        except OSError:
+            await asyncio.sleep(_PAUSE_S)

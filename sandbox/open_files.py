@@ -1,0 +1,14 @@
+"""How many files this process may have open: each session holds some, and a usual soft limit is 1024."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+
+
+def raise_limit() -> None:
+    """The soft limit to the hard one, as far as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
