@@ -33,7 +33,9 @@ class PoolSettings:
     warm: int = 0
     """Sandboxes kept ready of each kind that has been asked for."""
     warm_max_age_s: float = 600.0
-    """A warm sandbox that nobody took by then is ended."""
+    """A warm sandbox that nobody took by then is ended, and another takes its place."""
+    warm_forget_s: float = 7200.0
+    """That ends for a kind that no task has asked for in this time."""
     gate: GateSettings = field(default_factory=GateSettings)
     """The proxy of tasks with network ``proxy``."""
     owner: str = ""

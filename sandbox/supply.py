@@ -18,7 +18,7 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.pacing import Pace, StartGate
 from sandbox.pool_settings import PoolSettings
 from sandbox.session import SandboxSession, SessionLimits
-from sandbox.warm import Kind, WarmShelf
+from sandbox.warm import Kind, Shelved, WarmShelf
 
 _CHECK_S = 5.0
 """A warm sandbox that does not answer by then is not handed out."""
@@ -28,16 +28,21 @@ class Supply:
     """``async with Supply(...) as supply``; leaving it ends what is warm."""
 
     def __init__(
-        self, engine: DockerEngine, settings: PoolSettings, spec: Callable[[Kind, float], ContainerSpec]
+        self,
+        engine: DockerEngine,
+        settings: PoolSettings,
+        spec: Callable[[Kind, float], ContainerSpec],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """``spec`` is how a container of a kind is made that lives for so many seconds at most."""
-        self._engine, self._settings, self._spec = engine, settings, spec
+        self._engine, self._settings, self._spec, self._now = engine, settings, spec, now
         self._room = asyncio.Semaphore(settings.capacity)
         first = settings.start_concurrency
         self.gate = StartGate(Pace(first, max(first, settings.start_concurrency_max)))
-        self._shelf = WarmShelf(settings.warm, settings.warm_max_age_s)
+        self._shelf = WarmShelf(settings.warm, settings.warm_max_age_s, settings.warm_forget_s)
         self._tasks = asyncio.TaskGroup()
         self._fills: set[asyncio.Task[None]] = set()
+        self._ending = False
         self.waiting = self.starting = self.started = self.failed = self.hits = 0
         self.start_ms = 0.0
 
@@ -46,6 +51,7 @@ class Supply:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._ending = True
         for fill in self._fills:
             fill.cancel()
         await self._tasks.__aexit__(None, None, None)
@@ -134,23 +140,37 @@ class Supply:
 
     def refill(self, kind: Kind, wanted: int | None = None) -> None:
         """Start what the shelf lacks, where nobody waits for the room."""
+        self._shelf.asked(kind, self._now())
         for _ in range(self._shelf.missing(kind, wanted)):
-            self._shelf.filling(kind, +1)
-            fill = self._tasks.create_task(self._fill(kind))
-            self._fills.add(fill)
-            fill.add_done_callback(self._fills.discard)
+            self._begin_fill(kind)
 
     async def filled(self) -> None:
         """Until every start for the shelf that is under way has ended."""
         for fill in tuple(self._fills):
             await asyncio.shield(fill)
 
-    async def tend(self) -> None:
-        """Keep the warm ones alive, and end those that have died or become too old."""
-        for session in self._shelf.unfit(time.monotonic()):
-            await self.drop(session)
+    def tend(self) -> None:
+        """Keep the warm ones alive, and replace those that have died or become too old.  Waits for nothing: one that
+        ends slowly keeps nobody from living."""
+        for gone in self._shelf.unfit(self._now()):
+            self._shelf.filling(gone.kind, +1)
+            self._tasks.create_task(self._replace(gone))
         for session in self._shelf:
             session.extend(self._settings.unattended_s)
+
+    async def _replace(self, gone: Shelved) -> None:
+        try:
+            await self.drop(gone.session)
+        finally:
+            self._shelf.filling(gone.kind, -1)
+        if not self._ending and self._shelf.is_wanted(gone.kind, self._now()):
+            self._begin_fill(gone.kind)
+
+    def _begin_fill(self, kind: Kind) -> None:
+        self._shelf.filling(kind, +1)
+        fill = self._tasks.create_task(self._fill(kind))
+        self._fills.add(fill)
+        fill.add_done_callback(self._fills.discard)
 
     async def _fill(self, kind: Kind) -> None:
         try:
@@ -168,7 +188,7 @@ class Supply:
             if self.waiting:
                 await self.drop(session)
             else:
-                self._shelf.put(kind, session, time.monotonic())
+                self._shelf.put(kind, session, self._now())
         finally:
             self._shelf.filling(kind, -1)
 

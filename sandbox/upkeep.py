@@ -64,7 +64,7 @@ class Upkeep:
             await asyncio.sleep(self._unattended_s / 3)
             for session in self._ends_at:
                 self._extend(session)
-            await self._supply.tend()
+            self._supply.tend()
 
     def _extend(self, session: SandboxSession) -> None:
         """Never past its own end: a warm container's maximum is not its task's."""

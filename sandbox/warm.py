@@ -32,17 +32,20 @@ class Shelved(NamedTuple):
     kind: Kind
     session: SandboxSession
     since: float
-    """On the pool's monotonic clock."""
 
 
 @dataclass(slots=True)
 class WarmShelf:
-    """``wanted`` sandboxes of each kind that was asked for; the oldest goes first."""
+    """``wanted`` sandboxes of each kind that was asked for; the oldest goes first.  Times are the pool's monotonic
+    clock's."""
 
     wanted: int
     max_age_s: float
+    forget_s: float
     _kept: list[Shelved] = field(default_factory=list[Shelved])
     _filling: dict[Kind, int] = field(default_factory=dict[Kind, int])
+    _asked: dict[Kind, float] = field(default_factory=dict[Kind, float])
+    """When each kind was last asked for."""
 
     def put(self, kind: Kind, session: SandboxSession, now: float) -> None:
         self._kept.append(Shelved(kind, session, now))
@@ -59,11 +62,20 @@ class WarmShelf:
         """The oldest of any kind: its place is needed."""
         return self._kept.pop(0).session if self._kept else None
 
-    def unfit(self, now: float) -> list[SandboxSession]:
+    def asked(self, kind: Kind, now: float) -> None:
+        """Somebody wants sandboxes of this kind ready."""
+        self._asked[kind] = now
+
+    def unfit(self, now: float) -> list[Shelved]:
         """Those that have died or become too old; they leave the shelf."""
         gone = [each for each in self._kept if not each.session.alive or now - each.since > self.max_age_s]
         self._kept = [each for each in self._kept if each not in gone]
-        return [each.session for each in gone]
+        return gone
+
+    def is_wanted(self, kind: Kind, now: float) -> bool:
+        """Whether one of this kind that is gone is to be replaced: it was asked for within ``forget_s``."""
+        self._asked = {each: at for each, at in self._asked.items() if now - at <= self.forget_s}
+        return kind in self._asked
 
     def missing(self, kind: Kind, wanted: int | None = None) -> int:
         """How many starts would fill the shelf for this kind, those under way counted as done."""
