@@ -53,7 +53,8 @@ class Death(IntEnum):
 class ByeReason(IntEnum):
     QUIT = 0
     DEADLINE = 1
-    PROTOCOL = 3
+    PROTOCOL = 2
+    """It got what is no frame."""
 
 
 class SlotKind(IntEnum):
