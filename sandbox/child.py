@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sandbox import wire
-from sandbox.errors import SandboxLost
+from sandbox.errors import SandboxDestroyed, SandboxLost
 from sandbox.link import ANSWER_S
 
 if TYPE_CHECKING:
@@ -17,18 +19,30 @@ if TYPE_CHECKING:
 class _Listener:
     def __init__(self, take: Callable[[bytes], bool]) -> None:
         self._take = take
+        self.number = 0
+        """Of the request that started it."""
         self.enough = False
+        self.refused = 0
+        """Why there is none: an errno."""
         self.end: wire.GradeExit | None = None
         self.told, self.ended = asyncio.Event(), asyncio.Event()
 
     def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None:
         if isinstance(message, wire.GradeExit):
-            self.end = message
-            self.told.set()
-            self.ended.set()
+            if message.request == self.number:
+                self.end = message
+                self._over()
         elif not self.enough and not self._take(message.data):
             self.enough = True
             self.told.set()
+
+    def on_refused(self, error: int) -> None:
+        self.refused = error
+        self._over()
+
+    def _over(self) -> None:
+        self.told.set()
+        self.ended.set()
 
 
 async def run_child(
@@ -41,24 +55,41 @@ async def run_child(
     cwd: str = "/",
 ) -> wire.GradeExit | None:
     """How it ended.  None when it ran out of ``limit_s``, or when ``take``, which is given its output as that comes,
-    wanted no more: then the child is dead, and what it started may live.
+    wanted no more: then, and when this is cancelled, the child is dead, and what it started may live.
 
-    A session has one at a time.  Raises SandboxLost, SandboxDestroyed.
+    A session has one at a time.  Raises OSError with the container's errno when none can be started, SandboxLost,
+    SandboxDestroyed.
     """
     child = _Listener(take)
     session.grading(child)
     try:
-        session.send(wire.grade(session.next_request(), cwd, argv, env))
-        try:
-            await session.arrived(child.told, limit_s)
-        except TimeoutError:
-            child.enough = True
-        if not child.enough:
-            return child.end
-        session.send(wire.interrupt(session.next_request(), wire.GRADE_SLOT))
+        with session.refusable(lambda n: wire.grade(n, cwd, argv, env), child.on_refused) as child.number:
+            await _told(session, child, limit_s)
+            if child.enough:
+                await _killed(session, child)
+    finally:
+        session.grading(None)
+    if child.refused:
+        raise OSError(child.refused, os.strerror(child.refused), argv[0])
+    return None if child.enough else child.end
+
+
+async def _told(session: SandboxSession, child: _Listener, limit_s: float) -> None:
+    """Until it has ended, enough of its output has come, or its time is over."""
+    try:
+        await session.arrived(child.told, limit_s)
+    except TimeoutError:
+        child.enough = True
+    except BaseException:
+        if session.alive:  # whoever waited is cancelled
+            with contextlib.suppress(SandboxLost, SandboxDestroyed):
+                await asyncio.shield(_killed(session, child))
+        raise
+
+
+async def _killed(session: SandboxSession, child: _Listener) -> None:
+    session.send(wire.interrupt(session.next_request(), wire.GRADE_SLOT))
+    try:
         await session.arrived(child.ended, ANSWER_S)
     except TimeoutError as error:
         raise SandboxLost("PID 1 did not say that its child is dead") from error
-    finally:
-        session.grading(None)
-    return None

@@ -22,14 +22,18 @@ a PID 1 that does not answer is infrastructure (InfraError).
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from protocol.errors import InfraError
 from sandbox import wire
 from sandbox.child import run_child
-from sandbox.errors import SandboxLost
+from sandbox.errors import SandboxDestroyed, SandboxLost
 from sandbox.files import FileTooLarge
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import BadArtifactError
@@ -101,6 +105,7 @@ async def grade(
     session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
 ) -> GradeResult:
     """Grade what the agent left, at the task's level.  Except at ``sibling`` the session's shell does not survive.
+    However this ends, nothing of the tests runs on or lies in the agent's container.
 
     ``commands`` is what the agent ran, for :attr:`GradeResult.suspicions`.  Raises InfraError (SandboxLost,
     SandboxStartError, EngineError) when a container or its daemon does not answer, SandboxDestroyed when the agent's is
@@ -110,7 +115,11 @@ async def grade(
     limit_s = timeout_s or task.test_timeout_s
     isolation = isolation_of(task.run_tests, task.tests)
     try:
-        async with place(session, task, limit_s) as bench, session.verifying(bench) as network:
+        async with (
+            place(session, task, limit_s) as bench,
+            session.verifying(bench) as network,
+            _taken_back(bench, wanted=bench is session),
+        ):
             verifier = await _has_verifier(bench)
             isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
             ran = await _test(bench, task, isolation, limit_s, network, verifier=verifier)
@@ -163,7 +172,10 @@ async def _test(
         return True
 
     argv = (*shell.argv, f"{TESTS_DIR}/run-tests.sh")
-    end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
+    try:
+        end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
+    except OSError as error:
+        raise SandboxLost(f"the tests could not be started: {error}") from error
     if end is None:
         await leave_alone(bench)
         return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
@@ -174,6 +186,24 @@ async def _test(
     if task.reports and not files:
         note = note or f"the tests wrote none of {', '.join(task.reports)}"
     return _Ran(reports, log.text(), note)
+
+
+@asynccontextmanager
+async def _taken_back(bench: SandboxSession, *, wanted: bool) -> AsyncGenerator[None]:
+    """At the end, however it comes, what the tests left running is dead and their folder is empty.  Where that cannot
+    be done the verdict stands: it has been read."""
+    try:
+        yield
+    finally:
+        if wanted and bench.alive:
+            with contextlib.suppress(InfraError, SandboxDestroyed, TimeoutError):
+                await asyncio.shield(_take_back(bench))
+
+
+async def _take_back(bench: SandboxSession) -> None:
+    await leave_alone(bench)
+    for request in bench.put(f"{TESTS_DIR}/", b"", mode=0o700, flags=wire.WriteFlag.REPLACE):
+        await bench.answered(request, ANSWER_S)
 
 
 async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> str:

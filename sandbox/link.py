@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from sandbox import wire
@@ -94,6 +94,21 @@ class Link:
 
         number = self.request(make)
         self._answers[number].add_done_callback(lambda _: (self._answers.pop(number, None), then()))
+
+    @contextlib.contextmanager
+    def refusable(self, make: Callable[[int], bytes], refused: Callable[[int], None]) -> Generator[int]:
+        """Send a frame that PID 1 acknowledges only where it does not do it: then ``refused`` gets the errno."""
+        number = self.request(make)
+
+        def acknowledged(answer: asyncio.Future[wire.Ack | wire.FileData]) -> None:
+            if answer.exception() is None:
+                refused(answer.result().error)
+
+        self._answers[number].add_done_callback(acknowledged)
+        try:
+            yield number
+        finally:
+            self._answers.pop(number, None)
 
     async def answered(self, request: int, timeout_s: float = ANSWER_S) -> wire.Ack:
         """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""

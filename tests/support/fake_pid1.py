@@ -1,0 +1,90 @@
+"""A container without a daemon: a session whose frames are answered as PID 1 answers them, for tests of who waits for
+which answer.  The commands of its shells and its grade child end when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any
+
+from sandbox import wire
+from sandbox.session import SandboxSession
+
+
+class FakePid1:
+    """``heard`` is every frame in order: its type, and the path of a file or the number of a slot."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, object]] = []
+        self.session = SandboxSession(_NoDaemon(), "c" * 64)  # pyright: ignore[reportArgumentType]  it is asked one thing
+        self.session._stream = self  # pyright: ignore[reportAttributeAccessIssue]  in place of the attach stream
+        self.greeted = asyncio.Event()
+        self.refuse_grade = 0
+        """An errno: no grade child can be started."""
+        self.graded, self.grading = asyncio.Event(), 0
+        """A grade child was started; its request, 0 when it is dead."""
+        self.running: dict[int, int] = {}
+        """Slot → request of its command."""
+
+    # ---- the stream's side
+
+    def send(self, frame: bytes) -> None:
+        kind, request, rest = chr(frame[0]), wire.request_of(frame), frame[9:]
+        asyncio.get_running_loop().call_soon(self._take, kind, request, rest)
+
+    def close(self) -> None: ...
+
+    def forget_sent(self) -> None: ...
+
+    # ---- PID 1's side
+
+    def tell(self, message: wire.Message) -> None:
+        self.session._on_message(message)
+
+    def _take(self, kind: str, request: int, rest: bytes) -> None:
+        slot = int.from_bytes(rest[:2], "little")
+        self.heard.append((kind, _path(kind, rest) or slot))
+        match kind:
+            case "F":
+                self.tell(wire.FileData(request, errno.ENOENT, 0, b""))
+                return
+            case "G":
+                self._start_grade(request)
+                return
+            case "R":
+                self.running[slot] = request
+                return
+            case "I" | "K" if self.grading and (kind == "K" or slot == wire.GRADE_SLOT):
+                self.end_grade(137, signalled=True)
+            case "I" if of := self.running.pop(slot, 0):
+                self.tell(wire.Died(slot, of, 137, 0, wire.Death.INTERRUPTED))
+            case _:
+                pass
+        self.tell(wire.Ack(request, 0, 0))
+
+    def _start_grade(self, request: int) -> None:
+        if self.refuse_grade:
+            self.tell(wire.Ack(request, self.refuse_grade, 0))
+            return
+        self.grading = request
+        self.graded.set()
+
+    def end_grade(self, code: int = 0, *, signalled: bool = False) -> None:
+        request, self.grading = self.grading, 0
+        self.tell(wire.GradeExit(request, code, signalled))
+
+
+class _NoDaemon:
+    async def ending_cause(self, *_: object) -> Any:
+        raise AssertionError("nobody is to ask why a container is gone that is there")
+
+
+def _path(kind: str, rest: bytes) -> str:
+    """Of a file that is written or read."""
+    match kind:
+        case "W":
+            return rest[7 : 7 + int.from_bytes(rest[5:7], "little")].decode()
+        case "F":
+            return rest[12:].decode()
+        case _:
+            return ""
