@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import json
 import os
 import time
 import uuid
@@ -21,7 +22,7 @@ import aiohttp
 import orjson
 from pydantic import TypeAdapter
 
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
 from sandbox.grader import GradeResult
 from sandbox.provider import READ_BYTES
 from sandbox.server import failures
@@ -132,7 +133,7 @@ class RemotePool:
         if self._http is None:
             raise RuntimeError("use `async with RemotePool(...)`")
         headers = {"content-type": "application/json"}
-        async with self._http.post(self._url + path, data=io.BytesIO(orjson.dumps(body)), headers=headers) as response:
+        async with self._http.post(self._url + path, data=io.BytesIO(_encoded(body)), headers=headers) as response:
             raw = await response.read()
             try:
                 value = cast("dict[str, Any]", orjson.loads(raw))
@@ -168,6 +169,14 @@ class RemotePool:
         self._leases.pop(lease_id, None)
 
 
+def _encoded(body: dict[str, Any]) -> bytes:
+    """orjson is fast, and refuses what a model may write: whole numbers above 64 bits, halves of surrogate pairs."""
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        return json.dumps(body).encode()
+
+
 class RemoteSandbox:
     """A lease.  See :class:`sandbox.provider.Sandbox`."""
 
@@ -194,7 +203,10 @@ class RemoteSandbox:
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
         call = {"name": name, "arguments": dict(arguments)}
-        done = self._ended(await self.post("/exec_tool", tool_call=call))
+        try:
+            done = self._ended(await self.post("/exec_tool", tool_call=call))
+        except ValueError as error:  # it cannot be sent, or the server does not take it
+            return ToolResult(f"Error: {error}.")
         text = str(done["observation"])
         return ToolResult(text, done["exit_code"], float(done["ms"]), bool(done["timed_out"]), text)
 
@@ -247,6 +259,8 @@ class RemoteSandbox:
                 return OSError(refused.errno, os.strerror(refused.errno))
             case failures.BAD_REQUEST:
                 return ValueError(message)
+            case failures.SHELL_BUSY:
+                return ShellBusy(message)
             case failures.START_FAILED | failures.TASK_REFUSED:
                 return SandboxStartError(message)
             case failures.DESTROYED:

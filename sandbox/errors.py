@@ -27,6 +27,13 @@ class SandboxLost(InfraError):
     """A running container is gone, or does not answer, and nothing proves that the agent did it."""
 
 
+class ShellBusy(LongshoreError):
+    """The shell still runs a command: one that a tool left to itself, or somebody else's."""
+
+    def __init__(self, message: str = "the shell still runs a command: wait for it, or end it first") -> None:
+        super().__init__(message)
+
+
 class SandboxVanished(SandboxLost):
     """A running container ended while daemon, host and pool were healthy, and nothing says why.  Once is bad luck; a
     sample that it befalls twice did it."""

@@ -37,7 +37,8 @@ class Sandbox(Protocol):
     def alive(self) -> bool: ...
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
-        """Evaluate in the persistent shell.  Raises ValueError for a command with NUL bytes or of more than 1 MiB."""
+        """Evaluate in the persistent shell.  Raises ShellBusy while a command that a tool has left to itself is there,
+        ValueError for a command with NUL bytes or of more than 1 MiB."""
         ...
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sandbox import wire
-from sandbox.errors import SandboxLost
+from sandbox.errors import SandboxLost, ShellBusy
 from sandbox.truncate import HeadTail
 
 KEEP_BYTES = 64 << 10
@@ -129,10 +129,10 @@ class Shell:
     ) -> None:
         """Give the shell a command.  ``on_output`` gets the text as it comes; it must not raise.
 
-        Raises ValueError for a command with NUL bytes.
+        Raises ShellBusy, ValueError for a command with NUL bytes or of more than 1 MiB.
         """
         if self.request:
-            raise RuntimeError("the shell runs one command at a time")
+            raise ShellBusy
         request = self._link.next_request()
         spool = spool or wire.Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEEP_BYTES)  # noqa: S108  the sandbox's
         frame = wire.run(request, command.encode(errors="surrogateescape"), self.slot, spool)
@@ -191,7 +191,7 @@ class Shell:
     ) -> CommandResult:
         """Evaluate ``command``, and kill it after ``timeout_s``.
 
-        Raises SandboxLost or SandboxDestroyed when the container goes, ValueError for a command with NUL bytes.
+        Raises SandboxLost or SandboxDestroyed when the container goes, and what :meth:`start` raises.
         """
         self.start(command, on_output)
         try:

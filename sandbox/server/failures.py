@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from protocol.errors import InfraError, UserError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
 from sandbox.leases import GroupConflict, SlotsExhausted, UnknownLease
 from sandbox.server.messages import WireError
 
 DESTROYED, VANISHED, LOST = "SANDBOX_DESTROYED", "SANDBOX_VANISHED", "SANDBOX_LOST"
 START_FAILED, UNKNOWN_LEASE, FILE_ERROR = "SANDBOX_START_FAILED", "UNKNOWN_LEASE", "FILE_ERROR"
-NOT_RESET, REUSED_ID, UNKNOWN_OUTCOME = "NOT_RESET", "REQUEST_ID_REUSED", "OUTCOME_UNKNOWN"
+SHELL_BUSY, NOT_RESET, REUSED_ID, UNKNOWN_OUTCOME = "SHELL_BUSY", "NOT_RESET", "REQUEST_ID_REUSED", "OUTCOME_UNKNOWN"
 BAD_REQUEST, TASK_REFUSED, DEADLINE = "BAD_REQUEST", "TASK_REFUSED", "DEADLINE"
 INTERNAL, DRAINING = "INTERNAL", "DRAINING"
 _RETRY_S = 2.0
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownLease, 404, UNKNOWN_LEASE),
     (GroupConflict, 409, "GROUP_CONFLICT"),
+    (ShellBusy, 409, SHELL_BUSY),
     (SandboxDestroyed, 410, DESTROYED),
     (SandboxVanished, 410, VANISHED),
     (SandboxLost, 410, LOST),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from sandbox.errors import ShellBusy
 from sandbox.files import FileTooLarge
 from sandbox.tools import seta, shell_only
 from sandbox.tools.keystrokes import KEYSTROKES
@@ -37,7 +38,7 @@ async def call_tool(context: ToolContext, name: str, arguments: Arguments, tools
         return await tool.call(context, arguments)
     except OSError as error:
         return ToolResult(f"Error: {error.strerror or error}: {error.filename}.")
-    except (ToolError, FileTooLarge, ValueError) as error:
+    except (ToolError, FileTooLarge, ShellBusy, ValueError) as error:
         return ToolResult(f"Error: {error}.")
 
 

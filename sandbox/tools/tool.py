@@ -92,7 +92,7 @@ def seconds_argument(arguments: Arguments, name: str, default: float, most: floa
     value = arguments.get(name, default)
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last is a whole number above all floats
         raise ToolError(f"argument '{name}' must be a number of seconds") from None
     return default if math.isnan(seconds) else min(max(seconds, 0.0), most)
 

@@ -272,6 +272,13 @@ async def tool_errors_are_text(sandbox: Sandbox) -> None:
 
 
 @case
+async def a_tool_answers_whatever_it_is_given(sandbox: Sandbox) -> None:
+    await sandbox.call_tool("shell_exec", {"id": "odd", "command": "true"})
+    for odd in (10**400, -(10**400), "1e400", "half \ud800"):
+        assert (await sandbox.call_tool("shell_wait", {"id": "odd", "wait_seconds": odd})).text
+
+
+@case
 async def two_at_once_do_not_mix(sandbox: Sandbox) -> None:
     """One shell runs one command at a time: beside it, files go in and out."""
     async with asyncio.TaskGroup() as group:
