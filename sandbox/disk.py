@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from weakref import WeakKeyDictionary
 
 from protocol.filesystem import free_bytes
-from sandbox.engine import ContainerSpec, DockerEngine, EngineError, retried
+from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.session import SandboxSession
 
@@ -65,7 +65,7 @@ async def probe(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
             await engine.remove(container)
         return DiskBound.WATCH if watched else DiskBound.FILE_SIZE
     await engine.remove(container)
-    driver = (await _json(engine, "info")).get("Driver")
+    driver = (await engine.info()).get("Driver")
     return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
 
 
@@ -74,22 +74,9 @@ async def upper_layer(engine: DockerEngine, container: str) -> Path | None:
 
     Raises EngineError.
     """
-    driver = (await _json(engine, f"containers/{container}/json")).get("GraphDriver", {})
+    driver = (await engine.inspect(container)).get("GraphDriver", {})
     layers = cast("dict[str, str]", driver.get("Data") or {})
     return Path(layers["UpperDir"]) if "UpperDir" in layers else None
-
-
-async def _json(engine: DockerEngine, path: str) -> dict[str, Any]:
-    docker = engine.docker
-
-    async def call() -> dict[str, Any]:
-        async with docker.session.get(f"{docker.docker_host}/{path}") as response:
-            answer = cast("dict[str, Any]", await response.json())
-        if response.status >= 400:
-            raise EngineError(f"{path}: {answer.get('message')}", response.status)
-        return answer
-
-    return await retried(f"ask for {path}", call, frozenset({500, 503}))
 
 
 @dataclass(slots=True)

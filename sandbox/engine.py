@@ -290,39 +290,46 @@ class DockerEngine:
     async def live_restore(self) -> bool:
         """Whether containers outlive this daemon.  Raises EngineError."""
 
-        async def call() -> bool:
-            docker = self.docker
-            async with docker.session.get(f"{docker.docker_host}/info") as response:
-                return bool(cast("Json", await response.json()).get("LiveRestoreEnabled"))
+        return bool((await self.info()).get("LiveRestoreEnabled"))
 
-        return await retried("ask whether containers outlive the daemon", call, _RETRIED_STATUS)
+    async def info(self) -> Json:
+        """What the daemon says of itself.  Raises EngineError."""
+        return json.loads(await self._read("info", "ask the daemon how it is set up"))
 
     async def ending_cause(self, container: str, since: float) -> EndingCause:
         """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds."""
         filters = json.dumps({"container": [container], "event": ["oom", "kill"]})
         params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": filters}
 
-        async def call() -> EndingCause:
-            docker = self.docker
-            async with docker.session.get(f"{docker.docker_host}/events", params=params) as response:
-                lines = (await response.text()).splitlines()
-            events = [json.loads(line) for line in lines if line.strip()]
-            kills = [each["Actor"]["Attributes"].get("signal") for each in events if each.get("Action") == "kill"]
-            oom = any(each.get("Action") == "oom" for each in events)
-            return EndingCause(oom, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
+        lines = (await self._read("events", f"ask what happened to {container[:12]}", params)).splitlines()
+        events = [json.loads(line) for line in lines if line.strip()]
+        kills = [each["Actor"]["Attributes"].get("signal") for each in events if each.get("Action") == "kill"]
+        oom = any(each.get("Action") == "oom" for each in events)
+        return EndingCause(oom, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
 
-        return await retried(f"ask what happened to {container[:12]}", call, _RETRIED_STATUS)
+    async def _read(self, path: str, what: str, params: Mapping[str, str] | None = None) -> str:
+        """The daemon's answer to ``GET /path``, for ``what``.  Raises EngineError."""
+
+        async def call() -> str:
+            docker = self.docker
+            async with docker.session.get(f"{docker.docker_host}/{path}", params=params) as response:
+                said = await response.text()
+            if response.status >= 400:
+                raise EngineError(said.strip(), response.status)
+            return said
+
+        return await retried(what, call, _RETRIED_STATUS)
 
 
 async def retried(
     what: str, call: Callable[[], Awaitable[T]], statuses: frozenset[int], *, idempotent: bool = True
 ) -> T:
-    """Call again on these HTTP statuses and, where a call may run twice, on a cut connection."""
+    """Call again on these HTTP statuses and, where a call may run twice, on a cut connection.  Raises EngineError."""
     for attempt in range(_ATTEMPTS):
         try:
             async with asyncio.timeout(_CALL_S):
                 return await call()
-        except aiodocker.DockerError as error:
+        except (aiodocker.DockerError, EngineError) as error:
             if error.status not in statuses or attempt == _ATTEMPTS - 1:
                 raise EngineError(f"could not {what}: {error}", error.status) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:

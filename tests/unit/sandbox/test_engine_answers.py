@@ -1,0 +1,120 @@
+"""One hiccup of the daemon fails a pool's start, or a lost container is charged to the wrong side, when this fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from sandbox import engine as engine_module
+from sandbox.disk import upper_layer
+from sandbox.engine import DockerEngine, EngineError, retried
+
+SAID: dict[str, Any] = {
+    "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs"},
+    "/containers/c/json": {"GraphDriver": {"Data": {"UpperDir": "/upper"}}},
+}
+
+
+class Daemon:
+    """Answers on a socket of its own; as often as ``fails`` says, with ``status`` and no sense."""
+
+    def __init__(self) -> None:
+        self.fails, self.status, self.asked = 0, 500, 0
+
+    async def answer(self, request: web.Request) -> web.Response:
+        path = request.path.removeprefix("/v1.45")
+        if path in ("/version", "/_ping"):
+            return web.json_response({"ApiVersion": "1.45"})
+        self.asked += 1
+        if self.asked <= self.fails:
+            return web.json_response({"message": "not now"}, status=self.status)
+        if request.method == "POST":
+            return web.Response(status=204)
+        if path == "/events":
+            return web.Response(text='{"Action": "oom"}\n')
+        return web.json_response(SAID[path])
+
+
+@pytest.fixture
+async def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
+    monkeypatch.setattr(engine_module, "_FIRST_PAUSE_S", 0.0)
+    return Daemon()
+
+
+@pytest.fixture
+async def engine(daemon: Daemon, tmp_path: Path) -> AsyncGenerator[DockerEngine]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", daemon.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, str(tmp_path / "d.sock")).start()
+    try:
+        async with DockerEngine(f"unix://{tmp_path}/d.sock") as opened:
+            yield opened
+    finally:
+        await runner.cleanup()
+
+
+Question = Callable[[DockerEngine], Any]
+QUESTIONS: dict[str, tuple[Question, object]] = {
+    "live restore": (lambda engine: engine.live_restore(), True),
+    "cause": (lambda engine: engine.ending_cause("c", 0.0), None),
+    "layer": (lambda engine: upper_layer(engine, "c"), Path("/upper")),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_an_error_of_a_busy_daemon_is_asked_again_and_is_no_answer(
+    engine: DockerEngine, daemon: Daemon, name: str
+):
+    ask, expected = QUESTIONS[name]
+    daemon.fails = 2
+    answer = await ask(engine)
+    assert daemon.asked == 3
+    assert answer.out_of_memory if expected is None else answer == expected
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(("status", "asked"), [(500, 5), (400, 1)])
+async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
+    engine: DockerEngine, daemon: Daemon, name: str, status: int, asked: int
+):
+    daemon.fails, daemon.status = 99, status
+    with pytest.raises(EngineError, match=r"could not .*not now") as caught:
+        await QUESTIONS[name][0](engine)
+    assert (caught.value.status, daemon.asked) == (status, asked)
+
+
+async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: DockerEngine, daemon: Daemon):
+    asked: list[int] = []
+
+    async def call() -> str:
+        asked.append(len(asked))
+        if len(asked) < 3:
+            raise EngineError("not now", 503)
+        return "done"
+
+    assert await retried("do it", call, frozenset({503})) == "done"
+    asked.clear()
+    with pytest.raises(EngineError, match="could not do it: not now"):
+        await retried("do it", call, frozenset({500}))
+    assert len(asked) == 1
+
+
+async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_harm(daemon: Daemon):
+    asked: list[int] = []
+
+    async def call() -> None:
+        asked.append(0)
+        raise aiohttp.ServerDisconnectedError
+
+    for idempotent, times in ((True, 5), (False, 1)):
+        asked.clear()
+        with pytest.raises(EngineError):
+            await retried("do it", call, frozenset(), idempotent=idempotent)
+        assert len(asked) == times
