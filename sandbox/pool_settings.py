@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from protocol.errors import UserError
 from sandbox.gate import GateSettings
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSettings:
+    """Raises UserError for what no pool can be."""
+
     pool: str
     """Name of this pool: a sweep never looks beyond it."""
     run_id: str
@@ -40,6 +43,12 @@ class PoolSettings:
     """The proxy of tasks with network ``proxy``."""
     owner: str = ""
     """Whose the containers are, as their label says; empty for this process: when it has died, they are swept."""
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1 or self.start_concurrency < 1:
+            raise UserError("a pool without room for a sandbox, or for a start, waits for ever: give it at least 1")
+        if not self.unattended_s > 0:
+            raise UserError(f"sandboxes that live for {self.unattended_s:g} s without a heartbeat do not live")
 
 
 class PoolStatistics(NamedTuple):

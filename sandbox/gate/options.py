@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from protocol.cli.numbers import number
 from sandbox.gate.settings import GateSettings
 
 
@@ -12,7 +13,7 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
     add("--allow-host", action="append", default=[], metavar="HOST", help="beside what each task lists; *.example.org")
     add("--python-index", default="", metavar="URL", help="package index for pip and uv; each file is fetched once")
     add("--npm-index", default="", metavar="URL", help="the same for npm")
-    add("--proxy-gb", type=float, default=20.0, metavar="GB", help="most that fetched files may take up")
+    add("--proxy-gb", type=number(0), default=20.0, metavar="GB", help="most that fetched files may take up")
 
 
 def gate_settings(chosen: argparse.Namespace) -> GateSettings:

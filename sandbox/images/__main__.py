@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.numbers import number, whole
 from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
 from sandbox.engine import DockerEngine
@@ -51,12 +52,12 @@ def _parser() -> Parser:
                        ("prefetch", "build or pull every image that tasks need")):  # fmt: skip
         command = commands.add_parser(name, help=text)
         command.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-        command.add_argument("--concurrency", type=int, default=2, help="images at once (default: %(default)s)")
+        command.add_argument("--concurrency", type=whole(1), default=2, help="images at once (default: %(default)s)")
     pull = commands.add_parser("pull", help="pull images by name")
     pull.add_argument("names", nargs="+", metavar="NAME")
-    pull.add_argument("--concurrency", type=int, default=2, help="images at once (default: %(default)s)")
+    pull.add_argument("--concurrency", type=whole(1), default=2, help="images at once (default: %(default)s)")
     prune = commands.add_parser("prune", help="evict ours, least recently used first")
-    prune.add_argument("--to-gb", type=float, default=0.0, metavar="GB", help="until they fit (default: all of them)")
+    prune.add_argument("--to-gb", type=number(0), default=0.0, metavar="GB", help="until they fit (default: all)")
     commands.add_parser("list", help="list the images that are ours")
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from protocol.cli.exits import main_guard
+from protocol.cli.numbers import number, whole
 from protocol.cli.parser import Parser
 from protocol.errors import UserError
 from sandbox.edge.auth import access, read_token
@@ -32,10 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
     add, environment = parser.add_argument, os.environ
     add("--workers", default=environment.get("WORKER_URLS", ""), metavar="URL,…", help="or WORKER_URLS")
     add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
-    add("--port", type=int, default=environment.get("ROUTER_PORT", "18080"), help="0: a free one")
+    add("--port", type=whole(0, 65535), default=environment.get("ROUTER_PORT", "18080"), help="0: a free one")
     add("--token-file", type=Path, help="bearer token, asked of clients and shown to workers")
     add("--no-auth", action="store_true", help="let everyone who reaches the port run programs on the workers")
-    add("--forward-timeout-s", type=float, default=environment.get("ROUTER_FORWARD_TIMEOUT", "3900"))
+    add("--forward-timeout-s", type=number(1), default=environment.get("ROUTER_FORWARD_TIMEOUT", "3900"))
     chosen = parser.parse_args(arguments)
     token = read_token(chosen.token_file, environment)
     urls = worker_urls(chosen.workers)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from protocol.cli.exits import main_guard
+from protocol.cli.numbers import number, whole
 from protocol.cli.parser import Parser
 from sandbox.edge.auth import access, read_token
 from sandbox.edge.serve import bind, serve
@@ -32,21 +33,21 @@ def parser(environment: Mapping[str, str]) -> Parser:
     made = Parser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
     add = made.add_argument
 
-    def number(name: str, otherwise: str) -> str:
+    def given(name: str, otherwise: str) -> str:
         return environment.get(name, otherwise)
 
     add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
-    add("--port", type=int, default=number("ENV_SERVER_PORT", "18081"), help="0: a free one")
+    add("--port", type=whole(0, 65535), default=given("ENV_SERVER_PORT", "18081"), help="0: a free one")
     add("--token-file", type=Path, help="bearer token; or LONGSHORE_SANDBOX_TOKEN")
     add("--no-auth", action="store_true", help="let everyone who reaches the port run programs here")
     add("--dataset", type=Path, default=environment.get("DATASET_DIR"), help="folder that task_path is relative to")
-    add("--max-tasks", type=int, default=number("WORKER_MAX_TASKS", "16"), help="different tasks at once")
-    add("--max-runs-per-task", type=int, default=number("WORKER_MAX_RUNS_PER_TASK", "8"), help="sandboxes of each")
-    add("--lease-ttl-s", type=float, default=number("WORKER_RUN_IDLE_TTL", "600"), help="a lease's life unrenewed")
-    add("--warm", type=int, default=0, help="sandboxes kept ready of each kind")
+    add("--max-tasks", type=whole(1), default=given("WORKER_MAX_TASKS", "16"), help="different tasks at once")
+    add("--max-runs-per-task", type=whole(1), default=given("WORKER_MAX_RUNS_PER_TASK", "8"), help="sandboxes of each")
+    add("--lease-ttl-s", type=number(1), default=given("WORKER_RUN_IDLE_TTL", "600"), help="a lease's life unrenewed")
+    add("--warm", type=whole(0), default=0, help="sandboxes kept ready of each kind")
     add("--image", default="", help="image of tasks that name none")
-    add("--session-max-s", type=float, default=7200.0, help="a sandbox's longest life")
-    add("--unattended-s", type=float, default=60.0, help="a sandbox's life without this server")
+    add("--session-max-s", type=number(1), default=7200.0, help="a sandbox's longest life")
+    add("--unattended-s", type=number(1), default=60.0, help="a sandbox's life without this server")
     add("--state", type=Path, help="folder for what must outlive a kill (default: in LONGSHORE_HOME, by port)")
     add_gate_options(made)
     return made

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from protocol.cli.exits import main_guard
+from protocol.cli.numbers import whole
 from protocol.cli.parser import Parser, parsed
 from sandbox.gate.options import add_gate_options, gate_settings
 from sandbox.pool import PoolSettings, SandboxPool
@@ -58,7 +59,7 @@ def _parser() -> Parser:
     every.add_argument("--json", action="store_true", help="one JSON object on standard output, and nothing else there")
     validate = commands.add_parser("validate", parents=[reading, every], help="name every problem of every task")
     validate.add_argument("--run", action="store_true", help="prove oracle = 1 and no-op < 1 in real containers")
-    validate.add_argument("--at-once", type=int, default=2 * (os.cpu_count() or 1), help="tasks tried at once")
+    validate.add_argument("--at-once", type=whole(1), default=2 * (os.cpu_count() or 1), help="tasks tried at once")
     add_gate_options(validate)
     convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
     convert.add_argument("--to", type=Format, choices=list(Format), required=True)
@@ -67,8 +68,8 @@ def _parser() -> Parser:
     generate = commands.add_parser("generate", parents=[every], help="write generated tasks")
     generate.add_argument("out", type=Path, help="new folder, or new file of rows")
     generate.add_argument("--to", type=Format, choices=list(Format), default=Format.TERMINAL_BENCH)
-    generate.add_argument("--count", type=int, default=18, help="training tasks (default: %(default)s)")
-    generate.add_argument("--held-out", type=int, default=0, metavar="N", help="held-out tasks of each family")
+    generate.add_argument("--count", type=whole(0), default=18, help="training tasks (default: %(default)s)")
+    generate.add_argument("--held-out", type=whole(0), default=0, metavar="N", help="held-out tasks of each family")
     generate.add_argument("--seed", type=int, default=0)
     return parser
 

@@ -1,0 +1,41 @@
+"""Numbers of a command line that mean something: ``add("--at-once", type=whole(1))``.
+
+One that is out of bounds, or no number, is argparse's own error, which names the option.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A whole number from ``least`` to ``most``."""
+
+    def read(word: str) -> int:
+        try:
+            value = int(word)
+        except ValueError:
+            value = least - 1
+        if value < least or (most is not None and value > most):
+            bound = f"at least {least}" if most is None else f"{least} to {most}"
+            raise argparse.ArgumentTypeError(f"{word!r} is no whole number of {bound}")
+        return value
+
+    return read
+
+
+def number(least: float) -> Callable[[str], float]:
+    """A finite number that is at least ``least``."""
+
+    def read(word: str) -> float:
+        try:
+            value = float(word)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value >= least):
+            raise argparse.ArgumentTypeError(f"{word!r} is no number of at least {least:g}")
+        return value
+
+    return read
