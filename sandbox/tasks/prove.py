@@ -1,5 +1,5 @@
 """Proof that a task can be solved and is not solved already: in real containers, the oracle scores 1 and doing nothing
-does not score.
+scores 0, by the task's own rule (:func:`earned`).
 
 Many tasks at a time.  Where a task is tried is given as functions (:class:`Ground`): how its sandbox is made, and how
 it is graded; :func:`pool_ground` is a pool's.  One task's failure never ends another's proof.
@@ -27,9 +27,10 @@ _SOLVE = "/solution/solve.sh"
 
 class Verdict(StrEnum):
     PROVED = "proved"
-    """The oracle passes every test, and doing nothing does not: it scores 0 where only a full pass counts."""
+    """The oracle passes every test and scores 1, and doing nothing scores 0."""
     ORACLE_FAILS = "oracle_fails"
     NOOP_PASSES = "noop_passes"
+    """Doing nothing scores."""
     BROKEN = "broken"
     """Its sandbox cannot be made, by the task's own doing: its build, its setup or a service fails."""
     SKIPPED = "skipped"
@@ -104,9 +105,19 @@ async def _prove(task: Task, ground: Ground) -> Proof:
         verdict, why = Verdict.ORACLE_FAILS, _why(oracle, said, task)
     elif noop.all_passed:
         verdict, why = Verdict.NOOP_PASSES, "doing nothing passes every test"
+    elif score := earned(task, noop):
+        verdict, why = Verdict.NOOP_PASSES, f"doing nothing scores {score:g}"
     elif idle := sum(test.passed for test in noop.tests):
         why = f"{idle} of {len(noop.tests)} tests pass without any work"
     return Proof(task.id, verdict, why, oracle.pass_ratio, noop.pass_ratio)
+
+
+def earned(task: Task, graded: GradeResult) -> float:
+    """A grade by the task's own rule, 0 … 1: what its reward file says; by its weights where it has some; else only a
+    full pass counts.  Pure."""
+    if graded.reward is not None:
+        return graded.reward
+    return graded.score if task.weights else float(graded.all_passed)
 
 
 async def _solve(session: SandboxSession, task: Task) -> str:

@@ -1,0 +1,71 @@
+"""A task that pays for doing nothing is trained on as proved when this fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sandbox.grader import GradeResult, Isolation
+from sandbox.grading.outcome import Outcome, Report, Reported, judge
+from sandbox.shell import CommandResult
+from sandbox.tasks.prove import Ground, Proof, Verdict, prove
+from sandbox.tasks.task import GradingLevel, Task
+
+TASK = Task("t", "", run_tests="#!/bin/sh\n", solution="true\n", expected_tests=("a", "b"))
+WEIGHED = replace(TASK, weights={"a": 3.0, "b": 1.0})
+
+
+class FakeSession:
+    """Knows whether it was solved."""
+
+    solved = False
+
+    async def write_files(self, *_: object, **__: object) -> None: ...
+
+    async def run(self, *_: object) -> CommandResult:
+        self.solved = True
+        return CommandResult("", 0, 0, False, 1.0, False)
+
+
+def graded(task: Task, passed: str, reward: float | None) -> GradeResult:
+    reported = tuple(Reported(name, Outcome.PASSED if name in passed else Outcome.FAILED) for name in "ab")
+    tests, said = judge(task.expected_tests, task.weights, (Report(reported), Report(reward=reward)))
+    return GradeResult(tests, said, "", GradingLevel.SAME, Isolation.KIT, timed_out=False, ms=1.0)
+
+
+async def proof(task: Task, idle: str, reward: float | None = None) -> Proof:
+    """Of a task of which doing nothing passes ``idle`` and gets ``reward``, and its oracle everything."""
+
+    @asynccontextmanager
+    async def acquire(_: Task) -> AsyncGenerator[Any]:
+        yield FakeSession()
+
+    async def grade(session: Any, _: Task) -> GradeResult:
+        whole = None if reward is None else 1.0
+        return graded(task, "ab", whole) if session.solved else graded(task, idle, reward)
+
+    (made,) = await prove([task], Ground(acquire, grade), 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("task", "idle", "reward", "verdict", "why"),
+    [
+        (TASK, "", None, Verdict.PROVED, ""),
+        (TASK, "a", None, Verdict.PROVED, "1 of 2 tests pass without any work"),
+        (TASK, "ab", None, Verdict.NOOP_PASSES, "doing nothing passes every test"),
+        (WEIGHED, "", None, Verdict.PROVED, ""),
+        (WEIGHED, "a", None, Verdict.NOOP_PASSES, "doing nothing scores 0.75"),
+        (replace(WEIGHED, weights={"a": 0.0}), "a", None, Verdict.PROVED, "1 of 2 tests pass without any work"),
+        (TASK, "a", 0.0, Verdict.PROVED, "1 of 2 tests pass without any work"),
+        (TASK, "a", 0.25, Verdict.NOOP_PASSES, "doing nothing scores 0.25"),
+        (WEIGHED, "a", 0.0, Verdict.PROVED, "1 of 2 tests pass without any work"),
+    ],
+)
+async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idle, reward, verdict, why):
+    made = await proof(task, idle, reward)
+    assert (made.verdict, made.why, made.oracle, made.noop) == (verdict, why, 1.0, len(idle) / 2)
