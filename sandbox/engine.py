@@ -10,7 +10,8 @@ import asyncio
 import json
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,10 @@ _CALL_S = 60.0
 _REMOVAL_S = 300.0
 _ATTEMPTS = 5
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_OOM_S = 3.0
+"""Between a container's last memory and its death."""
+_DEATH_S = 5.0
+"""What the daemon has not noticed by then has not happened."""
 _RETRIED_STATUS = frozenset({409, 500, 502, 503})
 
 
@@ -153,6 +158,7 @@ class EndingCause:
     """What the daemon saw happen to a container: why a PID 1 that did not say goodbye is gone."""
 
     out_of_memory: bool
+    """It died of it.  What a process beside PID 1 was killed for earlier does not count."""
     killed_by_api: bool
     """Somebody, not the agent, asked the daemon to kill or remove it."""
 
@@ -173,6 +179,23 @@ class Inventory:
 
     def __len__(self) -> int:
         return len(self.containers) + len(self.networks) + len(self.volumes)
+
+
+def cause_of(events: Iterable[Json]) -> EndingCause:
+    """From the daemon's events on one container.  Pure."""
+    known = tuple(events)
+    times = _times(known)
+    kills = [each["Actor"]["Attributes"].get("signal") for each in known if each.get("Action") == "kill"]
+    out_of_memory = any(abs(oom - died) <= _OOM_S for oom in times["oom"] for died in times["die"])
+    return EndingCause(out_of_memory, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
+
+
+def _times(events: Iterable[Json]) -> defaultdict[str, list[float]]:
+    """Action → when, in Unix seconds."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for each in events:
+        found[str(each.get("Action"))].append(float(each.get("timeNano", 0)) / 1e9 or float(each.get("time", 0)))
+    return found
 
 
 class DockerEngine:
@@ -297,15 +320,18 @@ class DockerEngine:
         return json.loads(await self._read("info", "ask the daemon how it is set up"))
 
     async def ending_cause(self, container: str, since: float) -> EndingCause:
-        """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds."""
-        filters = json.dumps({"container": [container], "event": ["oom", "kill"]})
-        params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": filters}
-
-        lines = (await self._read("events", f"ask what happened to {container[:12]}", params)).splitlines()
-        events = [json.loads(line) for line in lines if line.strip()]
-        kills = [each["Actor"]["Attributes"].get("signal") for each in events if each.get("Action") == "kill"]
-        oom = any(each.get("Action") == "oom" for each in events)
-        return EndingCause(oom, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
+        """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds.  An end that the
+        daemon has not noticed yet is waited for where it matters."""
+        filters = json.dumps({"container": [container], "event": ["oom", "kill", "die"]})
+        give_up = time.monotonic() + _DEATH_S
+        while True:
+            params = {"since": f"{since:.3f}", "until": f"{time.time():.3f}", "filters": filters}
+            said = await self._read("events", f"ask what happened to {container[:12]}", params)
+            events = [cast("Json", json.loads(line)) for line in said.splitlines() if line.strip()]
+            times = _times(events)
+            if times["die"] or not times["oom"] or time.monotonic() > give_up:
+                return cause_of(events)
+            await asyncio.sleep(_LONGEST_PAUSE_S)
 
     async def _read(self, path: str, what: str, params: Mapping[str, str] | None = None) -> str:
         """The daemon's answer to ``GET /path``, for ``what``.  Raises EngineError."""

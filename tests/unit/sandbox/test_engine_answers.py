@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from aiohttp import web
 
 from sandbox import engine as engine_module
 from sandbox.disk import upper_layer
-from sandbox.engine import DockerEngine, EngineError, retried
+from sandbox.engine import DockerEngine, EndingCause, EngineError, cause_of, retried
 
 SAID: dict[str, Any] = {
     "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs"},
@@ -20,11 +21,20 @@ SAID: dict[str, Any] = {
 }
 
 
+def event(action: str, at_s: float, **attributes: str) -> dict[str, Any]:
+    return {"Action": action, "timeNano": int(at_s * 1e9), "Actor": {"Attributes": attributes}}
+
+
+OOM, DIED = event("oom", 1000.0), event("die", 1000.2, exitCode="137")
+
+
 class Daemon:
     """Answers on a socket of its own; as often as ``fails`` says, with ``status`` and no sense."""
 
     def __init__(self) -> None:
         self.fails, self.status, self.asked = 0, 500, 0
+        self.events = [[OOM, DIED]]
+        """What it has noticed when it is asked, and when it is asked again."""
 
     async def answer(self, request: web.Request) -> web.Response:
         path = request.path.removeprefix("/v1.45")
@@ -36,7 +46,7 @@ class Daemon:
         if request.method == "POST":
             return web.Response(status=204)
         if path == "/events":
-            return web.Response(text='{"Action": "oom"}\n')
+            return web.Response(text="".join(f"{json.dumps(each)}\n" for each in self.events.pop(0)))
         return web.json_response(SAID[path])
 
 
@@ -118,3 +128,32 @@ async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_ha
         with pytest.raises(EngineError):
             await retried("do it", call, frozenset(), idempotent=idempotent)
         assert len(asked) == times
+
+
+@pytest.mark.parametrize(
+    ("events", "out_of_memory", "killed"),
+    [
+        ([], False, False),
+        ([OOM, DIED], True, False),
+        ([DIED, event("oom", 1000.3)], True, False),
+        ([OOM], False, False),
+        ([OOM, event("die", 1060.0)], False, False),
+        ([OOM, event("oom", 1059.9), event("die", 1060.0)], True, False),
+        ([event("kill", 999.0, signal="9"), DIED], False, True),
+        ([event("kill", 999.0, signal="10"), OOM, DIED], True, False),
+    ],
+)
+def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, out_of_memory: bool, killed: bool):
+    assert cause_of(events) == EndingCause(out_of_memory, killed)
+
+
+async def test_a_death_that_the_daemon_has_not_noticed_yet_is_waited_for(
+    engine: DockerEngine, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(engine_module, "_LONGEST_PAUSE_S", 0.0)
+    daemon.events = [[OOM], [OOM], [OOM, DIED]]
+    assert (await engine.ending_cause("c", 0.0)).out_of_memory
+    daemon.events = [[OOM], [OOM]]
+    monkeypatch.setattr(engine_module, "_DEATH_S", -1.0)
+    assert not (await engine.ending_cause("c", 0.0)).out_of_memory
+    assert len(daemon.events) == 1
