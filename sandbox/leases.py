@@ -5,7 +5,8 @@ A lease with an operation under way never expires, however long that takes.  Not
 heartbeat cannot be held up by the operation that it keeps alive.
 
 Slots are OpenClaw's: at most ``tasks`` different task keys at once, at most ``runs_per_task`` leases for each.  A group
-(SETA's) gets all of its slots or none.  An allocation that is repeated with its request id gets the same lease.
+(SETA's) is one task key, gets all of its slots or none, and is bounded by all that are free.  An allocation that is
+repeated with its request id gets the same lease.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class GroupConflict(LongshoreError):
     """A group of that name is held, with another number of slots."""
 
 
+class GroupTooLarge(LongshoreError):
+    """There will never be so many free slots."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseLimits:
     tasks: int = 16
@@ -49,6 +54,11 @@ class LeaseLimits:
     """How long a lease lives without a sign of life."""
     remember_s: float = 300.0
     """How long an allocation's request id is remembered."""
+
+    @property
+    def slots(self) -> int:
+        """All that there are."""
+        return self.tasks * self.runs_per_task
 
 
 @dataclass(slots=True)
@@ -97,7 +107,9 @@ class LeaseTable:
         return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
 
     def allocate_group(self, group: str, slots: int) -> Allocation:
-        """``slots`` slots of one task, or none.  Raises SlotsExhausted, GroupConflict."""
+        """``slots`` slots of one task, or none.  Raises SlotsExhausted, GroupConflict, GroupTooLarge."""
+        if slots > self.limits.slots:
+            raise GroupTooLarge(f"a group of {slots} slots has no place where there are {self.limits.slots}")
         held = self.group(group)
         if held and len(held) != slots:
             raise GroupConflict(f"group {group} holds {len(held)} slots, not {slots}: release it first")
@@ -112,12 +124,13 @@ class LeaseTable:
             raise SlotsExhausted(
                 "TASK_SLOTS_EXHAUSTED", f"Worker at task capacity: {len(keys)}/{self.limits.tasks}", self._retry_s()
             )
-        if runs + count > self.limits.runs_per_task:
-            raise SlotsExhausted(
-                "RUN_SLOTS_EXHAUSTED",
-                f"Task {task_key} at run capacity: {runs}/{self.limits.runs_per_task}, {count} asked for",
-                self._retry_s(),
-            )
+        for what, used, most in (
+            (f"Task {task_key}", runs, self.limits.slots if group else self.limits.runs_per_task),
+            ("Worker", len(self._leases), self.limits.slots),
+        ):
+            if used + count > most:
+                said = f"{what} at run capacity: {used}/{most}, {count} asked for"
+                raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", said, self._retry_s())
         now = self.now()
         given = tuple(
             Lease(f"run-{uuid.uuid4().hex[:16]}", task_key, now + self.limits.ttl_s, request_id, group, given_at=now)

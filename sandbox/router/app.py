@@ -55,7 +55,7 @@ class _Handlers:
             Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 429, 502, 503)),
             Endpoint(
                 "/allocate_group", "slots, all or none", m.AllocateGroup, m.GroupAllocated, self.allocate_group,
-                (401, 409, 502, 503),
+                (401, 409, 422, 502, 503),
             ),
             Endpoint("/release_group", "end a group", m.ReleaseGroup, m.GroupReleased, self.release_group, (401, 502)),
             self._on_lease("/heartbeat", "renew a lease", m.Heartbeat, m.Done),

@@ -10,8 +10,9 @@ import asyncio
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sandbox.router.placement import Node, lease_id, order, split
+from sandbox.router.placement import Node, lease_id, never, order, split
 from sandbox.router.workers import Answer, Workers, WorkerUnreachable
+from sandbox.server import failures
 from sandbox.server import messages as m
 from sandbox.server.messages import WireError
 
@@ -32,7 +33,7 @@ class Groups:
         self._one_at_a_time = asyncio.Lock()
 
     async def allocate(self, asked: m.AllocateGroup) -> Slots:
-        """Raises WireError: 503 when there are not enough free slots."""
+        """Raises WireError: 503 when there are not enough free slots, 422 when there never will be."""
         async with self._one_at_a_time:  # two groups must not each take half of what is left
             known = self._where.get(asked.task_id)
             if known is not None:
@@ -42,6 +43,9 @@ class Groups:
                 with suppress(_Short):
                     return await self._take(asked, {node: asked.n_slots})
             await self._workers.look()
+            if never(asked.n_slots, self._workers.nodes):
+                said = f"a group of {asked.n_slots} slots has no place on all workers together"
+                raise WireError(422, failures.GROUP_TOO_LARGE, said)
             shares = split(asked.n_slots, self._workers.nodes)
             if shares is not None and len(shares) > 1:
                 with suppress(_Short):

@@ -20,6 +20,10 @@ class Node:
     free: int = 0
     """Slots that are not leased."""
     images: frozenset[str] = frozenset()
+    slots: int = 0
+    """All that it has; 0 while it has not told."""
+    new_tasks: bool = True
+    """It takes a task key, and so a group, that it does not have yet."""
 
     @property
     def key(self) -> str:
@@ -40,11 +44,16 @@ def order(task_key: str, image: str, nodes: Iterable[Node]) -> list[Node]:
 def split(slots: int, nodes: Sequence[Node]) -> dict[Node, int] | None:
     """``slots`` over as few nodes as their free slots allow, the emptiest first; None when there are not enough."""
     shares: dict[Node, int] = {}
-    for node in sorted((each for each in nodes if each.reachable), key=lambda node: -node.free):
+    for node in sorted((each for each in nodes if each.reachable and each.new_tasks), key=lambda node: -node.free):
         share = min(slots - sum(shares.values()), node.free)
         if share > 0:
             shares[node] = share
     return shares if sum(shares.values()) == slots else None
+
+
+def never(slots: int, nodes: Sequence[Node]) -> bool:
+    """Whether these nodes, with nothing on them, do not have so many."""
+    return all(each.slots for each in nodes) and sum(each.slots for each in nodes) < slots
 
 
 def repeatable(path: str, body: Mapping[str, Any]) -> bool:

@@ -94,8 +94,15 @@ class Workers:
             async with asyncio.timeout(_CONNECT_S):
                 answer = await self._exchange("GET", node, "/status", None)
             pool = answer.body["pool"]
-            free = pool["max_tasks"] * pool["max_runs_per_task"] - pool["total_active_runs"]
-            found = Node(node.url, not pool.get("draining"), max(free, 0), frozenset(pool.get("images", ())))
+            slots = pool["max_tasks"] * pool["max_runs_per_task"]
+            found = Node(
+                node.url,
+                not pool.get("draining"),
+                max(slots - pool["total_active_runs"], 0),
+                frozenset(pool.get("images", ())),
+                slots,
+                pool.get("active_tasks", 0) < pool["max_tasks"],
+            )
         except (WorkerUnreachable, TimeoutError, KeyError, TypeError) as error:
             self._lost(node, error)
         else:

@@ -54,7 +54,7 @@ class _Handlers:
             Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 429, 503)),
             Endpoint(
                 "/allocate_group", "slots, all or none", m.AllocateGroup, m.GroupAllocated, self.allocate_group,
-                (401, 409, 503),
+                (401, 409, 422, 503),
             ),
             Endpoint("/release_group", "end a group", m.ReleaseGroup, m.GroupReleased, self.release_group, (401,)),
             Endpoint("/heartbeat", "renew a lease", m.Heartbeat, m.Done, self.heartbeat, (401, 404)),

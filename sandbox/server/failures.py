@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from protocol.errors import InfraError, UserError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
-from sandbox.leases import GroupConflict, SlotsExhausted, UnknownLease
+from sandbox.leases import GroupConflict, GroupTooLarge, SlotsExhausted, UnknownLease
 from sandbox.server.messages import WireError
 
 DESTROYED, VANISHED, LOST = "SANDBOX_DESTROYED", "SANDBOX_VANISHED", "SANDBOX_LOST"
 START_FAILED, UNKNOWN_LEASE, FILE_ERROR = "SANDBOX_START_FAILED", "UNKNOWN_LEASE", "FILE_ERROR"
 SHELL_BUSY, NOT_RESET, REUSED_ID, UNKNOWN_OUTCOME = "SHELL_BUSY", "NOT_RESET", "REQUEST_ID_REUSED", "OUTCOME_UNKNOWN"
 BAD_REQUEST, TASK_REFUSED, DEADLINE = "BAD_REQUEST", "TASK_REFUSED", "DEADLINE"
-INTERNAL, DRAINING = "INTERNAL", "DRAINING"
+INTERNAL, DRAINING, GROUP_TOO_LARGE = "INTERNAL", "DRAINING", "GROUP_TOO_LARGE"
 _RETRY_S = 2.0
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownLease, 404, UNKNOWN_LEASE),
     (GroupConflict, 409, "GROUP_CONFLICT"),
+    (GroupTooLarge, 422, GROUP_TOO_LARGE),
     (ShellBusy, 409, SHELL_BUSY),
     (SandboxDestroyed, 410, DESTROYED),
     (SandboxVanished, 410, VANISHED),

@@ -141,7 +141,7 @@ class PoolService:
         return self._opened(self.table.allocate(task_key, request_id))
 
     def allocate_group(self, group: str, slots: int) -> Allocation:
-        """Raises SlotsExhausted, GroupConflict."""
+        """Raises SlotsExhausted, GroupConflict, GroupTooLarge."""
         self._admit()
         return self._opened(self.table.allocate_group(group, slots))
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from sandbox.leases import GroupConflict, Lease, LeaseLimits, LeaseTable, SlotsExhausted, UnknownLease
+from sandbox.leases import GroupConflict, GroupTooLarge, Lease, LeaseLimits, LeaseTable, SlotsExhausted, UnknownLease
 
 TTL = 10.0
 
@@ -104,13 +104,22 @@ def test_the_same_request_gets_the_same_lease(table: LeaseTable, clock: Clock):
 def test_a_group_gets_all_of_its_slots_or_none(table: LeaseTable):
     table.allocate("g")
     with pytest.raises(SlotsExhausted):
-        table.allocate_group("g", 2)
+        table.allocate_group("h", 4)
     assert len(table) == 1
     group = table.allocate_group("h", 2)
     assert len({lease.id for lease in group.leases}) == 2
     assert table.allocate_group("h", 2).leases == group.leases
     with pytest.raises(GroupConflict, match="release it first"):
         table.allocate_group("h", 1)
+
+
+def test_a_group_may_be_larger_than_what_one_task_has_of_single_slots(table: LeaseTable):
+    assert len(table.allocate_group("g", 4).leases) == 4
+    with pytest.raises(SlotsExhausted) as full:
+        table.allocate("a")
+    assert full.value.code == "RUN_SLOTS_EXHAUSTED"
+    with pytest.raises(GroupTooLarge, match="5 slots has no place where there are 4"):
+        table.allocate_group("h", 5)
 
 
 class LeasesMachine(RuleBasedStateMachine):
@@ -130,13 +139,16 @@ class LeasesMachine(RuleBasedStateMachine):
     def over(self, lease: str) -> bool:
         return not self.working.get(lease) and self.clock.at >= self.alive[lease]
 
-    @rule(target=leases, task=st.sampled_from("abc"), slots=st.integers(0, 3))
+    @rule(target=leases, task=st.sampled_from("abc"), slots=st.integers(0, 7))
     def allocate(self, task: str, slots: int):
         self.reap()
         before = dict(self.alive)
         self.groups += 1
         try:
             given = self.table.allocate_group(f"{task}{self.groups}", slots) if slots else self.table.allocate(task)
+        except GroupTooLarge:
+            assert slots > 6
+            return multiple()
         except SlotsExhausted:
             assert self.alive == before
             return multiple()
@@ -191,7 +203,8 @@ class LeasesMachine(RuleBasedStateMachine):
     def limits_hold(self):
         keys = self.table.task_keys()
         assert len(keys) <= 2
-        assert all(runs <= 3 for runs in keys.values())
+        assert all(runs <= 3 for key, runs in keys.items() if len(key) == 1)
+        assert sum(keys.values()) <= 6
         assert sum(keys.values()) == len(self.alive)
 
 

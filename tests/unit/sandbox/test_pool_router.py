@@ -196,8 +196,20 @@ async def test_a_group_is_placed_as_a_whole(tmp_path: Path):
         assert (await call(http, "/reset", lease_id=slot, task_meta=INLINE))[0] == 200
         await call(http, "/release_group", task_id="h")
         reply = await http.post("/allocate_group", json={"task_id": "i", "n_slots": 7})
+        assert (reply.status_code, "retry-after" in reply.headers) == (422, False)
+        await call(http, "/allocate", task_key="t")
+        reply = await http.post("/allocate_group", json={"task_id": "i", "n_slots": 6})
         assert (reply.status_code, "retry-after" in reply.headers) == (503, True)
-        assert [len(service.table) for service in workers.services.values()] == [0, 0]
+        assert sorted(len(service.table) for service in workers.services.values()) == [0, 1]
+
+
+async def test_a_group_larger_than_one_task_s_slots_is_placed_on_one_worker_or_split(tmp_path: Path):
+    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=4)) as workers, routed(workers.urls) as http:
+        assert (await call(http, "/allocate_group", task_id="g", n_slots=8))[0] == 200
+        assert sorted(len(service.table) for service in workers.services.values()) == [0, 8]
+        await call(http, "/release_group", task_id="g")
+        assert (await call(http, "/allocate_group", task_id="h", n_slots=16))[0] == 200
+        assert [len(service.table) for service in workers.services.values()] == [8, 8]
 
 
 async def test_one_token_guards_router_and_workers(tmp_path: Path):

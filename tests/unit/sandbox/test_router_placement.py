@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.router.placement import Node, lease_id, order, parse_lease, repeatable, split
+from sandbox.router.placement import Node, lease_id, never, order, parse_lease, repeatable, split
 
 NODES = [Node(f"http://w{n}:18081", free=4) for n in range(5)]
 
@@ -38,7 +38,7 @@ def test_one_that_has_the_image_comes_first_and_one_that_is_unreachable_last():
 
 @given(st.integers(1, 16), st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=6))
 def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[int, bool]]):
-    nodes = [Node(f"http://{n}", reachable, free) for n, (free, reachable) in enumerate(shape)]
+    nodes = [Node(f"http://{n}", reachable, free, slots=8) for n, (free, reachable) in enumerate(shape)]
     shares = split(slots, nodes)
     room = sum(node.free for node in nodes if node.reachable)
     if shares is None:
@@ -46,6 +46,19 @@ def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[in
     else:
         assert sum(shares.values()) == slots
         assert all(0 < share <= node.free and node.reachable for node, share in shares.items())
+
+
+def test_a_group_goes_to_no_worker_that_takes_no_further_task():
+    full, fits = Node("http://a", free=8, slots=8, new_tasks=False), Node("http://b", free=4, slots=8)
+    assert split(4, [full, fits]) == {fits: 4}
+    assert split(5, [full, fits]) is None
+
+
+def test_whether_a_group_will_ever_have_a_place_is_said_only_when_all_workers_have_told():
+    eight, dead, silent = Node("http://a", slots=8), Node("http://b", reachable=False, slots=4), Node("http://c")
+    assert never(13, [eight, dead])
+    assert not never(12, [eight, dead])
+    assert not never(99, [eight, dead, silent])
 
 
 @given(st.text(max_size=40))
