@@ -150,8 +150,10 @@ class LeaseTable:
         self._freed_at = now
 
     def restore(self, lease: Lease) -> None:
-        """Take over a lease that an earlier server gave; it counts even beyond the limits."""
-        lease.deadline = self.now() + self.limits.ttl_s
+        """Take over a lease that an earlier server gave, as if it had been given now; it counts even beyond the
+        limits."""
+        lease.given_at = self.now()
+        lease.deadline = lease.given_at + self.limits.ttl_s
         self._leases[lease.id] = lease
 
     def get(self, lease_id: str) -> Lease:

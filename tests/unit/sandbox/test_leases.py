@@ -101,6 +101,18 @@ def test_the_same_request_gets_the_same_lease(table: LeaseTable, clock: Clock):
     assert table.allocate("a", "r1").leases != first.leases
 
 
+def test_the_same_request_gets_the_same_lease_from_the_server_s_successor(clock: Clock):
+    clock.at = 1e6
+    limits = LeaseLimits(ttl_s=1e4, remember_s=300.0)
+    (given,) = LeaseTable(limits, clock).allocate("a", "r1").leases
+    after = LeaseTable(limits, clock)
+    after.restore(Lease(given.id, given.task_key, 0.0, given.request_id))
+    assert after.allocate("a", "r1").leases[0].id == given.id
+    assert len(after) == 1
+    clock.at += 301.0
+    assert after.allocate("a", "r1").leases[0].id != given.id
+
+
 def test_a_group_gets_all_of_its_slots_or_none(table: LeaseTable):
     table.allocate("g")
     with pytest.raises(SlotsExhausted):
