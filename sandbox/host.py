@@ -27,6 +27,8 @@ from sandbox.kit import build as kits
 from sandbox.provision import Say
 
 _RECORD = "host.json"
+_PATIENCE_S = 30.0
+"""With an engine that was there before, however busy it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,13 @@ def current_host(settings: HostSettings | None = None) -> Host:
         return Host(record["docker_url"], record["base_image"], Path(record["kit"]), record["engine_owner"])
     except (OSError, ValueError, KeyError) as error:
         raise UserError("this machine is not set up for sandboxes: run `python -m sandbox.host up`") from error
+
+
+def answering(host: Host) -> Host:
+    """The same, whose engine answers.  Raises UserError with what to do."""
+    if not provision.engine_answers(host.docker_url, _PATIENCE_S):
+        raise UserError(f"the Docker engine at {host.docker_url} does not answer: run `python -m sandbox.host up`")
+    return host
 
 
 def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host:

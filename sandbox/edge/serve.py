@@ -6,11 +6,13 @@ import logging
 import signal
 import socket
 import sys
+from contextlib import AbstractAsyncContextManager
 from types import FrameType
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
 
+from protocol.cli.exits import EXIT_OK
 from protocol.errors import UserError
 from sandbox import open_files
 
@@ -37,19 +39,20 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: ASGIApp, listener: socket.socket) -> int:
-    """Until SIGINT or SIGTERM.  0, or 1 when it could not start; the log says why.  The address goes to stdout once it
-    answers."""
+def serve(app: Starlette, listener: socket.socket) -> int:
+    """Until SIGINT or SIGTERM, then 0.  The address goes to stdout once it answers.  Raises what the application raises
+    when it starts or stops: it is entered and left here, and not where the server would log its error and go on."""
     open_files.raise_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=STOP_S, server_header=False
-    )
-    server = _Announced(config, address(listener))
+        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S,
+        server_header=False,
+    )  # fmt: skip
+    server = _Announced(config, address(listener), app.router.lifespan_context(app))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is no failure
     server.run(sockets=[listener])
-    return 0 if server.started else 1
+    return EXIT_OK
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:
@@ -57,9 +60,15 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 
 class _Announced(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, url: str, running: AbstractAsyncContextManager[object]) -> None:
         super().__init__(config)
-        self._url = url
+        self._url, self._running = url, running
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with self.capture_signals():
+            async with self._running:
+                if not self.should_exit:  # no signal came meanwhile
+                    await self._serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

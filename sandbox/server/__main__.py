@@ -18,7 +18,7 @@ from protocol.cli.parser import Parser
 from sandbox.edge.auth import access, read_token
 from sandbox.edge.serve import bind, serve
 from sandbox.gate.options import add_gate_options, gate_settings
-from sandbox.host import HostSettings, current_host
+from sandbox.host import HostSettings, answering, current_host
 from sandbox.leases import LeaseLimits
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.provider import LocalProvider
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     token = read_token(chosen.token_file, os.environ)
     allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
     settings = HostSettings.from_environment()
-    host = current_host(settings)
+    host = answering(current_host(settings))
     state = chosen.state or settings.home / "pool-server" / str(chosen.port)
     name = f"server-{state.resolve().as_posix().strip('/').replace('/', '-')}"
     slots = chosen.max_tasks * chosen.max_runs_per_task
