@@ -10,7 +10,7 @@ _PATIENCE_S = 60.0
 
 
 async def take_inventory() -> Inventory:
-    """Every container, network and volume of the engine."""
+    """Every container, network, volume and copy of a container of the engine."""
     async with DockerEngine(docker_url()) as engine:
         return await engine.inventory()
 

@@ -188,7 +188,7 @@ def failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]) -> 
     trained, oldest = round(_total(steps, "trained_trajectories")), _largest(steps, "age_max")
     checks = (
         (facts.finished, "the run did not come to its end"),
-        (facts.leaked == 0, f"{facts.leaked} containers, networks or volumes were left behind"),
+        (facts.leaked == 0, f"{facts.leaked} containers, networks, volumes or copies were left behind"),
         (
             trained == facts.accounting.trained,
             f"the learner trained {trained} trajectories, the journal has {facts.accounting.trained} as trained",

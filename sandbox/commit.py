@@ -1,14 +1,17 @@
-"""A container's files as an image: made by the daemon, removed by its id."""
+"""A container's files as an image: made by the daemon, removed by its id.  What a dead process left is known by its
+labels, which are the container's."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import cast
 
 import aiodocker
 
+from sandbox import owner
 from sandbox.completion import made
 from sandbox.engine import DockerEngine, EngineError, retried
 
@@ -35,13 +38,32 @@ async def committed(engine: DockerEngine, container: str, *, pause: bool) -> Asy
 
     async def forget(image: str) -> None:
         with contextlib.suppress(EngineError):
-            await _remove(engine, image)
+            await remove(engine, image)
 
     async with made(copy, forget) as image:
         yield image
 
 
-async def _remove(engine: DockerEngine, image: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Copy:
+    image: str
+    labels: Mapping[str, str]
+
+
+async def copies(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[Copy, ...]:
+    """The images of containers that carry all these labels.  Raises EngineError."""
+    filters = {"label": [owner.LABEL, *(f"{key}={value}" for key, value in labels.items())]}
+
+    async def call() -> tuple[Copy, ...]:
+        listed = await engine.docker.images.list(all=True, filters=filters)
+        return tuple(Copy(each["Id"], each["Labels"] or {}) for each in listed)
+
+    return await retried("list the copies of containers", call, _BUSY)
+
+
+async def remove(engine: DockerEngine, image: str) -> None:
+    """Raises EngineError, with status 409 while a container uses it."""
+
     async def call() -> None:
         try:
             await engine.docker.images.delete(image, force=True, noprune=True)  # a parent may have no name either

@@ -22,6 +22,7 @@ import aiohttp
 from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError
+from sandbox import owner
 from sandbox.address import EngineAddress
 from sandbox.tasks.task import CAPABILITIES
 
@@ -170,15 +171,20 @@ class Inventory:
     containers: frozenset[str]
     networks: frozenset[str]
     volumes: frozenset[str]
+    images: frozenset[str] = frozenset()
+    """Copies of sandboxes only: of other images, anybody may make some meanwhile."""
 
     def since(self, before: Inventory) -> Inventory:
         """What is here and was not there ``before``."""
         return Inventory(
-            self.containers - before.containers, self.networks - before.networks, self.volumes - before.volumes
+            self.containers - before.containers,
+            self.networks - before.networks,
+            self.volumes - before.volumes,
+            self.images - before.images,
         )
 
     def __len__(self) -> int:
-        return len(self.containers) + len(self.networks) + len(self.volumes)
+        return len(self.containers) + len(self.networks) + len(self.volumes) + len(self.images)
 
 
 def cause_of(events: Iterable[Json]) -> EndingCause:
@@ -302,10 +308,12 @@ class DockerEngine:
             containers = await self._containers("{}")
             networks = await self.docker.networks.list()
             volumes = cast("Json", await self.docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+            images = await self.docker.images.list(all=True, filters={"label": [owner.LABEL]})
             return Inventory(
                 frozenset(each.id for each in containers),
                 frozenset(cast("str", each["Id"]) for each in networks),
                 frozenset(cast("str", each["Name"]) for each in volumes["Volumes"] or ()),
+                frozenset(cast("str", each["Id"]) for each in images),
             )
 
         return await retried("list what exists", call, _RETRIED_STATUS)

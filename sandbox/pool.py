@@ -5,8 +5,9 @@ A session is a container and what its task wants around it (:mod:`sandbox.surrou
 without surroundings may come from a shelf of warm ones (:mod:`sandbox.supply`).
 
 A container lives on because this process says so every few seconds.  When the process dies its containers end by
-themselves, so nothing at exit has to work; ``sweep`` at start only removes networks and what was created and never
-started, and touches nothing but what carries its own pool name and whose owner is proved dead or expiry long past.
+themselves, so nothing at exit has to work; ``sweep`` at start only removes networks, copies and what was created and
+never started, and touches nothing but what carries its own pool name and whose owner is proved dead or expiry long
+past.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from protocol.errors import InfraError
-from sandbox import open_files, private
+from sandbox import commit, open_files, private
 from sandbox.blueprint import LEASE_LABEL, Blueprint
 from sandbox.disk import DiskBound, probe
 from sandbox.engine import DockerEngine, EngineError
@@ -34,7 +35,7 @@ from sandbox.services import NETWORK_LABEL
 from sandbox.session import SandboxSession
 from sandbox.supply import Supply
 from sandbox.surroundings import Surroundings, is_alone
-from sandbox.sweep import LABEL, sweep
+from sandbox.sweep import LABEL, remove_copy, sweep
 from sandbox.tasks.task import Task
 from sandbox.upkeep import Upkeep
 from sandbox.warm import Kind
@@ -202,7 +203,8 @@ class SandboxPool:
         return self._supply.gate.pace.wait_s(self._supply.queued)
 
     async def sweep(self) -> int:
-        """Remove this pool's containers and networks whose owner is proved dead or whose expiry is past.  How many."""
+        """Remove this pool's containers, copies of them and networks whose owner is proved dead or whose expiry is
+        past.  How many."""
         removed = await sweep(self.engine, "pool", self.settings.pool, self._now)
         self._swept += removed
         return removed
@@ -218,6 +220,9 @@ class SandboxPool:
             if not ours and each.id not in containers:
                 await self.engine.remove(each.id)
                 removed += 1
+        for copy in await commit.copies(self.engine, named):
+            if copy.labels.get(LEASE_LABEL) != self._blueprint.lease:
+                removed += await remove_copy(self.engine, copy)
         for each in await private.networks(self.engine, named):
             if each.labels.get(LEASE_LABEL) != self._blueprint.lease and each.name not in networks:
                 removed += await private.remove(self.engine, each.name, wait_s=0.0)

@@ -1,21 +1,22 @@
 """``python -m sandbox.sweep RUN``: remove what a run's dead workers left on this machine's engine.
 
-Only containers and networks that carry the label, whose owner is proved dead or whose expiry is long past, are ever
-touched.  A started container ends by itself at its deadline; one that was created and never started has no deadline,
-nor has a network, and this is what ends them.
+Only containers, copies of them and networks that carry the label, whose owner is proved dead or whose expiry is long
+past, are ever touched.  A started container ends by itself at its deadline; one that was created and never started has
+no deadline, nor has a copy or a network, and this is what ends them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import http
 import sys
 import time
 from collections.abc import Callable, Mapping
 
 from protocol.cli.exits import EXIT_OK, main_guard
 from protocol.cli.parser import Parser
-from sandbox import owner, private
-from sandbox.engine import DockerEngine
+from sandbox import commit, owner, private
+from sandbox.engine import DockerEngine, EngineError
 from sandbox.host import docker_url
 
 LABEL = "longshore"
@@ -33,16 +34,30 @@ async def sweep(engine: DockerEngine, label: str, value: str, now: Callable[[], 
         if _left_over(each.labels, now()):
             await engine.remove(each.id)
             removed += 1
+    for copy in await commit.copies(engine, labels):
+        if _left_over(copy.labels, now()):
+            removed += await remove_copy(engine, copy)
     for each in await private.networks(engine, labels):
         if _left_over(each.labels, now()):
             removed += await private.remove(engine, each.name, wait_s=0.0)
     return removed
 
 
+async def remove_copy(engine: DockerEngine, copy: commit.Copy) -> bool:
+    """False where a container that is no leftover uses it.  Raises EngineError."""
+    try:
+        await commit.remove(engine, copy.image)
+    except EngineError as error:
+        if error.status == http.HTTPStatus.CONFLICT:
+            return False
+        raise
+    return True
+
+
 def _left_over(labels: Mapping[str, str], now: float) -> bool:
     expires = labels.get(f"{LABEL}.expires", "")
     expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now
-    return expired or owner.proved_dead(labels.get(f"{LABEL}.owner", ""))
+    return expired or owner.proved_dead(labels.get(owner.LABEL, ""))
 
 
 async def sweep_run(run_id: str, for_s: float) -> int:
@@ -66,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     )  # fmt: skip
     chosen = parser.parse_args(arguments)
     removed = asyncio.run(sweep_run(chosen.run, chosen.for_s))
-    sys.stderr.write(f"{removed} containers and networks removed\n")
+    sys.stderr.write(f"{removed} containers, copies of them and networks removed\n")
     return EXIT_OK
 
 

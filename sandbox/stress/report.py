@@ -96,7 +96,8 @@ class Report:
     def leaked(self, left: Inventory) -> None:
         """What an engine holds that was not there before."""
         self.leaked_containers += len(left.containers)
-        for kind, found in (("container", left.containers), ("network", left.networks), ("volume", left.volumes)):
+        kinds = {"container": left.containers, "network": left.networks, "volume": left.volumes, "copy": left.images}
+        for kind, found in kinds.items():
             for each in sorted(found):
                 self.failed(f"{kind} left: {each}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import owner
+from sandbox import commit, owner
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grader import grade
@@ -101,21 +101,30 @@ async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(dock
         labels = {f"{LABEL}.pool": pool, f"{LABEL}.owner": whose, f"{LABEL}.expires": expires}
         return await engine.create(ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, ("/.sbx/init",)))
 
+    async def copied(container: str) -> str:
+        return (await engine.docker.containers.container(container).commit())["Id"]
+
     orphan, expired = await create(mine, dead, later), await create(mine, "elsewhere/1/2/3", past)
     kept = {
         await create(mine, owner.this_process(), later),
         await create(mine, "elsewhere/1/2/3", later),
         await create(other, dead, later),
     }
+    left, kept_copies = {await copied(each) for each in (orphan, expired)}, {await copied(each) for each in kept}
     try:
+        assert left | kept_copies <= (await engine.inventory()).images
         async with SandboxPool(PoolSettings(mine, "r", 1), docker_engine) as pool:
-            assert pool.statistics().swept == 2
-            there = (await engine.inventory()).containers
-            assert kept <= there
-            assert not {orphan, expired} & there
+            assert pool.statistics().swept == 4
+            there = await engine.inventory()
+            assert kept <= there.containers
+            assert kept_copies <= there.images
+            assert not {orphan, expired} & there.containers
+            assert not left & there.images
     finally:
         for each in kept:
             await engine.remove(each)
+        for each in kept_copies:
+            await commit.remove(engine, each)
 
 
 async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: Host, engine: DockerEngine):

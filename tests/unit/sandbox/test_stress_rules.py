@@ -129,10 +129,10 @@ def test_each_broken_check_fails_the_run():
     assert leaked.json()["leaked_containers"] == 1
 
 
-def test_a_volume_or_network_that_is_left_fails_the_run_too():
+def test_a_volume_a_network_or_a_copy_that_is_left_fails_the_run_too():
     report = whole()
-    report.leaked(Inventory(frozenset(), frozenset({"n"}), frozenset({"v"})))
-    assert report.failures == 2
+    report.leaked(Inventory(frozenset(), frozenset({"n"}), frozenset({"v"}), frozenset({"i"})))
+    assert report.failures == 3
 
 
 # ---- options ----
