@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
 from sandbox.grader import GradeResult
+from sandbox.images.names import wanted
 from sandbox.provider import READ_BYTES
 from sandbox.server import failures
 from sandbox.shell import CommandResult
@@ -91,7 +92,7 @@ class RemotePool:
     async def open(self, task: Task, deadline_s: float | None = None) -> RemoteSandbox:
         """A sandbox for ``task``; waits while the server is full.  Raises SandboxStartError."""
         give_up = time.monotonic() + self._acquire_s
-        request = {"task_key": task.id, "request_id": uuid.uuid4().hex, "image": task.image}
+        request = {"task_key": task.id, "request_id": uuid.uuid4().hex, "image": wanted(task)}
         try:
             async with asyncio.timeout(self._acquire_s):
                 lease = await self._patiently("/allocate", request, give_up)

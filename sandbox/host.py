@@ -23,6 +23,7 @@ from protocol.cli.parser import Parser
 from protocol.errors import UserError
 from sandbox import address, owner, provision
 from sandbox.images import base
+from sandbox.images.names import tagged
 from sandbox.kit import build as kits
 from sandbox.provision import Say
 
@@ -138,7 +139,7 @@ def _base_image(settings: HostSettings, url: str, say: Say) -> str:
     if settings.base_image:
         say(f"pulling {wanted} …")
         try:
-            provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=base.tagged(wanted))
+            provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=tagged(wanted))
         except UserError as error:
             say(f"{' '.join(str(error).split())}; the one built from Debian packages is used instead")
         else:

@@ -39,8 +39,3 @@ def build_base_image(url: str, say: Say) -> str:
         with archive.open("rb") as body:
             create_image(url, "import the base image", body=body, fromSrc="-", repo=name, changes='CMD ["bash"]')
     return name
-
-
-def tagged(name: str) -> str:
-    """The name with its tag written out: an engine asked to pull a bare name would fetch every tag of it."""
-    return name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"

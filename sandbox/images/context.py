@@ -13,11 +13,6 @@ from sandbox.tasks.task import ImageBuild
 _MOST_BYTES = 512 << 20
 
 
-def image_name(build: ImageBuild) -> str:
-    """The tag under which a build is known: equal contexts have equal names."""
-    return f"longshore/build:{build.digest[:32]}"
-
-
 def read_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:
     """A folder as a context.  Raises UserError for one without a Dockerfile, with links out of it, or too large."""
     files: dict[str, bytes] = {}

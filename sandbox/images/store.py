@@ -18,9 +18,8 @@ from typing import NamedTuple, TypeAlias
 from sandbox.engine import DockerEngine
 from sandbox.errors import BuildError, ImageError
 from sandbox.images import calls
-from sandbox.images.base import tagged
-from sandbox.images.context import image_name
 from sandbox.images.ledger import Ledger
+from sandbox.images.names import tagged, wanted
 from sandbox.images.quota import next_to_go, used_bytes
 from sandbox.tasks.task import ImageBuild, NetworkMode, Service, Task
 
@@ -113,7 +112,7 @@ class ImageStore:
         if self._is_base(task):
             yield self._settings.base_image
             return
-        name = image_name(task.build) if task.build else tagged(task.image)
+        name = wanted(task)
         await self._hold(name)
         try:
             yield name

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sandbox.images.names import tagged
+
 ALWAYS_REPEATABLE = frozenset({"/heartbeat", "/close", "/read_file", "/allocate_group", "/release_group"})
 """Paths whose request does the same when it comes twice."""
 
@@ -38,7 +40,8 @@ def order(task_key: str, image: str, nodes: Iterable[Node]) -> list[Node]:
         return hashlib.sha1(f"{task_key}\0{node.url}".encode(), usedforsecurity=False).digest()
 
     ranked = sorted(nodes, key=weight, reverse=True)
-    return sorted(ranked, key=lambda node: (not node.reachable, bool(image) and image not in node.images))
+    name = tagged(image) if image else ""
+    return sorted(ranked, key=lambda node: (not node.reachable, bool(name) and name not in node.images))
 
 
 def split(slots: int, nodes: Sequence[Node]) -> dict[Node, int] | None:

@@ -83,6 +83,8 @@ class FakeProvider:
     opened: list[FakeSandbox] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
+    names: tuple[str, ...] = ("base:1",)
+    """Of its images."""
     backlog_s: float = 0.0
     refuse: str = ""
     hold: asyncio.Event | None = None
@@ -115,7 +117,7 @@ class FakeProvider:
         return len(strays)
 
     async def images(self) -> tuple[str, ...]:
-        return ("base:1",)
+        return self.names
 
     def wait_s(self) -> float:
         return self.backlog_s

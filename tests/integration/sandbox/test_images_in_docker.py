@@ -18,7 +18,7 @@ from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host import Host
 from sandbox.images import calls
-from sandbox.images.context import image_name
+from sandbox.images.names import image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
 from tests.support.commands import run_json

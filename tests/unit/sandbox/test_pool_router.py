@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -13,7 +13,9 @@ import pytest
 
 from protocol.cli.exits import main_guard
 from protocol.errors import UserError
+from sandbox.client import RemotePool
 from sandbox.edge.auth import Access, access
+from sandbox.images.names import image_name
 from sandbox.leases import LeaseLimits
 from sandbox.router.__main__ import main, worker_urls
 from sandbox.router.app import create_app
@@ -21,7 +23,7 @@ from sandbox.router.placement import Node, order
 from sandbox.router.workers import Workers
 from sandbox.server.service import PoolService
 from sandbox.task_codec import encode_task
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import ImageBuild, Task
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server, serving
 from tests.support.openclaw_client import OpenClawClient
@@ -168,17 +170,29 @@ async def test_a_client_that_hangs_up_on_the_router_finds_its_command_done_once(
         assert sandbox.ran == ["shell_exec pay"]
 
 
-async def test_a_worker_that_has_the_image_is_asked_first(tmp_path: Path):
+BUILD = ImageBuild({"Dockerfile": b"FROM base\n"})
+
+
+@pytest.mark.parametrize(
+    ("image", "task"),
+    [
+        ("base:1", Task("t", "", image="base:1")),
+        ("base:latest", Task("t", "", image="base")),
+        (image_name(BUILD), Task("t", "", build=BUILD)),
+    ],
+)
+async def test_a_worker_that_has_the_image_is_asked_first(tmp_path: Path, image: str, task: Task):
     async with fleet(tmp_path) as workers:
         has = workers.urls[0]
-        workers.services[workers.urls[1]].provider.images = lambda: asyncio.sleep(0, ())
-        for url in workers.urls:
-            service = workers.services[url]
-            service.images = await service.provider.images()
-        async with routed(workers.urls) as http:
+        for url, service in workers.services.items():
+            service.images = service.provider.names = (image,) if url == has else ()
+        async with routed(workers.urls) as http, RemotePool(str(http.base_url)) as pool:
             for key in map(str, range(8)):
-                await call(http, "/allocate", task_key=key, image="base:1")
-        assert len(workers.services[has].table) == 8
+                await pool.open(replace(task, id=key))
+            assert len(workers.services[has].table) == 8
+            if task.image:
+                assert (await call(http, "/allocate", task_key="8", image=task.image))[0] == 200
+                assert len(workers.services[has].table) == 9
 
 
 async def test_a_group_is_placed_as_a_whole(tmp_path: Path):
