@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 
 import pytest
 
 from sandbox.grader import Isolation, grade
 from sandbox.pool import SandboxPool
+from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -81,6 +84,36 @@ async def test_tests_that_hang_are_an_outcome_and_are_dead_afterwards(pool: Sand
         result = await grade(session, hang, 0.3)
         assert (result.timed_out, result.pass_ratio) == (True, 0.0)
         assert "sleep 1007" not in (await session.run("ps -eo args | grep -v grep", S)).output
+
+
+async def test_tests_that_nobody_waits_for_any_more_are_dead_and_cannot_be_read(pool: SandboxPool):
+    script = "#!/bin/sh\ntouch /app/begun; setsid sleep 1009 & sleep 1009\n"
+    hang = Task(id="given-up", instruction="", run_tests=script, tests={"secret": b"42"}, expected_tests=("x",))
+    async with pool.acquire(hang) as session, asyncio.TaskGroup() as group:
+        grading = group.create_task(grade(session, hang))
+        async with asyncio.timeout(S):
+            while not await there(session, "/app/begun"):  # noqa: ASYNC110  seen from outside only
+                await asyncio.sleep(0.01)
+        grading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await grading
+        assert (await session.run("ls -A /tests; pgrep -cf 'sleep 100[9]'", S)).output == "0\n"
+
+
+async def test_after_a_grading_its_tests_cannot_be_read_and_another_finds_them_again(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("echo 42 > /app/answer", S)
+        for _ in range(2):
+            assert (await grade(session, TASK)).all_passed
+            assert (await session.run("ls -A /tests", S)).output == ""
+
+
+async def there(session: SandboxSession, path: str) -> bool:
+    try:
+        await session.read_file(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 async def test_a_bash_script_runs_in_a_bash_of_ours_whatever_became_of_the_image_s(pool: SandboxPool):
