@@ -25,6 +25,8 @@ from sandbox.truncate import HeadTail
 
 SCREEN_BYTES = 64 << 10
 _SEQUENCES = re.compile(r"(?=\x1b)")
+_UNKNOWN = (TypeError, ValueError, LookupError, UnboundLocalError)
+"""What pyte raises over a sequence or a parameter that it does not know."""
 ANSWER_S = 60.0
 
 
@@ -156,7 +158,7 @@ class Terminal:
             self._screen.reset()
             self._decoder.reset()
         for piece in _SEQUENCES.split(self._decoder.decode(undrawn.tail)):
-            with contextlib.suppress(TypeError, ValueError, LookupError):  # of a sequence that pyte does not know
+            with contextlib.suppress(*_UNKNOWN):
                 self._stream.feed(piece)
 
     async def _ask(self, make: Callable[[int], bytes], what: str) -> None:

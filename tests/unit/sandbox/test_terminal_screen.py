@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandbox import wire
@@ -34,6 +34,7 @@ pieces = st.one_of(
 )
 
 
+@example([b"\x1b[9J", b"\x1b[9K", b"\x1b[?1;2;3z"])
 @given(st.lists(pieces, max_size=30))
 def test_any_output_gives_a_screen_of_its_size(printed: list[bytes]):
     screen = terminal_with(*printed).screen()
