@@ -55,7 +55,7 @@ async def copies(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[Copy,
     filters = {"label": [owner.LABEL, *(f"{key}={value}" for key, value in labels.items())]}
 
     async def call() -> tuple[Copy, ...]:
-        listed = await engine.docker.images.list(all=True, filters=filters)
+        listed = await engine.docker.images.list(all=True, filters=filters)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
         return tuple(Copy(each["Id"], each["Labels"] or {}) for each in listed)
 
     return await retried("list the copies of containers", call, _BUSY)

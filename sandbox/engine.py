@@ -308,7 +308,7 @@ class DockerEngine:
             containers = await self._containers("{}")
             networks = await self.docker.networks.list()
             volumes = cast("Json", await self.docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-            images = await self.docker.images.list(all=True, filters={"label": [owner.LABEL]})
+            images = await self.docker.images.list(all=True, filters={"label": [owner.LABEL]})  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
             return Inventory(
                 frozenset(each.id for each in containers),
                 frozenset(cast("str", each["Id"]) for each in networks),

@@ -16,8 +16,8 @@ class FakePid1:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, object]] = []
-        self.session = SandboxSession(_NoDaemon(), "c" * 64)  # pyright: ignore[reportArgumentType]  it is asked one thing
-        self.session._stream = self  # pyright: ignore[reportAttributeAccessIssue]  in place of the attach stream
+        self.session = SandboxSession(_NoDaemon(), "c" * 64)
+        self.session._stream = self
         self.greeted = asyncio.Event()
         self.refuse_grade = 0
         """An errno: no grade child can be started."""

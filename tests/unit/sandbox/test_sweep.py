@@ -25,7 +25,7 @@ class Images:
     def __init__(self, there: Mapping[str, Mapping[str, str] | None], refuse: int = 0) -> None:
         self.there, self.refuse = dict(there), refuse
 
-    async def list(self, *, all: bool, filters: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:  # noqa: A002
+    async def list(self, *, all: bool, filters: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:  # noqa: A002  aiodocker calls it so
         wanted = [label.partition("=") for label in filters["label"]]
         return [
             {"Id": image, "Labels": labels}
