@@ -28,7 +28,7 @@ def event(action: str, at_s: float, **attributes: str) -> dict[str, Any]:
 OOM, DIED = event("oom", 1000.0), event("die", 1000.2, exitCode="137")
 
 
-class Daemon:
+class FakeDaemon:
     """Answers on a socket of its own; as often as ``fails`` says, with ``status`` and no sense."""
 
     def __init__(self) -> None:
@@ -51,13 +51,13 @@ class Daemon:
 
 
 @pytest.fixture
-async def daemon(monkeypatch: pytest.MonkeyPatch) -> Daemon:
+async def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
     monkeypatch.setattr(engine_module, "_FIRST_PAUSE_S", 0.0)
-    return Daemon()
+    return FakeDaemon()
 
 
 @pytest.fixture
-async def engine(daemon: Daemon, tmp_path: Path) -> AsyncGenerator[DockerEngine]:
+async def engine(daemon: FakeDaemon, tmp_path: Path) -> AsyncGenerator[DockerEngine]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", daemon.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -80,7 +80,7 @@ QUESTIONS: dict[str, tuple[Question, object]] = {
 
 @pytest.mark.parametrize("name", QUESTIONS)
 async def test_an_error_of_a_busy_daemon_is_asked_again_and_is_no_answer(
-    engine: DockerEngine, daemon: Daemon, name: str
+    engine: DockerEngine, daemon: FakeDaemon, name: str
 ):
     ask, expected = QUESTIONS[name]
     daemon.fails = 2
@@ -92,7 +92,7 @@ async def test_an_error_of_a_busy_daemon_is_asked_again_and_is_no_answer(
 @pytest.mark.parametrize("name", QUESTIONS)
 @pytest.mark.parametrize(("status", "asked"), [(500, 5), (400, 1)])
 async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
-    engine: DockerEngine, daemon: Daemon, name: str, status: int, asked: int
+    engine: DockerEngine, daemon: FakeDaemon, name: str, status: int, asked: int
 ):
     daemon.fails, daemon.status = 99, status
     with pytest.raises(EngineError, match=r"could not .*not now") as caught:
@@ -100,7 +100,7 @@ async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
     assert (caught.value.status, daemon.asked) == (status, asked)
 
 
-async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: DockerEngine, daemon: Daemon):
+async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: DockerEngine, daemon: FakeDaemon):
     asked: list[int] = []
 
     async def call() -> str:
@@ -116,7 +116,7 @@ async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: 
     assert len(asked) == 1
 
 
-async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_harm(daemon: Daemon):
+async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_harm(daemon: FakeDaemon):
     asked: list[int] = []
 
     async def call() -> None:
@@ -148,7 +148,7 @@ def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, o
 
 
 async def test_a_death_that_the_daemon_has_not_noticed_yet_is_waited_for(
-    engine: DockerEngine, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    engine: DockerEngine, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(engine_module, "_LONGEST_PAUSE_S", 0.0)
     daemon.events = [[OOM], [OOM], [OOM, DIED]]

@@ -19,7 +19,7 @@ DEAD = owner.of_process(os.getpid()).rsplit("/", 1)[0] + "/0"
 """A process that had this one's number, and started at another time."""
 
 
-class Images:
+class FakeImages:
     """The engine's images: id → labels; ``refuse`` says with which status a removal fails."""
 
     def __init__(self, there: Mapping[str, Mapping[str, str] | None], refuse: int = 0) -> None:
@@ -45,8 +45,8 @@ def all_in(wanted: Sequence[tuple[str, str, str]], labels: Mapping[str, str]) ->
     return all(key in labels and (not equals or labels[key] == value) for key, equals, value in wanted)
 
 
-class Daemon:
-    def __init__(self, images: Images) -> None:
+class FakeDaemon:
+    def __init__(self, images: FakeImages) -> None:
         self.docker, self.images = self, images
         self.networks = self
 
@@ -57,8 +57,8 @@ class Daemon:
         return []
 
 
-async def swept(images: Images) -> int:
-    engine: Any = Daemon(images)
+async def swept(images: FakeImages) -> int:
+    engine: Any = FakeDaemon(images)
     return await sweeping.sweep(engine, "pool", "p", lambda: 10_000.0)
 
 
@@ -69,7 +69,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_image():
     alive = {**POOL, owner.LABEL: owner.this_process()}
-    images = Images({
+    images = FakeImages({
         "dead": {**POOL, owner.LABEL: DEAD},
         "expired": {**POOL, owner.LABEL: "elsewhere/1/2/3", "longshore.expires": "9000"},
         "alive": alive,
@@ -83,7 +83,7 @@ async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_im
 
 
 async def test_a_copy_that_a_container_still_uses_is_left_to_the_next_sweep():
-    images = Images({"dead": {**POOL, owner.LABEL: DEAD}}, refuse=409)
+    images = FakeImages({"dead": {**POOL, owner.LABEL: DEAD}}, refuse=409)
     assert await swept(images) == 0
     images.refuse = 400
     with pytest.raises(EngineError, match="remove image"):
