@@ -79,10 +79,10 @@ _WAIT = "until [ -e /tests/expected ]; do sleep 0.02; done; cat /tests/expected"
 """Prints the hidden answer as soon as there is one."""
 
 _RESIDENT = """#!/app/sh
-until [ -e /tests/expected ]; do read -t 0.002 -u 3; done
-cat /tests/expected > /app/answer
+until [ -e /tests/expected ]; do read -t 0.0005 -u 3; done
+until read -r answer < /tests/expected; do :; done
+echo "$answer" > /app/answer
 printf '#!/bin/sh\\necho 144\\n' > /app/square
-chmod 755 /app/square
 """
 """Waits for the tests as the shell that PID 1 starts, and solves the task with them."""
 
@@ -157,7 +157,7 @@ _PROCESSES = (
     ),
     Attack(
         "bash that waits for the tests",
-        "cp /bin/bash /app/sh; " + _file("/usr/local/sbin/bash", _RESIDENT, "755"),
+        f"cp /bin/bash /app/sh; {_file('/usr/local/sbin/bash', _RESIDENT, '755')} {_program('echo')}",
         EVERY | PYTHON,
     ),
     Attack("killed everything", "kill -9 -1; kill -9 1"),
