@@ -16,9 +16,10 @@ def require_packages(*names: str) -> None:
     if all(importlib.util.find_spec(name) is not None for name in names):
         return
     own = _ROOT / ".venv" / "bin" / "python"
-    way = f"use {own}" if own.exists() else "run `make setup`, which puts them into .venv"
-    why = f"{sys.executable} does not have longshore's packages"
-    line = f"{why}: {way}, or type `. .venv/bin/activate` first"
+    way = "run `make setup`, which puts them into .venv"
+    if own.exists() and Path(sys.prefix) != own.parent.parent:
+        way = f"use {own}, or type `. .venv/bin/activate` first"
+    line = f"{sys.executable} does not have longshore's packages: {way}"
     sys.stderr.write(f"error: {line}\n")
     if "--json" in sys.orig_argv:
         sys.stdout.write(json.dumps({"error": line, "exit_code": _EXIT_USER}) + "\n")

@@ -23,7 +23,7 @@ from sandbox.address import EngineAddress
 Say = Callable[[str], None]
 
 SYSTEM_SOCKET = "unix:///var/run/docker.sock"
-_ENGINE_PACKAGES = ("docker.io", "iptables", "mmdebstrap")
+_ENGINE_PACKAGES = ("docker.io", "iptables")
 _ENGINE_START_S = 90.0
 _ENGINE_PID_S = 10.0
 """A dockerd that has written no pid file by then has given up."""

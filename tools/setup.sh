@@ -43,13 +43,13 @@ make_venv() {
             fail "'$PYTHON' cannot make virtual environments: install $package (apt-get install $package)"
         step apt-venv "Install $package" sh -c "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y $package"
     fi
+    local free_mb
+    free_mb=$(df -Pm . | awk 'NR == 2 {print $4}')
+    [ "$free_mb" -ge 6000 ] || fail "$free_mb MB are free here and the packages need 6000: free some space"
     step venv "Make $VENV with $("$PYTHON" -V)" "$PYTHON" -m venv --clear "$VENV"
 }
 
 install_packages() {
-    local free_mb
-    free_mb=$(df -Pm . | awk 'NR == 2 {print $4}')
-    [ "$free_mb" -ge 6000 ] || fail "$free_mb MB are free here and the packages need 6000: free some space"
     # torch alone first: the index's own choice of build must not be weighed against the others' wishes.
     local torch
     torch=$(grep '^torch==' constraints.txt)
@@ -65,20 +65,30 @@ install_packages() {
 
 python_stage() {
     local wanted
-    # A moved checkout has scripts that point at the old place: the path is part of what was set up.
     wanted="$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d ' ' -f 1) $PWD"
-    if [ -x "$VENV/bin/python" ] && { [ -z "$ASKED" ] || same_python; }; then
-        [ "$(cat "$MARK" 2>/dev/null)" != "$wanted" ] || return 0
+    if same_python && [ "$(cat "$MARK" 2>/dev/null)" = "$wanted $("$VENV/bin/python" -V 2>&1)" ]; then return 0; fi
+    if same_python && can_be_kept; then
         say "$VENV is not what pyproject.toml and constraints.txt ask for: bringing it up to date"
     else
         make_venv
     fi
     rm -f "$MARK"
     install_packages
-    printf '%s\n' "$wanted" >"$MARK"
+    printf '%s %s\n' "$wanted" "$("$VENV/bin/python" -V 2>&1)" >"$MARK"
 }
 
-same_python() { [ "$("$VENV/bin/python" -V 2>&1)" = "$("$PYTHON" -V 2>&1)" ]; }
+# Whether the environment is of the Python that was asked for; any will do where none was.
+same_python() {
+    [ -x "$VENV/bin/python" ] && { [ -z "$ASKED" ] || [ "$("$VENV/bin/python" -V 2>&1)" = "$("$PYTHON" -V 2>&1)" ]; }
+}
+
+# One whose making was cut off has no pip, nor has one whose Python was replaced by a later version; the scripts of one
+# that was moved point at the old place.
+can_be_kept() {
+    "$VENV/bin/python" -m pip --version >/dev/null 2>&1 &&
+        "$VENV/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' &&
+        grep -qsF "$PWD/$VENV" "$VENV/bin/activate"
+}
 
 # One set-up at a time in a checkout; what it starts (dockerd) must not keep the lock.
 exec 9>.longshore/setup.lock
@@ -86,6 +96,6 @@ flock -n 9 || { say "another make setup runs here: waiting for it"; flock 9; }
 python_stage 9>&-
 exec 9>&-
 if [ "${SETUP_DOCKER:-1}" != 0 ]; then
-    "$VENV/bin/python" -m sandbox.host up </dev/null
+    "$VENV/bin/python" -m sandbox.host up </dev/null >&2
 fi
 say "ready: $VENV, $("$VENV/bin/python" -V)"

@@ -14,6 +14,8 @@ PACKAGES = (
     "bash", "bzip2", "ca-certificates", "coreutils", "diffutils", "file", "findutils", "gawk", "grep", "gzip", "jq",
     "less", "procps", "python3-minimal", "sed", "sqlite3", "tar", "tree", "util-linux", "vim-tiny", "xz-utils",
 )  # fmt: skip
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+"""What the packages are signed with; Ubuntu has it in a package."""
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
@@ -26,16 +28,14 @@ def recipe_tag() -> str:
 def build_base_image(url: str, say: Say) -> str:
     """Build the base image from Debian packages.  No registry is asked."""
     name = recipe_tag()
-    if shutil.which("mmdebstrap") is None:
-        apt_install(("mmdebstrap",), say)
+    if shutil.which("mmdebstrap") is None or not _KEYRING.exists():
+        apt_install(("mmdebstrap", "debian-archive-keyring"), say)
     say(f"building {name} from Debian packages (about 30 s) …")
     with tempfile.TemporaryDirectory(prefix="longshore-base-") as folder:
         archive = Path(folder) / "base.tar"
+        options = ("--variant=minbase", f"--keyring={_KEYRING}", f"--include={','.join(PACKAGES)}")
         excluded = [f"--dpkgopt=path-exclude={path}" for path in _EXCLUDED]
-        run(
-            ("mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", *excluded, SUITE, str(archive)),
-            "build the base image",
-        )
+        run(("mmdebstrap", *options, *excluded, SUITE, str(archive)), "build the base image")
         with archive.open("rb") as body:
             create_image(url, "import the base image", body=body, fromSrc="-", repo=name, changes='CMD ["bash"]')
     return name

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from protocol.errors import UserError
+from sandbox.provision import Say, apt_install
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ("-static", "-O2", "-Wall", "-Wextra", "-Wno-unused-result")
@@ -28,14 +29,19 @@ def _digest() -> str:
     return whole.hexdigest()[:12]
 
 
-def build_init(cache: Path) -> Path:
-    """The compiled init under ``cache``; compiled now if it is not there.  Raises UserError without a C compiler."""
+def _compiler() -> str | None:
+    return shutil.which("gcc") or shutil.which("cc")
+
+
+def build_init(cache: Path, say: Say) -> Path:
+    """The compiled init under ``cache``; compiled now if it is not there.  Raises UserError where there is no C compiler
+    and none can be installed."""
     target = cache / f"init-{_digest()}-{platform.machine()}"
     if target.exists():
         return target
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        raise UserError("sandboxes need a C compiler once, to build their PID 1: apt-get install gcc libc6-dev")
+    if (compiler := _compiler()) is None:
+        apt_install(("gcc", "libc6-dev"), say)
+        compiler = _compiler() or "gcc"
     cache.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=cache, prefix=".init-")
     os.close(handle)

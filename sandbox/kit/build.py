@@ -25,32 +25,20 @@ _FORMAT = 2
 
 
 def ensure_kit(cache: Path, busybox: Path | None, before: Path | None, say: Say) -> Path:
-    """The kit, built if it is not there.  Where the verifier half cannot be built, says why, once, and does without."""
-    core = core_digest(cache, busybox, say)
-    try:
-        source = find_python(cache, None, say)
-    except UserError as error:
-        source, problem = None, error
-    else:
-        problem = None
-    if source is not None:
-        whole = cache / f"kit-{core}-{verifier_digest(source)}"
-        if whole.exists():
-            return whole
-    bare = cache / f"kit-{core}"
-    if before == bare and bare.exists():
+    """The kit, built if it is not there.  Where the verifier half cannot be built, says why, once, and does without:
+    ``before`` is the kit of the last time."""
+    bare = cache / f"kit-{core_digest(cache, busybox, say)}"
+    if before == bare and bare.exists() and not list(cache.glob(f"{bare.name}-*")):
         return bare
-    if source is not None:
-        try:
-            return build_kit(cache, busybox, source, say)
-        except UserError as error:
-            problem = error
-    say(f"verifier kit: left out ({problem}); to try again: python -m sandbox.kit build")
+    try:
+        return build_kit(cache, busybox, find_python(cache, None, say), say)
+    except UserError as error:
+        say(f"verifier kit: left out ({error}); to try again: python -m sandbox.kit build")
     return build_kit(cache, busybox, None, say)
 
 
 def core_digest(cache: Path, busybox: Path | None, say: Say) -> str:
-    parts = (build_init(cache).read_bytes(), (busybox or static_busybox(cache, say)).read_bytes())
+    parts = (build_init(cache, say).read_bytes(), (busybox or static_busybox(cache, say)).read_bytes())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -65,7 +53,7 @@ def build_kit(cache: Path, busybox: Path | None, source: python.SourcePython | N
     kit = cache / (f"kit-{core}-{verifier_digest(source)}" if source else f"kit-{core}")
 
     def fill(making: Path) -> None:
-        _core(making, build_init(cache), busybox or static_busybox(cache, say))
+        _core(making, build_init(cache, say), busybox or static_busybox(cache, say))
         if source is not None:
             say(f"building the verifier kit around {source.executable} (about a minute) …")
             _verifier(making, cache, source)

@@ -1,0 +1,99 @@
+"""``make setup`` mends what an interrupt, a move or another Python left: else only ``rm -rf .venv`` helps, and nobody
+says so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+FAKE_PYTHON = """\
+#!/bin/sh
+here=$(dirname "$0"); echo "$*" >>"$LOG"
+case "$*" in
+-V) echo "Python ${FAKE_VERSION:-3.11.7}" ;;
+'-m venv --clear '*)
+    rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; echo "VIRTUAL_ENV='$PWD/$4'" >"$4/bin/activate"
+    [ -z "$CUT_OFF" ] || exit 1
+    echo "${FAKE_VERSION:-3.11.7}" >"$4/bin/pip-of" ;;
+'-m pip --version') [ "$(cat "$here/pip-of")" = "${FAKE_VERSION:-3.11.7}" ] ;;
+esac
+"""
+
+
+class Checkout:
+    """A checkout whose Python is a stand-in that writes down what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder / "checkout", folder / "log"
+        (self.folder / "tools").mkdir(parents=True)
+        for name in ("tools/setup.sh", "pyproject.toml", "constraints.txt"):
+            shutil.copy(ROOT / name, self.folder / name)
+        self.programs = folder / "programs"
+        self.programs.mkdir()
+        for name, text in (("python3", FAKE_PYTHON), ("df", "#!/bin/sh\necho; echo / 1 1 9000\n")):
+            (self.programs / name).write_text(text)
+            (self.programs / name).chmod(0o755)
+
+    def setup(self, **env: str) -> tuple[int, list[str]]:
+        """Exit code, and what was made or installed."""
+        self.log.write_text("")
+        done = subprocess.run(
+            ["bash", str(self.folder / "tools" / "setup.sh")],
+            env={
+                **{"PATH": f"{self.programs}:{os.environ['PATH']}", "LOG": str(self.log), "SETUP_DOCKER": "0"},
+                **env,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        asked = self.log.read_text().splitlines()
+        made = ["venv" for line in asked if line.startswith("-m venv")]
+        return done.returncode, made + ["packages" for line in asked if "--requirement constraints.txt" in line]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
+    assert checkout.setup() == (0, ["venv", "packages"])
+    assert checkout.setup() == (0, [])
+
+
+def test_changed_pins_are_installed_into_the_environment_that_is_there(checkout: Checkout) -> None:
+    checkout.setup()
+    (checkout.folder / "constraints.txt").open("a").write("# another pin\n")
+    assert checkout.setup() == (0, ["packages"])
+
+
+def test_an_environment_whose_making_was_cut_off_is_made_again(checkout: Checkout) -> None:
+    assert checkout.setup(CUT_OFF="1") == (1, ["venv"])
+    assert checkout.setup() == (0, ["venv", "packages"])
+
+
+def test_a_checkout_that_was_moved_gets_scripts_that_start(checkout: Checkout) -> None:
+    checkout.setup()
+    checkout.folder = checkout.folder.rename(checkout.folder.with_name("moved"))
+    assert checkout.setup() == (0, ["venv", "packages"])
+
+
+def test_packages_follow_the_machines_python_to_its_next_version(checkout: Checkout) -> None:
+    checkout.setup()
+    assert checkout.setup(FAKE_VERSION="3.13.1") == (0, ["venv", "packages"])
+
+
+def test_the_python_that_is_asked_for_replaces_another(checkout: Checkout) -> None:
+    checkout.setup()
+    other = checkout.programs / "python3.12"
+    other.write_text(FAKE_PYTHON.replace("3.11.7", "3.12.1"))
+    other.chmod(0o755)
+    assert checkout.setup(PYTHON="python3.12") == (0, ["venv", "packages"])
+    assert checkout.setup() == (0, [])
