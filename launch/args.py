@@ -32,8 +32,6 @@ class ClusterArguments:
     """Run to go on with, ``NEWEST`` for the newest one, None for a new run."""
     proof: bool
     """Run the controls too, and check what the evaluations must show."""
-    json: bool
-    """Print one JSON object on standard output, last."""
     dry_run: bool
     """Print the resolved configuration and stop."""
 
@@ -60,7 +58,8 @@ def parser() -> Parser:
         "--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (told of its tools, no warm start)"
     )
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
-    add("--resume", nargs="?", const=NEWEST, metavar="ID", help="go on with a run; without ID the newest of the recipe")
+    resumed = "go on with a run; without ID that of --run-id, else the newest of the recipe"
+    add("--resume", nargs="?", const=NEWEST, metavar="ID", help=resumed)
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, for example run.steps=12")
     add("--proof", action="store_true", help="also run the controls, and check the difference they must show")
     add("--control", choices=[control.value for control in Control], help="make this run a control that cannot learn")
@@ -81,7 +80,9 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
             f"--recipe is missing: --recipe {recipe_names()[0]} for example; all: {', '.join(recipe_names())}"
         )
     if given.resume is not None and given.run_id is not None:
-        raise UserError("--resume and --run-id exclude each other: --resume ID names the run to go on with")
+        if given.resume not in {NEWEST, given.run_id}:
+            raise UserError(f"--resume {given.resume} and --run-id {given.run_id} name two runs: leave one of them out")
+        given.resume, given.run_id = given.run_id, None
     if given.proof and given.control not in {None, Control.NONE.value}:
         raise UserError("--proof runs every control by itself: leave --control out")
     if given.proof and given.resume is not None:
@@ -94,7 +95,6 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
         run_id=given.run_id,
         resume=given.resume,
         proof=given.proof,
-        json=given.json,
         dry_run=given.dry_run,
     )
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
-from launch.args import NEWEST, ClusterArguments, parse
+from launch.args import ClusterArguments, parse
 from launch.config import RunConfig, resolve
 from launch.guardian import Guardian
 from launch.preflight import preflight
 from launch.proof import prove
 from launch.ray_settings import ray_settings
 from launch.record import base_image, write_record
-from launch.rundir import RunDirectory, config_values, find_run, resumed_config
+from launch.rundir import RunDirectory, config_values, find_newest, find_run, resumed_config
 from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, error_console, shown
 from protocol.events import Json
@@ -91,10 +91,14 @@ def _resumed(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
     """The run to go on with, and its configuration; without a recipe only an override can say where the runs are."""
     if arguments.recipe:
         run = arguments.config().run
-        path = find_run(run.dir, arguments.resume or NEWEST, run.name)
     else:
-        where = [each for each in arguments.overrides if each.partition("=")[0].strip() == "run.dir"]
-        path = find_run(resolve({}, where).run.dir, arguments.resume or NEWEST)
+        run = resolve({}, [each for each in arguments.overrides if each.partition("=")[0].strip() == "run.dir"]).run
+    if arguments.resume:
+        path = find_run(run.dir, arguments.resume)
+    elif arguments.recipe:
+        path = find_newest(run.dir, run.name, run.control, arguments.overrides)
+    else:
+        path = find_newest(run.dir, "", None, arguments.overrides)
     return path, resumed_config(path, arguments.overrides)
 
 

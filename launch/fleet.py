@@ -30,7 +30,7 @@ from launch.learners import Learners
 from launch.nodes import Node
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
-from launch.settings import learner_settings
+from launch.settings import learner_environment, learner_settings
 from launch.steering import own_in_flight
 from learner.rank import LearnerRank
 from protocol.errors import InfraError, LongshoreError, leaves
@@ -157,7 +157,7 @@ class Fleet:
                     name=f"{self._directory.run_id}/{self._directory.attempt}.{self._generation}/learner-{rank}",
                     node_id=self._nodes[0].ray_id,
                     num_gpus=1 if self._config.learner.device == "cuda" else 0,
-                    env={"OMP_NUM_THREADS": str(self._config.learner.threads)},
+                    env=learner_environment(self._config),
                 ),
                 settings,
                 rank,

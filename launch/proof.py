@@ -15,7 +15,9 @@ from rich.table import Table
 
 from launch.args import ClusterArguments
 from launch.config import Control, ProofSection
+from launch.rundir import check_new
 from protocol.cli.output import error_console
+from protocol.errors import LongshoreError, UserError
 from protocol.events import Json
 
 ERRORS, FAMILY_ERRORS = 3.0, 2.0
@@ -23,16 +25,27 @@ RunOnce = Callable[[ClusterArguments], dict[str, Json]]
 
 
 def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
-    """Run all three, print a table, and give every summary with its verdict."""
+    """Run all three, print a table, and give every summary with its verdict.  A control that fails does not take the
+    finished runs' figures along.  Raises UserError where nothing could be proved, before anything runs."""
     runs: dict[str, Json] = {}
     verdicts: dict[str, bool] = {}
-    promised = arguments.config().proof
-    for control in Control:
-        name = f"{arguments.run_id}-{control.value}" if arguments.run_id else None
+    config = arguments.config()
+    if not config.evaluation.tasks_per_family:
+        raise UserError("--proof compares evaluations and evaluation.tasks_per_family = 0 makes none: raise it")
+    each = {control: f"{arguments.run_id}-{control.value}" if arguments.run_id else None for control in Control}
+    for name in filter(None, each.values()):
+        check_new(config.run.dir, name)
+    for control, name in each.items():
         overrides = (*arguments.overrides, f'run.control="{control.value}"')
-        summary = run_once(replace(arguments, overrides=overrides, run_id=name))
+        try:
+            summary = run_once(replace(arguments, overrides=overrides, run_id=name))
+        except LongshoreError as error:
+            if not runs:
+                raise
+            error_console().print(f"{control.value}: {error}", markup=False)
+            summary = {"ok": False, "error": str(error)}
         runs[control.value] = summary
-        verdicts[control.value] = bool(summary["ok"]) and holds(control, summary, promised)
+        verdicts[control.value] = bool(summary["ok"]) and holds(control, summary, config.proof)
     _print(runs, verdicts)
     return {"ok": all(verdicts.values()), "verdicts": cast("dict[str, Json]", verdicts), "runs": runs}
 
@@ -74,7 +87,7 @@ def _print(runs: dict[str, Json], verdicts: dict[str, bool]) -> None:
         table.add_column(column)
     for name, value in runs.items():
         summary = cast("dict[str, Json]", value)
-        evaluation = cast("dict[str, Any]", summary["eval"])
+        evaluation = cast("dict[str, Any]", summary.get("eval", {}))
         scores = [
             f"{found['pass_at_1']:.3f}{_spread(found['stderr'])}" if (found := evaluation.get(each)) else "–"
             for each in ("before", "after")
@@ -83,7 +96,7 @@ def _print(runs: dict[str, Json], verdicts: dict[str, bool]) -> None:
         if "difference" in evaluation:
             change = f"{evaluation['difference']:+.3f}{_spread(evaluation['difference_stderr'])}"
         verdict = "yes" if verdicts[name] else "NO"
-        table.add_row(name, str(summary["seed"]), str(summary["steps"]), *scores, change, verdict)
+        table.add_row(name, str(summary.get("seed", "–")), str(summary.get("steps", "–")), *scores, change, verdict)
     error_console().print(table)
 
 

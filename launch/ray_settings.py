@@ -36,8 +36,8 @@ def ray_settings(address: str, env: Mapping[str, str] = os.environ) -> dict[str,
         why = "its health check fails"
     raise UserError(
         f"no Ray cluster answers at {address} ({why}): start one with `ray start --head --port=6379`, or leave "
-        "--address out to simulate the nodes here. A cluster with token authentication needs its token in "
-        "~/.ray/auth_token"
+        "--address out to simulate the nodes here (of a run that is resumed: --set cluster.address=). A cluster with "
+        "token authentication needs its token in ~/.ray/auth_token"
     )
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import orjson
 
-from launch.config import RunConfig, resolve
+from launch.config import Control, RunConfig, resolve
 from launch.config.load import Toml
 from launch.config.run import RUN_ID
 from protocol.cli.words import did_you_mean
@@ -54,8 +54,8 @@ class RunDirectory:
     @classmethod
     def create(cls, parent: Path, name: str, run_id: str | None = None, *, now: float | None = None) -> RunDirectory:
         """Make a new run's directory, by default ``<name>-<start time>``.  Raises RunDirectoryError."""
-        if run_id is not None and not RUN_ID.fullmatch(run_id):
-            raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
+        if run_id is not None:
+            check_new(parent, run_id)
         started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
         base = run_id or f"{name}-{started}"
         for count in range(1, 1000):
@@ -65,9 +65,7 @@ class RunDirectory:
             except FileExistsError:
                 if run_id is None:
                     continue
-                raise RunDirectoryError(
-                    f"{path} exists: go on with that run (--resume {run_id}) or give this one another name (--run-id)"
-                ) from None
+                raise _exists(path) from None
             except OSError as error:
                 raise RunDirectoryError(
                     f"cannot make {path}: {error.strerror}; set another place, --set run.dir=FOLDER"
@@ -114,22 +112,66 @@ class RunDirectory:
         self.close()
 
 
-def find_run(parent: Path, run_id: str = "", name: str = "") -> Path:
-    """A run's directory: by its id, or the newest one (of recipe ``name``, if given) for an empty id, where those
-    whose record cannot be read are passed over.  Raises RunDirectoryError."""
-    runs = sorted(
+def check_new(parent: Path, run_id: str) -> None:
+    """A run can be given this id.  Raises RunDirectoryError."""
+    if not RUN_ID.fullmatch(run_id):
+        raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
+    if (parent / run_id).exists():
+        raise _exists(parent / run_id)
+
+
+def _exists(path: Path) -> RunDirectoryError:
+    if (path / CONFIG_FILE).exists():
+        return RunDirectoryError(
+            f"{path} exists: go on with that run (--resume {path.name}) or give this one another name (--run-id)"
+        )
+    return RunDirectoryError(
+        f"{path} exists and is no run that could go on: give this one another name (--run-id), or remove it (rm -r {path})"
+    )
+
+
+def find_run(parent: Path, run_id: str) -> Path:
+    """A run's directory by its id.  Raises RunDirectoryError."""
+    runs = _runs(parent)
+    for path in runs:
+        if path.name == run_id:
+            return path
+    close = did_you_mean(run_id, [path.name for path in runs])
+    raise RunDirectoryError(f"no run called '{run_id}' in {parent}: leave --resume out to start one{close}")
+
+
+def find_newest(parent: Path, name: str, control: Control | None, overrides: Sequence[str] = ()) -> Path:
+    """The newest run that can go on under ``overrides``: of recipe ``name`` unless that is empty, of one ``control`` unless
+    that is None.  Raises RunDirectoryError with what keeps the newest from it."""
+    refused: RunDirectoryError | None = None
+    for path in reversed(_runs(parent)):
+        try:
+            run = stored_config(path).run
+        except UserError:
+            continue
+        if (name and run.name != name) or (control is not None and run.control is not control):
+            continue
+        try:
+            resumed_config(path, overrides)
+        except RunDirectoryError as error:
+            refused = refused or error
+        else:
+            return path
+    if refused is not None:
+        raise refused
+    which = f"of recipe '{name}'" if name else "at all"
+    raise RunDirectoryError(f"no run {which} in {parent}: leave --resume out to start one")
+
+
+def _runs(parent: Path) -> list[Path]:
+    """The directories that have a record, the newest last."""
+    return sorted(
         (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
         key=lambda path: (path / CONFIG_FILE).stat().st_mtime_ns,
     )
-    found = [path for path in runs if (path.name == run_id if run_id else _can_be_resumed(path, name))]
-    if not found:
-        which = f"called '{run_id}'" if run_id else f"of recipe '{name}'" if name else "at all"
-        close = did_you_mean(run_id, [path.name for path in runs])
-        raise RunDirectoryError(f"no run {which} in {parent}: leave --resume out to start one{close}")
-    return found[-1]
 
 
-def resumed_config(run_dir: Path, overrides: tuple[str, ...]) -> RunConfig:
+def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
     before = stored_config(run_dir)
     after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
@@ -173,14 +215,6 @@ def stored_config(path: Path) -> RunConfig:
             f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
         ) from error
     return resolve(values, source=str(file))
-
-
-def _can_be_resumed(path: Path, name: str) -> bool:
-    """Whether the run's record can be read, and is of recipe ``name``, if given."""
-    try:
-        return stored_config(path).run.name == name or not name
-    except UserError:
-        return False
 
 
 def config_values(config: RunConfig) -> dict[str, dict[str, Toml]]:

@@ -12,6 +12,7 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
     learner = config.learner
     return LearnerSettings(
         model_path=str(model_path),
+        device=learner.device,
         dtype=learner.dtype,
         tp=learner.tp,
         pp=learner.pp,
@@ -37,3 +38,9 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         seed=config.run.seed,
         threads=learner.threads,
     )
+
+
+def learner_environment(config: RunConfig) -> dict[str, str]:
+    """Of each rank's process.  One that is to use the CPU sees no GPU, even where there is one."""
+    threads = {"OMP_NUM_THREADS": str(config.learner.threads)}
+    return threads if config.learner.device == "cuda" else threads | {"CUDA_VISIBLE_DEVICES": ""}

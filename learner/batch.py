@@ -24,10 +24,6 @@ from protocol.staleness import StalePolicy, StaleVerdict, apply_policy
 from protocol.trajectory import DropReason, Int32Array, Segment, Trajectory, Uint8Array
 from protocol.weights import Lineage, Version
 
-_SOLVED = 1.0 - 1e-6
-"""A reward from here on counts as a pass."""
-
-
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
     samples: list[Sample]
@@ -70,7 +66,7 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
         ages.extend(age[mask == 1] for age, mask in zip(verdict.ages, verdict.loss_masks, strict=True))
     age = np.concatenate(ages) if ages else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
-    metrics = _metrics(trajectories, verdicts, age)
+    metrics = _metrics(verdicts, age)
     where = account(trajectories, verdicts)
     return TrainBatch(samples, tuple(trained), dropped, denominator, by_age, metrics, where)
 
@@ -100,9 +96,8 @@ def _prefix(segments: tuple[Segment, ...], segment: Segment) -> Int32Array:
     return np.concatenate(parts)
 
 
-def _metrics(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
+def _metrics(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
-    rewards = np.array([t.reward.total for t in trajectories]) if trajectories else np.zeros(1)
     return {
         "sampled_tokens": float(sampled),
         "trained_tokens": float(trained),
@@ -110,9 +105,7 @@ def _metrics(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict
         "trained_share": trained / max(sampled, 1),
         "age_mean": float(age.mean()) if age.size else 0.0,
         "age_max": float(age.max(initial=0)),
-        "reward_mean": float(rewards.mean()),
-        "pass_rate": float((rewards >= _SOLVED).mean()),
-        "trajectories": float(len(trajectories)),
+        "trajectories": float(len(verdicts)),
     }
 
 

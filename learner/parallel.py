@@ -55,7 +55,14 @@ class Layout:
 
 
 def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, master_port: int) -> Layout:
-    """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp."""
+    """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp, or the device
+    that was asked for is not the one that torch sees."""
+    here = "cpu" if seam.ACTIVE else "cuda"
+    if settings.device not in {"", here}:
+        raise UserError(
+            f"learner.device = {settings.device}, and torch {torch.__version__} has {here} in this process: install "
+            f"torch's CUDA build into .venv on a machine with a GPU, or --set learner.device={here}"
+        )
     if world % (settings.tp * settings.pp):
         raise UserError(
             f"{world} learner ranks cannot be split into tp={settings.tp} × pp={settings.pp}: "

@@ -32,6 +32,8 @@ class LearnerSettings:
 
     model_path: str
     """Hugging Face folder of a dense Qwen3: config.json, safetensors, tokenizer files."""
+    device: str = ""
+    """``cpu`` (gloo) or ``cuda`` (NCCL), which has to be there; empty: CUDA where torch sees it."""
     dtype: Dtype = Dtype.FLOAT32
     tp: int = 1
     """Ranks that share each layer."""

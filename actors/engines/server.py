@@ -96,7 +96,7 @@ def server_environment(settings: ServerSettings) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
     }
     if settings.device == "cpu":
-        environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1"}
+        environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": ""}
         if settings.tp > 1:
             cores = os.cpu_count() or 1
             environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(settings.tp))

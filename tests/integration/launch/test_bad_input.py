@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -93,6 +92,9 @@ def test_an_unknown_recipe(refused: Refused) -> None:
 def test_a_run_directory_that_exists(refused: Refused) -> None:
     (refused.folder / "runs" / "there").mkdir(parents=True)
     line = refused(*MINI, "--run-id", "there")
+    assert all(way in line for way in ("is no run", "--run-id", "rm -r"))
+    (refused.folder / "runs" / "there" / "config.json").write_text("{}")
+    line = refused(*MINI, "--run-id", "there")
     assert all(way in line for way in ("--resume there", "--run-id"))
 
 
@@ -138,7 +140,6 @@ def test_a_folder_without_a_usable_task(refused: Refused, tmp_path: Path) -> Non
 def test_a_malformed_task_folder_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     tasks = write_coin_tasks(tmp_path / "tasks", 3)
     (tasks / "coin-1" / "task.yaml").write_text("instruction: [unclosed")
-    shutil.rmtree(tasks / "coin-2" / "tests", ignore_errors=True)
     config = load_recipe(str(RECIPE), [f"data.path={tasks}", "warm_start.enabled=false"])
     dataset = usable_tasks(config)
     assert [task.id for task in dataset.tasks] == ["coin-0", "coin-2"]

@@ -39,6 +39,12 @@ def test_resume_takes_a_run_or_the_newest() -> None:
     assert parse(["--recipe", "demo"]).resume is None
 
 
+@pytest.mark.parametrize("resume", [["--resume"], ["--resume", "mine"]])
+def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume: list[str]) -> None:
+    given = parse(["--recipe", "demo", "--run-id", "mine", *resume])
+    assert (given.resume, given.run_id) == ("mine", None)
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
@@ -46,7 +52,7 @@ def test_resume_takes_a_run_or_the_newest() -> None:
         ("--recipe demo --stepps 3", "did you mean '--steps'"),
         ("--recipe demo --mode fast", "invalid choice: 'fast'"),
         ("--recipe demo --nodes many", "invalid int value: 'many'"),
-        ("--resume a --run-id b", "exclude each other"),
+        ("--resume a --run-id b", "name two runs"),
         ("--recipe demo --nodes 8 --address=", "--address is empty"),
         ("--recipe demo --proof --control lr0", "leave --control out"),
         ("--proof --resume", "leave one of them out"),

@@ -57,7 +57,7 @@ def test_a_clock_that_is_put_back_changes_no_rate(tmp_path: Path) -> None:
 
 
 def test_a_step_whose_groups_had_closed_before_has_no_reward_of_its_own(tmp_path: Path) -> None:
-    line = MetricsLog(tmp_path).add(facts(1, rewards=()), {})
+    line = MetricsLog(tmp_path).add(facts(1, rewards=()), {"loss": 0.1})
     assert "reward_mean" not in line
     assert "pass_rate" not in line
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launch.args import ClusterArguments, parse
 from launch.config import Control, ProofSection
 from launch.proof import holds, prove
+from launch.rundir import RunDirectoryError
+from protocol.errors import InfraError, UserError
 from protocol.events import Json
 
 
@@ -66,13 +70,16 @@ def test_without_both_evaluations_nothing_is_proved(control: Control) -> None:
     assert not holds(control, summary(None), ProofSection())
 
 
-def run_all(results: dict[Control, dict[str, Json]], run_id: str | None = "p") -> tuple[dict[str, Json], list[str]]:
+def run_all(results: dict[Control, Any], run_id: str | None = "p") -> tuple[dict[str, Json], list[str]]:
     """The proof's result, and the run ids that it asked for."""
     asked: list[str] = []
 
     def run_once(arguments: ClusterArguments) -> dict[str, Json]:
         asked.append(str(arguments.run_id))
-        return results[arguments.config().run.control]
+        result = results[arguments.config().run.control]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     arguments = replace(parse(["--recipe", "demo", "--proof"]), run_id=run_id)
     return prove(arguments, run_once), asked
@@ -100,6 +107,32 @@ def test_one_control_that_learns_spoils_the_proof() -> None:
 
 def test_a_run_whose_own_checks_failed_proves_nothing() -> None:
     assert run_all(GOOD | {Control.NONE: summary(0.4, ok=False)})[0]["ok"] is False
+
+
+def test_a_control_that_fails_does_not_take_the_finished_run_along(capsys: pytest.CaptureFixture[str]) -> None:
+    proof, asked = run_all(GOOD | {Control.LR0: InfraError("the disk is full")})
+    assert asked == ["p-none", "p-lr0", "p-shuffled"]
+    assert proof["verdicts"] == {"none": True, "lr0": False, "shuffled": True}
+    assert proof["runs"]["lr0"] == {"ok": False, "error": "the disk is full"}
+    assert "the disk is full" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_proves_nothing() -> None:
+    with pytest.raises(InfraError):
+        run_all(GOOD | {Control.NONE: InfraError("the disk is full")})
+
+
+def test_a_name_that_is_taken_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "p-shuffled").mkdir()
+    arguments = parse(["--recipe", "demo", "--proof", "--run-id", "p", "--set", f"run.dir={tmp_path}"])
+    with pytest.raises(RunDirectoryError, match="p-shuffled exists"):
+        prove(arguments, lambda _: pytest.fail("it ran"))
+
+
+def test_a_proof_that_could_compare_nothing_is_refused() -> None:
+    arguments = parse(["--recipe", "demo", "--proof", "--set", "evaluation.tasks_per_family=0"])
+    with pytest.raises(UserError, match="makes none"):
+        prove(arguments, lambda _: pytest.fail("it ran"))
 
 
 def test_a_proof_without_evaluations_says_no_and_keeps_its_table() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.config import load_recipe
+from launch.config import Control, load_recipe
 from launch.preflight import check_disk
 from launch.record import make_record, write_record
-from launch.rundir import RunDirectory, RunDirectoryError, find_run, resumed_config, stored_config
+from launch.rundir import RunDirectory, RunDirectoryError, check_new, find_newest, find_run, resumed_config, stored_config
 from protocol.errors import UserError
 
 
@@ -23,8 +23,9 @@ def test_each_start_has_a_directory_of_its_own(tmp_path: Path) -> None:
         assert first.logs.is_dir()
 
 
-def test_a_name_collision_tells_the_three_ways_out(tmp_path: Path) -> None:
-    RunDirectory.create(tmp_path, "demo", "mine").close()
+def test_a_name_collision_tells_the_ways_out(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        write_record(run, load_recipe("demo"))
     with pytest.raises(RunDirectoryError) as caught:
         RunDirectory.create(tmp_path, "demo", "mine")
     assert all(way in str(caught.value) for way in ("--resume mine", "--run-id"))
@@ -50,12 +51,30 @@ def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
     for run_id in ("old", "new"):
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
             write_record(run, load_recipe("demo"))
-    assert find_run(tmp_path, name="demo") == tmp_path / "new"
-    assert find_run(tmp_path, "old", "another") == tmp_path / "old"
+    assert find_newest(tmp_path, "demo", None) == tmp_path / "new"
+    assert find_run(tmp_path, "old") == tmp_path / "old"
     with pytest.raises(RunDirectoryError, match="did you mean 'old'"):
         find_run(tmp_path, "olds")
     with pytest.raises(RunDirectoryError, match="of recipe 'other'"):
-        find_run(tmp_path, name="other")
+        find_newest(tmp_path, "other", None)
+
+
+def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None:
+    """After a proof the newest of the recipe is a control, after a second seed the other seed's."""
+    for run_id, changes in (("mine", ()), ("seed-1", ("run.seed=1",)), ("control", ('run.control="lr0"',))):
+        with RunDirectory.create(tmp_path, "demo", run_id) as run:
+            write_record(run, load_recipe("demo", changes))
+    assert find_newest(tmp_path, "demo", Control.NONE) == tmp_path / "seed-1"
+    assert find_newest(tmp_path, "demo", Control.NONE, ("run.seed=0",)) == tmp_path / "mine"
+    assert find_newest(tmp_path, "demo", Control.LR0) == find_newest(tmp_path, "", None) == tmp_path / "control"
+    with pytest.raises(RunDirectoryError, match=r"seed-1 was started with another run\.seed"):
+        find_newest(tmp_path, "demo", Control.NONE, ("run.seed=2",))
+
+
+def test_a_folder_that_holds_no_run_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
+    RunDirectory.create(tmp_path, "demo", "mine").close()
+    with pytest.raises(RunDirectoryError, match=r"no run that could go on.*--run-id.*rm -r"):
+        check_new(tmp_path, "mine")
 
 
 def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
@@ -97,7 +116,7 @@ def test_a_run_that_cannot_be_read_does_not_keep_the_others_from_being_resumed(
         write_record(run, load_recipe("demo"))
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "config.json").write_bytes(record)
-    assert find_run(tmp_path, name=name) == tmp_path / "mine"
+    assert find_newest(tmp_path, name, None) == tmp_path / "mine"
 
 
 @pytest.mark.parametrize("name", ["../../escape", "a/b", "", ".hidden", "x" * 101])
