@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,9 +68,9 @@ def _start(count: int, temporary: Path, cpus: int) -> Any:
             if not left:
                 why = " ".join(str(error.__cause__).split())
                 raise NodesNotStarted(
-                    f"Ray did not start on this machine at {_TRIES} tries ({why}): the machine may be too busy or "
-                    "short of memory, so end what else runs here (`top` shows it), or ask for fewer --nodes, and go on "
-                    "with --resume"
+                    f"Ray did not start on this machine at {_TRIES} tries ({why}). If the machine is busy or short of "
+                    "memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path is too long, "
+                    "set TMPDIR to a short one; then go on with --resume"
                 ) from error
     raise AssertionError("unreachable")
 
@@ -144,13 +144,7 @@ async def joined_nodes(
 
     await asyncio.to_thread(_connect, address, dict(env))
     try:
-        nodes = await _wait_alive(count, wait_s, progress, "start the others with `ray start --address=HEAD:6379`")
-        if len(machines := sorted({node.address for node in nodes})) > 1:
-            raise UserError(
-                f"the nodes are on several machines ({', '.join(machines)}), and a run has one: start all "
-                "of them on one machine, or ask for fewer with --nodes"
-            )
-        yield nodes
+        yield await _wait_alive(count, wait_s, progress, "start the others with `ray start --address=HEAD:6379`")
     finally:
         await asyncio.to_thread(_disconnect)
 
@@ -175,8 +169,6 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None], advice: str) -> list[Node]:
-    import ray
-
     alive: list[dict[str, Any]] = []
     try:
         async with asyncio.timeout(wait_s):
@@ -185,13 +177,29 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
                 before, alive = len(alive), [node for node in found if node["Alive"]]
                 if len(alive) != before:
                     progress(len(alive))
-                if len(alive) >= count:
-                    break
+                nodes = _named(alive)[:count]
+                _check_one_machine(nodes)
+                if len(nodes) == count:
+                    return nodes
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         raise NodesMissing(
             f"{len(alive)} of {count} nodes were alive after {wait_s:g} s: {advice}, or ask for fewer with --nodes"
         ) from error
+
+
+def _named(alive: list[dict[str, Any]]) -> list[Node]:
+    """This process's node first."""
+    import ray
+
     mine = ray.get_runtime_context().get_node_id()
-    alive.sort(key=lambda node: (node["NodeID"] != mine, node["NodeID"]))
-    return [Node(f"node-{i}", str(n["NodeID"]), str(n["NodeManagerAddress"])) for i, n in enumerate(alive[:count])]
+    ordered = sorted(alive, key=lambda node: (node["NodeID"] != mine, node["NodeID"]))
+    return [Node(f"node-{i}", str(n["NodeID"]), str(n["NodeManagerAddress"])) for i, n in enumerate(ordered)]
+
+
+def _check_one_machine(nodes: Sequence[Node]) -> None:
+    if len(machines := sorted({node.address for node in nodes})) > 1:
+        raise UserError(
+            f"the nodes are on several machines ({', '.join(machines)}), and each of a run's actors writes into its "
+            "directory on one disk: start all nodes on one machine, or ask for fewer with --nodes"
+        )

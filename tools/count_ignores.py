@@ -2,7 +2,8 @@
 
 `# noqa: S606  the same interpreter, in this process`: rule first, then why.  `# type: ignore` is not for us: write
 `# pyright: ignore[rule]  why`.  A comment that changes a whole file's settings (`# pyright: …`, `# ruff: noqa: …`)
-has its reason at its end or in the other lines of the same block of comments.
+has its reason at its end or in the other lines of the same block of comments.  In pyproject.toml each rule that ruff is
+to overlook has a line of its own, with the reason.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ FILE = re.compile(
     r"#\s*(?P<tool>pyright|ruff):\s*(?P<rules>basic|strict|(?:report\w+=\w+,?\s*)+|"
     r"noqa(?::\s*[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*)?)(?P<reason>.*)"
 )
+OVERLOOKED = re.compile(r"\s*(?P<rules>\"[A-Z]+[0-9]*\",?(?:\s*\"[A-Z]+[0-9]*\",?)*)\s*(?:#(?P<reason>.*))?")
 REASON_LETTERS = 6
 
 
@@ -67,6 +69,23 @@ def ignores(path: Path) -> list[Ignore]:
     return found
 
 
+def overlooked(path: Path) -> list[Ignore]:
+    """Every line of pyproject.toml that switches rules of ruff off."""
+    found: list[Ignore] = []
+    table, key = "", ""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if line.startswith("["):
+            table, key = line.strip("[]"), ""
+        elif opened := re.match(r'("[^"]+"|[\w-]+) = \[', line):
+            key = opened[1]
+        off = table == "tool.ruff.lint.per-file-ignores" or (table, key) == ("tool.ruff.lint", "ignore")
+        if off and (match := OVERLOOKED.fullmatch(line)):
+            reason = (match["reason"] or "").strip()
+            problem = "" if len(re.findall(r"\w", reason)) >= REASON_LETTERS else "give the reason after the rule"
+            found.append(Ignore(path, number, f"ruff in {key}", match["rules"].rstrip(","), reason, problem))
+    return found
+
+
 def block(comments: dict[int, str], line: int) -> list[str]:
     """What the lines of the block of comments around a line say, settings apart."""
     first, last = line, line
@@ -86,6 +105,7 @@ def main() -> int:
     )
     paths = [ROOT / name for name in sorted(listed.stdout.split("\0")) if name]
     found = [ignore for path in paths if path.is_file() for ignore in ignores(path)]
+    found += overlooked(ROOT / "pyproject.toml")
     for ignore in found:
         where = f"{ignore.path.relative_to(ROOT)}:{ignore.line}"
         mark = f"  ← {ignore.problem}" if ignore.problem else ""

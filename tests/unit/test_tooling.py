@@ -94,10 +94,13 @@ def test_every_command_that_is_named_exists() -> None:
     assert not found.keys() - commands().keys(), found
 
 
-def _ignore(tmp_path: Path, line: str, room: str = "launch") -> subprocess.CompletedProcess[str]:
+def _ignore(
+    tmp_path: Path, line: str, room: str = "launch", project: str = ""
+) -> subprocess.CompletedProcess[str]:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "count_ignores.py").write_text((ROOT / "tools" / "count_ignores.py").read_text())
+    (tmp_path / "pyproject.toml").write_text(project)
     (tmp_path / room).mkdir()
     (tmp_path / room / "some.py").write_text(f"import os  {line}\n")
     tool = [sys.executable, str(tmp_path / "tools" / "count_ignores.py")]
@@ -125,6 +128,18 @@ def test_an_ignore_that_pyright_never_reads_is_refused(tmp_path: Path) -> None:
     refused = _ignore(tmp_path, "# pyright: " + "ignore[reportArgumentType]  fields by name", "tests")
     assert refused.returncode == 1
     assert "pyright does not read tests" in refused.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [('    "S603",  # argument lists only', 0), ('    "S603", "S607",  # argument lists only', 0), ('    "S603",', 1)],
+)
+@pytest.mark.parametrize("opening", ["[tool.ruff.lint]\nignore = [", '[tool.ruff.lint.per-file-ignores]\n"tests/**" = ['])
+def test_a_rule_that_is_switched_off_for_many_files_needs_its_reason_too(
+    tmp_path: Path, opening: str, line: str, code: int
+) -> None:
+    refused = _ignore(tmp_path, "", project=f'{opening}\n{line}\n]\n[tool.pyright]\ninclude = [\n    "A",\n]\n')
+    assert refused.returncode == code, refused.stdout
 
 
 MAKEFILE = """\
