@@ -2,11 +2,9 @@
 
 import os
 import select
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import ray
 
 from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import GenerateRequest, RequestRefused
@@ -14,13 +12,6 @@ from actors.remote import ActorOptions, kill, spawn
 from tests.integration.actors import tiny_qwen
 
 pytestmark = [pytest.mark.ray, pytest.mark.sglang]
-
-
-@pytest.fixture
-def one_node() -> Iterator[None]:
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
-    yield
-    ray.shutdown()
 
 
 def request(input_ids: list[int]) -> GenerateRequest:
@@ -36,7 +27,7 @@ def request(input_ids: list[int]) -> GenerateRequest:
     )
 
 
-@pytest.mark.usefixtures("one_node")
+@pytest.mark.usefixtures("ray_node")
 async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_is_killed(tmp_path: Path) -> None:
     folders = [tmp_path / "random", tmp_path / "a"]
     tiny_qwen.write_random(folders[0])

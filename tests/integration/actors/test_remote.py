@@ -3,23 +3,14 @@
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
-import ray
 
 from actors.remote import ActorDied, ActorOptions, Ref, Remote, kill, spawn
 from protocol.errors import InfraError
 from tests.integration.actors.ray_counter import Counter, Forwarder
 
-pytestmark = pytest.mark.ray
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_node() -> Iterator[None]:
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
-    yield
-    ray.shutdown()
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
 
 
 async def test_a_call_keeps_arguments_results_and_the_error_as_it_was_raised() -> None:
