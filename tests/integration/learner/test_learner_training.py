@@ -176,3 +176,9 @@ def test_reset_optimizer_forgets_the_moments(ranks, settings):
     kept = ranks.learner(settings(), ("sft", batches[0]), ("sft", batches[1]), ("weights_digest",))
     assert fresh[2].loss == kept[1].loss
     assert fresh[-1] != kept[-1]
+
+
+def test_a_device_that_is_not_there_is_refused(ranks, settings):
+    """Else a run that was to use the GPU trains on the CPU for days, and nobody says so."""
+    with pytest.raises(AssertionError, match=r"UserError: learner\.device = cuda, and torch .* has cpu in this process"):
+        ranks.learner(settings(device="cuda"))
