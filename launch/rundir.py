@@ -126,7 +126,8 @@ def _exists(path: Path) -> RunDirectoryError:
             f"{path} exists: go on with that run (--resume {path.name}) or give this one another name (--run-id)"
         )
     return RunDirectoryError(
-        f"{path} exists and is no run that could go on: give this one another name (--run-id), or remove it (rm -r {path})"
+        f"{path} exists and is no run that could go on: give this one another name (--run-id), or remove it "
+        f"(rm -r {path})"
     )
 
 
@@ -141,8 +142,8 @@ def find_run(parent: Path, run_id: str) -> Path:
 
 
 def find_newest(parent: Path, name: str, control: Control | None, overrides: Sequence[str] = ()) -> Path:
-    """The newest run that can go on under ``overrides``: of recipe ``name`` unless that is empty, of one ``control`` unless
-    that is None.  Raises RunDirectoryError with what keeps the newest from it."""
+    """The newest run that can go on under ``overrides``: of recipe ``name`` unless that is empty, of one ``control``
+    unless that is None.  Raises RunDirectoryError with what keeps the newest from it."""
     refused: RunDirectoryError | None = None
     for path in reversed(_runs(parent)):
         try:

@@ -24,6 +24,7 @@ from protocol.staleness import StalePolicy, StaleVerdict, apply_policy
 from protocol.trajectory import DropReason, Int32Array, Segment, Trajectory, Uint8Array
 from protocol.weights import Lineage, Version
 
+
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
     samples: list[Sample]

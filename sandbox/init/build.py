@@ -34,8 +34,8 @@ def _compiler() -> str | None:
 
 
 def build_init(cache: Path, say: Say) -> Path:
-    """The compiled init under ``cache``; compiled now if it is not there.  Raises UserError where there is no C compiler
-    and none can be installed."""
+    """The compiled init under ``cache``; compiled now if it is not there.  Raises UserError where there is no C
+    compiler and none can be installed."""
     target = cache / f"init-{_digest()}-{platform.machine()}"
     if target.exists():
         return target

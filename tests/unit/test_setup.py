@@ -46,7 +46,9 @@ class Checkout:
         done = subprocess.run(
             ["bash", str(self.folder / "tools" / "setup.sh")],
             env={
-                **{"PATH": f"{self.programs}:{os.environ['PATH']}", "LOG": str(self.log), "SETUP_DOCKER": "0"},
+                "PATH": f"{self.programs}:{os.environ['PATH']}",
+                "LOG": str(self.log),
+                "SETUP_DOCKER": "0",
                 **env,
             },
             capture_output=True,
@@ -70,7 +72,8 @@ def test_a_second_run_installs_nothing(checkout: Checkout) -> None:
 
 def test_changed_pins_are_installed_into_the_environment_that_is_there(checkout: Checkout) -> None:
     checkout.setup()
-    (checkout.folder / "constraints.txt").open("a").write("# another pin\n")
+    pins = checkout.folder / "constraints.txt"
+    pins.write_text(pins.read_text() + "# another pin\n")
     assert checkout.setup() == (0, ["packages"])
 
 

@@ -94,9 +94,7 @@ def test_every_command_that_is_named_exists() -> None:
     assert not found.keys() - commands().keys(), found
 
 
-def _ignore(
-    tmp_path: Path, line: str, room: str = "launch", project: str = ""
-) -> subprocess.CompletedProcess[str]:
+def _ignore(tmp_path: Path, line: str, room: str = "launch", project: str = "") -> subprocess.CompletedProcess[str]:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "count_ignores.py").write_text((ROOT / "tools" / "count_ignores.py").read_text())
@@ -134,7 +132,9 @@ def test_an_ignore_that_pyright_never_reads_is_refused(tmp_path: Path) -> None:
     ("line", "code"),
     [('    "S603",  # argument lists only', 0), ('    "S603", "S607",  # argument lists only', 0), ('    "S603",', 1)],
 )
-@pytest.mark.parametrize("opening", ["[tool.ruff.lint]\nignore = [", '[tool.ruff.lint.per-file-ignores]\n"tests/**" = ['])
+@pytest.mark.parametrize(
+    "opening", ["[tool.ruff.lint]\nignore = [", '[tool.ruff.lint.per-file-ignores]\n"tests/**" = [']
+)
 def test_a_rule_that_is_switched_off_for_many_files_needs_its_reason_too(
     tmp_path: Path, opening: str, line: str, code: int
 ) -> None:

@@ -180,5 +180,7 @@ def test_reset_optimizer_forgets_the_moments(ranks, settings):
 
 def test_a_device_that_is_not_there_is_refused(ranks, settings):
     """Else a run that was to use the GPU trains on the CPU for days, and nobody says so."""
-    with pytest.raises(AssertionError, match=r"UserError: learner\.device = cuda, and torch .* has cpu in this process"):
+    with pytest.raises(
+        AssertionError, match=r"UserError: learner\.device = cuda, and torch .* has cpu in this process"
+    ):
         ranks.learner(settings(device="cuda"))

@@ -11,7 +11,15 @@ import pytest
 from launch.config import Control, load_recipe
 from launch.preflight import check_disk
 from launch.record import make_record, write_record
-from launch.rundir import RunDirectory, RunDirectoryError, check_new, find_newest, find_run, resumed_config, stored_config
+from launch.rundir import (
+    RunDirectory,
+    RunDirectoryError,
+    check_new,
+    find_newest,
+    find_run,
+    resumed_config,
+    stored_config,
+)
 from protocol.errors import UserError
 
 
