@@ -37,6 +37,7 @@ def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
         check_new(config.run.dir, name)
     for control, name in each.items():
         overrides = (*arguments.overrides, f'run.control="{control.value}"')
+        summary: dict[str, Json]
         try:
             summary = run_once(replace(arguments, overrides=overrides, run_id=name))
         except LongshoreError as error:
