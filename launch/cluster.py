@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from launch.args import ClusterArguments, parse
 from launch.config import RunConfig, resolve
@@ -28,6 +28,9 @@ from launch.rundir import RunDirectory, config_values, find_newest, find_run, re
 from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, error_console, shown
 from protocol.events import Json
+
+if TYPE_CHECKING:  # it loads Ray
+    from launch.crew import Crew
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -49,19 +52,21 @@ def _main(words: Sequence[str]) -> int:
         return EXIT_OK if result["ok"] else 1
 
 
-def run_once(arguments: ClusterArguments) -> dict[str, Json]:
-    """One run from its arguments to its summary."""
+def run_once(arguments: ClusterArguments, *, crew: Crew | None = None, token: str = "") -> dict[str, Json]:
+    """One run from its arguments to its summary.  :mod:`launch.bench.chaos` has a ``crew`` of its own, and knows by
+    which ``token`` its processes are found."""
     directory, config = _open(arguments)
     with directory:
         write_record(directory, config, base_image(config))
         console = error_console()
         console.print(f"run directory: {shown(directory.path)}")
+        from launch.crew import CREW
         from launch.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         sweep = (sys.executable, "-m", "sandbox.sweep", directory.run_id)
-        with Guardian(secrets.token_hex(16), temporary, sweep):
-            driver = Driver(config, directory, temporary, console)
+        with Guardian(token or secrets.token_hex(16), temporary, sweep):
+            driver = Driver(config, directory, temporary, console, crew=crew or CREW)
             summary = asyncio.run(interruptible(driver.run(resume=arguments.resume is not None), directory.run_id))
         return driver.conclude(summary)
 

@@ -21,7 +21,6 @@ from rich.console import Console
 from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.evaluation import Attempt, EvaluationPlan
-from launch.checkpoints import CheckpointStore
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
 from launch.evaluation_files import read_attempts, write_attempts
@@ -126,7 +125,7 @@ class Driver:
     async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> Accounting:
         """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
-        checkpoints = CheckpointStore(run_dir, config.checkpoint.keep, keep_first=config.checkpoint.keep_first)
+        checkpoints = self._crew.checkpoints(run_dir, config.checkpoint.keep, keep_first=config.checkpoint.keep_first)
         checkpoint = checkpoints.latest() if resume else None
         if checkpoint is not None:
             require_journal(run_dir)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from launch.structured import end_process
 
 _START_S, _STOP_S = 20.0, 3.0
 
@@ -23,7 +26,7 @@ async def monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGe
     try:
         yield await _first_line(process)
     finally:
-        await _end(process)
+        await end_process(process, signal.SIGTERM, _STOP_S)
 
 
 async def _first_line(process: asyncio.subprocess.Process) -> str:
@@ -34,17 +37,3 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
             return (await process.stdout.readline()).decode().strip()
     except TimeoutError:
         return ""
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    try:
-        process.terminate()
-        async with asyncio.timeout(_STOP_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-    except ProcessLookupError:
-        return

@@ -1,8 +1,9 @@
 """A whole run whose processes are killed again and again, and what became of every trajectory that was acknowledged.
 
 Driver, conductor, buffer, workers, sandboxes and learner are those of any run, each in its own process; the engine is a
-fake (:mod:`.fake_engine`).  The books are settled from what lies on the disk in the end, by code that shares nothing
-with what was on trial (:mod:`.evidence`, :mod:`.books`).  It ends by stopping the run as an interrupt would.
+fake (:mod:`.fake_engine`).  A run whose driver was killed is gone on with (:mod:`.command`).  The books are settled
+from what lies on the disk in the end, by code that shares nothing with what was on trial (:mod:`.evidence`,
+:mod:`.books`).  It ends by stopping the run as an interrupt would.
 """
 
 from __future__ import annotations
@@ -11,28 +12,26 @@ import argparse
 import os
 import secrets
 import shutil
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from launch.bench.chaos.books import Books, settle
+from launch.bench.chaos.command import Command
 from launch.bench.chaos.evidence import read_evidence
 from launch.bench.chaos.killer import Killer
 from launch.bench.chaos.plan import Goal, goal_of, make_plan
-from launch.bench.chaos.points import FOLDER, Kill, Point, Process, read_kills
+from launch.bench.chaos.points import AT_RANDOM, FOLDER, PLACES, Kill, Point, Process, read_kills
 from launch.bench.chaos.tasks import listed, write_tasks
 from launch.bench.chaos.witness import Witness, in_flight_at
-from launch.config import RunConfig, load_recipe
-from launch.guardian import TOKEN, Guardian
+from launch.config import load_recipe
+from launch.guardian import Guardian
 from launch.preflight import preflight
-from launch.record import base_image, write_record
-from launch.rundir import RunDirectory
 from launch.structured import beside
 from protocol.cli.output import error_console
-from protocol.errors import InfraError, UserError
+from protocol.errors import UserError
 from protocol.events import Json
 
 RECIPE = Path(__file__).with_name("chaos.toml")
@@ -53,15 +52,19 @@ class Report:
     goal: Goal
     by: Mapping[Process, int]
     """Kills that count."""
-    at: Mapping[Point, int]
+    at: Mapping[tuple[Point, Process], int]
     books: Books
 
     @property
     def failures(self) -> Sequence[str]:
         """What does not hold, one line each."""
         goal, books = self.goal, self.books
-        found = [f"{process}: {self.by[process]} kills" for process in Process if self.by[process] < goal.by_process]
-        found += [f"{point}: {self.at[point]} kills" for point in Point if self.at[point] < goal.at_point]
+        found = [f"{process}: {self.by[process]} kills" for process in AT_RANDOM if self.by[process] < goal.by_process]
+        found += [
+            f"{point}, {victim}: {self.at[point, victim]} kills"
+            for point, victim in PLACES
+            if self.at[point, victim] < goal.at_point
+        ]
         checks = (
             (sum(self.by.values()) >= goal.kills, f"{sum(self.by.values())} of {goal.kills} kills"),
             (books.acked >= goal.trajectories, f"{books.acked} of {goal.trajectories} trajectories"),
@@ -78,7 +81,7 @@ class Report:
         return {
             "kills": sum(self.by.values()),
             "kills_by": {process.value: self.by[process] for process in Process},
-            "kills_at": {point.value: self.at[point] for point in Point},
+            "kills_at": {point.value: sum(self.at[point, victim] for victim in point.victims) for point in Point},
             **asdict(self.books),
         }
 
@@ -105,16 +108,15 @@ async def measure(asked: Options) -> Report:
     place = _place(asked.folder)
     tasks = write_tasks(place / "tasks")
     values = (f"run.dir='{place / 'runs'}'", f"data.path='{place / 'tasks'}'", f"run.seed={asked.seed}")
-    config = load_recipe(str(RECIPE), values)
     try:
-        preflight(config)
+        preflight(load_recipe(str(RECIPE), values))
     except UserError:
         shutil.rmtree(place / "tasks")
         if asked.folder is None:
             place.rmdir()
         raise
     say(f"run directory: {place / 'runs' / _RUN}")
-    kills, witness = await _run(config, place, asked)
+    kills, witness = await _run(values, place, asked)
     books = settle(read_evidence(witness.run_dir), listed(tasks, asked.seed), asked.seed)
     report = _report(asked.goal, kills, witness, books)
     for line in report.failures:
@@ -124,31 +126,22 @@ async def measure(asked: Options) -> Report:
     return report
 
 
-async def _run(config: RunConfig, place: Path, asked: Options) -> tuple[Sequence[Kill], Witness]:
+async def _run(values: Sequence[str], place: Path, asked: Options) -> tuple[Sequence[Kill], Witness]:
     """Run until the killer has seen enough; whom it killed, and who saw it."""
-    from launch.bench.chaos.victims import CLASSES, CREW
-    from launch.driver import Driver
+    from launch.bench.chaos.victims import CLASSES
 
-    folder, temporary = place / "kills", Path(tempfile.mkdtemp(prefix="ls-"))
+    folder = place / "kills"
     folder.mkdir(exist_ok=True)
     os.environ[FOLDER] = str(folder)
-    console = error_console()
-    with RunDirectory.create(config.run.dir, config.run.name, _RUN) as directory:
-        write_record(directory, config, base_image(config))
-        sweep = (sys.executable, "-m", "sandbox.sweep", directory.run_id)
-        witness = Witness(directory.path)
-        with Guardian(secrets.token_hex(16), temporary, sweep):
-            killer = Killer(folder, witness, os.environ[TOKEN], CLASSES, asked.goal, console.print)
-            driver = Driver(config, directory, temporary, console, crew=CREW)
-            async with beside(_ended(driver.run(resume=False))):
-                await killer.run(make_plan(asked.goal, asked.seed, _SPREAD_S))
+    words = ["--recipe", str(RECIPE), *(word for value in values for word in ("--set", value))]
+    witness = Witness(place / "runs" / _RUN)
+    with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
+        command = Command(folder, words, _RUN)
+        killer = Killer(folder, witness, command, CLASSES, asked.goal, error_console().print)
+        async with beside(command.keep()):
+            await killer.run(make_plan(asked.goal, asked.seed, _SPREAD_S))
     witness.look()
     return read_kills(folder), witness
-
-
-async def _ended(run: Coroutine[object, object, object]) -> None:
-    await run
-    raise InfraError("the run came to its end before all was killed that was to be")
 
 
 def _report(goal: Goal, kills: Sequence[Kill], witness: Witness, books: Books) -> Report:
@@ -157,7 +150,7 @@ def _report(goal: Goal, kills: Sequence[Kill], witness: Witness, books: Books) -
     return Report(
         goal,
         Counter(kill.process for kill in counted),
-        Counter(kill.point for kill in counted if kill.point is not None),
+        Counter((kill.point, kill.process) for kill in counted if kill.point is not None),
         books,
     )
 

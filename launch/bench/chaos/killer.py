@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launch.bench.chaos.command import Command
 from launch.bench.chaos.plan import Goal, Order
 from launch.bench.chaos.points import Kill, Point, Process, arm, disarm, read_kills, write_kill
 from launch.bench.chaos.witness import Witness, in_flight_at
@@ -33,15 +34,15 @@ class Killer:
     folder: Path
     """Where points are armed and kills written down."""
     witness: Witness
-    token: str
-    """Which every process of the run carries; nothing else is ever killed."""
+    command: Command
+    """The run; nothing but its own processes is ever killed."""
     classes: Mapping[Process, str]
     """What Ray calls them."""
     goal: Goal
     say: Callable[[str], None]
     _killed: set[int] = field(default_factory=set[int])
-    _steps_at: int = -1
-    """Steps that had been taken when the learner was killed last."""
+    _steps_at: dict[Process, int] = field(default_factory=dict[Process, int])
+    """Steps that had been taken when one was killed last that takes a while to be back."""
 
     async def run(self, plan: Sequence[Order]) -> None:
         """Return when every order has cost a process that counts, and the goal's trajectories are acknowledged.  Raises
@@ -68,10 +69,10 @@ class Killer:
         await self._recovered()
 
     async def _carry_out(self, order: Order) -> Kill:
-        if order.process is Process.LEARNER:
-            await self._until(lambda: self.witness.steps > self._steps_at, "a step after the learner's last death")
+        if (steps := self._steps_at.get(order.process)) is not None:
+            await self._until(lambda: self.witness.steps > steps, f"a step after the last death of a {order.process}")
         if order.point is not None:
-            return await self._kill_at(order.point)
+            return await self._kill_at(order.point, order.process)
         while True:
             pid = await self._victim(order.process)
             kill = Kill(time.time(), order.process, pid, None)
@@ -80,19 +81,19 @@ class Killer:
                 write_kill(self.folder, kill)
                 return kill
 
-    async def _kill_at(self, point: Point) -> Kill:
+    async def _kill_at(self, point: Point, victim: Process) -> Kill:
         before = len(read_kills(self.folder))
-        arm(self.folder, point)
+        arm(self.folder, point, victim)
         try:
-            await self._until(lambda: len(read_kills(self.folder)) > before, f"a process at {point}")
+            await self._until(lambda: len(read_kills(self.folder)) > before, f"a {victim} at {point}")
         finally:
-            disarm(self.folder, point)
+            disarm(self.folder, point, victim)
         return read_kills(self.folder)[-1]
 
     def _mourn(self, kill: Kill) -> None:
         self._killed.add(kill.pid)
-        if kill.process is Process.LEARNER:
-            self._steps_at = self.witness.steps
+        if kill.process in (Process.LEARNER, Process.DRIVER):
+            self._steps_at[kill.process] = self.witness.steps
 
     async def _victim(self, process: Process) -> int:
         """A live process, with something in flight: of a worker, in that very process."""
@@ -113,7 +114,7 @@ class Killer:
         """The run's processes of this kind that were not killed yet."""
         name = f"ray::{self.classes[process]}".encode()
         found: list[int] = []
-        for pid in carriers(self.token):
+        for pid in carriers(self.command.token):
             with contextlib.suppress(OSError):
                 title = Path(f"/proc/{pid}/cmdline").read_bytes()
                 if title.startswith(name) and pid not in self._killed:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.bench.chaos.points import Point, Process
+from launch.bench.chaos.points import AT_RANDOM, PLACES, Point, Process
 from protocol.errors import UserError
 
 _OF_100 = 100
@@ -22,9 +22,9 @@ class Goal:
 
     kills: int
     by_process: int
-    """Least kills of each process."""
+    """Least kills of each process that is killed at moments of chance too."""
     at_point: int
-    """Least kills at each point."""
+    """Least kills at each point, of each that is killed there."""
     trajectories: int
     """Least acknowledged."""
 
@@ -39,9 +39,11 @@ class Order:
 
 
 def goal_of(kills: int) -> Goal:
-    """Of 100 kills: 15 of each process, 2 at each point, 2,000 trajectories; in proportion of any other number, but
-    each process and each point once.  Raises UserError for fewer than that takes."""
-    least = len(Point) + sum(all(point.victim is not process for point in Point) for process in Process)
+    """Of 100 kills: 15 of each process that is killed at random, 2 of each that is killed at a point there, 2,000
+    trajectories; in proportion of any other number, but each of them once.  Raises UserError for fewer than that
+    takes."""
+    placed = {victim for _, victim in PLACES}
+    least = len(PLACES) + sum(process not in placed for process in AT_RANDOM)
     if kills < least:
         raise UserError(f"--kills {kills} is not enough for one at each point and one of each process: {least} or more")
     return Goal(
@@ -55,8 +57,8 @@ def goal_of(kills: int) -> Goal:
 def make_plan(goal: Goal, seed: int, spread_s: float) -> Sequence[Order]:
     """``goal.kills`` orders, each due up to ``spread_s`` after it could be carried out."""
     dice = random.Random(seed)
-    victims: list[tuple[Process, Point | None]] = [(point.victim, point) for point in Point] * goal.at_point
-    for process in Process:
+    victims: list[tuple[Process, Point | None]] = [(victim, point) for point, victim in PLACES] * goal.at_point
+    for process in AT_RANDOM:
         missing = goal.by_process - sum(victim is process for victim, _ in victims)
         victims += [(process, None)] * max(0, missing)
     victims += [(dice.choice(_READY), None) for _ in range(goal.kills - len(victims))]

@@ -1,8 +1,8 @@
 """Moments at which a process ends itself with SIGKILL, if the killer has armed them; and the list of the killed.
 
-A point is armed by a file, and whoever reaches it first takes the file away, so that each arming costs one process.  A
-process writes down its end before it ends; the killer does the same for those whom it kills.  Both are in one folder,
-which the processes of the run find by a variable of their environment.
+A point is armed for one kind of process by a file, and the first of them that reaches it takes the file away, so that
+each arming costs one process.  A process writes down its end before it ends; the killer does the same for those whom it
+kills.  Both are in one folder, which the processes of the run find by a variable of their environment.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Process(StrEnum):
     BUFFER = "buffer"
     CONDUCTOR = "conductor"
     LEARNER = "learner"
+    DRIVER = "driver"
+    """Takes all the others with it; the run goes on by ``--resume``."""
 
 
 class Point(StrEnum):
@@ -45,10 +47,21 @@ class Point(StrEnum):
     """The journal knows, and still has the payloads that no checkpoint needs."""
 
     @property
-    def victim(self) -> Process:
-        """Whom it kills."""
-        learner = (Point.LEASE_STEP, Point.STEP_SHARD, Point.SHARDS_MANIFEST)
-        return Process.LEARNER if self in learner else Process.BUFFER
+    def victims(self) -> Sequence[Process]:
+        """Whom it kills, each in its turn."""
+        match self:
+            case Point.APPEND_ACK:
+                return (Process.BUFFER,)
+            case Point.MANIFEST_COMMIT | Point.COMMIT_COMPACT:
+                return (Process.BUFFER, Process.DRIVER)
+            case _:
+                return (Process.LEARNER,)
+
+
+PLACES = tuple((point, victim) for point in Point for victim in point.victims)
+"""Who is killed where."""
+AT_RANDOM = tuple(process for process in Process if process is not Process.DRIVER)
+"""Those that are killed at moments of chance too: what a driver's death leaves to a resume, it leaves at its points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +89,25 @@ def read_kills(folder: Path) -> Sequence[Kill]:
     ]
 
 
-def arm(folder: Path, point: Point) -> None:
-    """The next process that reaches ``point`` ends there."""
-    (folder / point.value).touch()
+def arm(folder: Path, point: Point, victim: Process) -> None:
+    """The next ``victim`` that reaches ``point`` ends there."""
+    _armed(folder, point, victim).touch()
 
 
-def disarm(folder: Path, point: Point) -> None:
-    (folder / point.value).unlink(missing_ok=True)
+def disarm(folder: Path, point: Point, victim: Process) -> None:
+    _armed(folder, point, victim).unlink(missing_ok=True)
 
 
-def reached(point: Point) -> None:
-    """This process is at ``point``: it ends here if that is armed."""
+def reached(point: Point, victim: Process) -> None:
+    """This process, a ``victim``, is at ``point``: it ends here if that is armed."""
     folder = Path(os.environ[FOLDER])
     try:
-        (folder / point.value).unlink()
+        _armed(folder, point, victim).unlink()
     except FileNotFoundError:
         return
-    write_kill(folder, Kill(time.time(), point.victim, os.getpid(), point))
+    write_kill(folder, Kill(time.time(), victim, os.getpid(), point))
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _armed(folder: Path, point: Point, victim: Process) -> Path:
+    return folder / f"{point.value}-{victim.value}"

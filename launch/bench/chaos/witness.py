@@ -1,7 +1,7 @@
 """What a run's own event files say while it runs, and how much was in flight at a moment.
 
 In flight is what the workers say is: episodes that began and whose trajectory is not acknowledged, given back or gone
-with its worker's process.  Each holds an open ticket.
+with its worker's process, or with the driver's.  Each holds an open ticket.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class InFlight:
     def take(self, event: Event) -> None:
         writer = str(event["writer"])
         match event["kind"]:
+            case "run.started":
+                self._running.clear()
             case "worker.started":
                 self._running[writer] = set()
             case "episode.started":
@@ -103,6 +105,8 @@ class Witness:
                 self.steps += 1
             case "run.phase":
                 self.training = event["phase"] == "training"
+            case "run.started":
+                self.training = False
             case "episode.started" | "episode.failed":
                 pass
             case _:

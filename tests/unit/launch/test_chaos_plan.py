@@ -14,7 +14,7 @@ import pytest
 from launch.bench import chaos
 from launch.bench.chaos import Books, Report
 from launch.bench.chaos.plan import Goal, goal_of, make_plan
-from launch.bench.chaos.points import FOLDER, Point, Process, arm, disarm, read_kills
+from launch.bench.chaos.points import AT_RANDOM, FOLDER, PLACES, Point, Process, arm, disarm, read_kills
 from launch.bench.chaos.witness import Witness, in_flight_at
 from launch.monitor.tail import Event
 from protocol.errors import UserError
@@ -26,27 +26,29 @@ BOOKS = Books(2000, 1500, 200, 290, 10, 0, 0, 0, 0, 0)
 def test_a_hundred_kills_are_fifteen_of_each_process_two_at_each_point_and_two_thousand_trajectories() -> None:
     assert goal_of(100) == Goal(100, 15, 2, 2000)
     assert goal_of(200) == Goal(200, 30, 4, 4000)
-    assert goal_of(8) == Goal(8, 1, 1, 160)
-    with pytest.raises(UserError, match="8 or more"):
-        goal_of(7)
+    assert goal_of(10) == Goal(10, 1, 1, 200)
+    with pytest.raises(UserError, match="10 or more"):
+        goal_of(9)
 
 
-@pytest.mark.parametrize("kills", [8, 9, 33, 100])
+@pytest.mark.parametrize("kills", [10, 11, 33, 100])
 def test_a_plan_reaches_its_goal(kills: int) -> None:
     goal = goal_of(kills)
     plan = make_plan(goal, 5, 4.0)
     assert len(plan) == kills
-    by, at = Counter(order.process for order in plan), Counter(order.point for order in plan)
-    assert all(by[process] >= goal.by_process for process in Process)
-    assert all(at[point] == goal.at_point for point in Point)
-    assert all(order.point is None or order.point.victim is order.process for order in plan)
+    by, at = Counter(order.process for order in plan), Counter((order.point, order.process) for order in plan)
+    assert all(by[process] >= goal.by_process for process in AT_RANDOM)
+    assert all(at[place] == goal.at_point for place in PLACES)
+    assert by[Process.DRIVER] == 2 * goal.at_point, "a resume is tried after the manifest and after the commit"
+    assert all(order.point is None or (order.point, order.process) in PLACES for order in plan)
     assert plan == make_plan(goal, 5, 4.0) != make_plan(goal, 6, 4.0)
 
 
-DIES = f"""
-from launch.bench.chaos.points import Point, reached
-reached(Point.STEP_SHARD)
-reached(Point.{Point.APPEND_ACK.name})
+DIES = """
+from launch.bench.chaos.points import Point, Process, reached
+reached(Point.STEP_SHARD, Process.LEARNER)
+reached(Point.MANIFEST_COMMIT, Process.BUFFER)
+reached(Point.MANIFEST_COMMIT, Process.DRIVER)
 print("alive")
 """
 
@@ -56,13 +58,13 @@ def test_a_process_dies_at_an_armed_point_once_and_writes_it_down(tmp_path: Path
         env = {**os.environ, FOLDER: str(tmp_path)}
         return subprocess.run([sys.executable, "-c", DIES], check=False, capture_output=True, text=True, env=env)
 
-    arm(tmp_path, Point.APPEND_ACK)
+    arm(tmp_path, Point.MANIFEST_COMMIT, Process.DRIVER)
     assert process().returncode == -signal.SIGKILL
     assert process().stdout == "alive\n"
     (kill,) = read_kills(tmp_path)
-    assert (kill.process, kill.point) == (Process.BUFFER, Point.APPEND_ACK)
-    arm(tmp_path, Point.STEP_SHARD)
-    disarm(tmp_path, Point.STEP_SHARD)
+    assert (kill.process, kill.point) == (Process.DRIVER, Point.MANIFEST_COMMIT)
+    arm(tmp_path, Point.STEP_SHARD, Process.LEARNER)
+    disarm(tmp_path, Point.STEP_SHARD, Process.LEARNER)
     assert process().returncode == 0
 
 
@@ -79,9 +81,11 @@ def test_only_what_a_living_worker_has_begun_and_not_brought_home_is_in_flight()
         event(5, "worker-0-1", "episode.started", "train-g000000-s02-a0"),
         event(6, "conductor", "episode.failed", "train-g000000-s02"),
         event(7, "worker-0-0", "worker.started"),
+        event(8, "worker-0-1", "episode.started", "train-g000000-s03-a0"),
+        event(9, "driver-2", "run.started"),
     ]
-    moments = [7.5, 0.5, 2.5, 3.5, 4.5, 5.5, 6.5]
-    assert in_flight_at(reversed(events), moments) == [0, 0, 1, 2, 1, 2, 1]
+    moments = [7.5, 0.5, 2.5, 3.5, 4.5, 5.5, 6.5, 8.5, 9.5]
+    assert in_flight_at(reversed(events), moments) == [0, 0, 1, 2, 1, 2, 1, 1, 0]
 
 
 def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
@@ -102,8 +106,8 @@ def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
 
 
 def report(books: Books = BOOKS, *, workers: int = 40, points: int = 2) -> Report:
-    by = {Process.WORKER: workers, Process.BUFFER: 30, Process.CONDUCTOR: 15, Process.LEARNER: 15}
-    return Report(goal_of(100), by, dict.fromkeys(Point, points), books)
+    by = dict.fromkeys(Process, 15) | {Process.WORKER: workers, Process.BUFFER: 26, Process.DRIVER: 4}
+    return Report(goal_of(100), by, dict.fromkeys(PLACES, points), books)
 
 
 def test_a_report_holds_only_if_all_was_reached_and_nothing_is_wrong() -> None:
@@ -135,5 +139,6 @@ def test_the_object_has_what_was_promised() -> None:
         "negative_ages",
     ]
     assert said["kills"] == 100
-    assert said["kills_by"] == {"worker": 40, "buffer": 30, "conductor": 15, "learner": 15}
+    assert said["kills_by"] == {"worker": 40, "buffer": 26, "conductor": 15, "learner": 15, "driver": 4}
+    assert said["kills_at"] == dict.fromkeys(Point, 2) | {"manifest_commit": 4, "commit_compact": 4}
     assert chaos.RECIPE.is_file()

@@ -1,0 +1,84 @@
+"""The run's command in a process of its own, so that its driver too may be killed: ``launch.cluster`` with a crew that
+is mortal, begun anew and, after each death, gone on with as a person would, ``--resume``."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.args import parse
+from launch.bench.chaos.points import Process, read_kills
+from launch.cluster import run_once
+from launch.guardian import carriers
+from launch.structured import end_process
+from protocol.cli.exits import EXIT_OK, main_guard
+from protocol.errors import InfraError
+
+_LOOK_S = 0.5
+_GONE_S = 120.0
+"""What a killed driver had started is ended by its guardian within that."""
+_STOP_S = 180.0
+
+
+@dataclass(slots=True)
+class Command:
+    """Keeps one run going."""
+
+    folder: Path
+    """Where kills are written down."""
+    words: Sequence[str]
+    """Of the command line, whether the run begins or goes on."""
+    run_id: str
+    program: Sequence[str] = (sys.executable, "-m", __name__)
+    token: str = ""
+    """Which every process carries that the present driver has started."""
+
+    async def keep(self) -> None:
+        """Run it until cancelled, which interrupts it and waits for its end.  Raises InfraError where it ends in any
+        other way than by a kill that was written down."""
+        how = "--run-id"
+        while True:
+            self.token = secrets.token_hex(16)
+            pid, code = await self._run(*self.program, self.token, *self.words, how, self.run_id)
+            if not any((kill.process, kill.pid) == (Process.DRIVER, pid) for kill in read_kills(self.folder)):
+                raise InfraError(f"the run ended by itself (exit code {code}) before all was killed that was to be")
+            await self._cleared()
+            how = "--resume"
+
+    async def _run(self, *words: str) -> tuple[int, int]:
+        """Its process and its exit code."""
+        none = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(  # noqa: TID251  the bench runs asyncio's own loop
+            *words, stdin=none, stdout=none, start_new_session=True
+        )
+        try:
+            return process.pid, await process.wait()
+        finally:
+            await end_process(process, signal.SIGINT, _STOP_S)
+
+    async def _cleared(self) -> None:
+        """Nothing is left of what the dead driver had started."""
+        try:
+            async with asyncio.timeout(_GONE_S):
+                while await asyncio.to_thread(carriers, self.token):
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            raise InfraError(f"processes of a killed driver are alive {_GONE_S:g} s after it") from None
+
+
+def main() -> int:
+    """``TOKEN WORD…``: the words are those of ``launch.cluster``."""
+    from launch.bench.chaos.victims import CREW
+
+    token, *words = sys.argv[1:]
+    run_once(parse(words), crew=CREW, token=token)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))
