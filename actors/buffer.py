@@ -186,6 +186,7 @@ class Buffer:
                 batch_bytes=min(DEFAULT_BATCH_BYTES, wal_bytes(self.settings.budget_bytes)),
                 on_refused=self._refused,
                 on_unroutable=self._unroutable,
+                on_disconnected=self._disconnected,
                 curve=self.settings.curve,
             )
             try:
@@ -398,6 +399,9 @@ class Buffer:
     def _unroutable(self, sender: str, kind: str) -> None:
         """It costs nothing: the sender misses the answer and asks again."""
         self._events.emit("answer.unroutable", sender=sender, answer=kind)
+
+    def _disconnected(self, peer: str) -> None:
+        self._events.emit("peer.disconnected", peer=peer)
 
     def _refused(self, reason: Refusal, sender: str, detail: str) -> None:
         self._events.emit("message.refused", reason=reason.value, sender=sender, detail=detail)

@@ -33,6 +33,8 @@ class Refusal(StrEnum):
     PROTOCOL_VERSION = "protocol_version"
     NOT_FOR_TRAINING = "not_for_training"
     UNAUTHENTICATED = "unauthenticated"
+    HANDSHAKE = "handshake"
+    """It is no ZeroMQ, or was gone before that could be said."""
 
 
 @dataclass(frozen=True, slots=True)

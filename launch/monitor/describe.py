@@ -151,7 +151,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "sender.closed": lambda e: (
         f"{text(e, 'worker')} closed its stream, unacknowledged: {len(listed(e, 'unacknowledged'))}"
     ),
-    "message.refused": lambda e: f"message refused: {text(e, 'reason') or text(e, 'detail')}",
+    "message.refused": lambda e: f"{text(e, 'sender')} refused: {text(e, 'reason')}, {text(e, 'detail')}",
+    "peer.disconnected": lambda e: f"the connection from {text(e, 'peer')} ended",
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
     "process.hung": lambda e: f"{text(e, 'what')} hangs: {text(e, 'why')}",
 }
@@ -178,6 +179,7 @@ _LEVELS = {
     "episode.suspicious": "warn",
     "answer.unroutable": "detail",
     "sender.closed": "detail",
+    "peer.disconnected": "detail",
     "advisory": "warn",
     "batch.passed_over": "warn",
     "message.refused": "warn",

@@ -12,13 +12,14 @@ journal knows the trajectory, and the second is acknowledged as well.
 How nothing grows: credit is an absolute offset (bytes answered in this epoch plus the window), repeated in each ACK,
 ``Welcome`` and ``State``, so a lost message cannot leak any.  A sender holds data back until credit covers it.
 
-Who may send: beyond loopback the keys of the run (:mod:`protocol.stream.keys`).  With several receivers each has the
+Who may send: beyond loopback the keys of the run (:mod:`protocol.stream.keys`).  Whoever is turned away, before the
+handshake or after, is counted and named (:mod:`protocol.stream.connections`).  With several receivers each has the
 groups of its shard (:mod:`protocol.stream.sharded`).
 
 How it ends: :meth:`TrajectorySender.drain` waits for what is on its way, sends that were cancelled included, and says
-what is not acknowledged.  Leaving ``async with`` cancels the tasks inside and closes the socket at once (linger 0);
-what was not acknowledged raises :class:`SenderClosed` in its ``send`` and is named by
-:attr:`TrajectorySender.unacknowledged`.
+what is not acknowledged.  Leaving ``async with`` cancels the tasks inside, says ``Bye`` and closes the socket, which
+has a tenth of a second to send that; what was not acknowledged raises :class:`SenderClosed` in its ``send`` and is
+named by :attr:`TrajectorySender.unacknowledged`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from protocol.stream.keys import CurveClient, CurveServer, RunKeys, make_run_key
 from protocol.stream.receiver import (
     DEFAULT_BATCH_BYTES,
     Append,
+    OnDisconnected,
     OnRefused,
     OnUnroutable,
     Received,
@@ -44,6 +46,7 @@ __all__ = [
     "CurveServer",
     "MessageRefused",
     "NotAcknowledged",
+    "OnDisconnected",
     "OnRefused",
     "OnUnroutable",
     "Received",

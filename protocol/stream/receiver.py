@@ -31,9 +31,11 @@ from protocol.messages import (
     read_message,
     write_message,
 )
+from protocol.stream.connections import LISTENING, Connections
 from protocol.stream.inbox import Inbox, Peer, Refused
 from protocol.stream.keys import Admitted, CurveServer, require_keys
-from protocol.stream.sockets import Wire, watch_connection
+from protocol.stream.sockets import Monitor, Wire, watch_connection
+from protocol.stream.throttle import Throttle
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
@@ -43,6 +45,8 @@ _BURST = 8
 """Messages taken before others in this event loop, the acknowledging task for one, have their turn."""
 _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER = 256, 1024
 """Messages that may wait inside ZeroMQ for each sender: trajectories, whose bytes credit bounds, and answers."""
+_TOLD_AT_ONCE, _TOLD_EVERY_S = 20, 10.0
+"""How often one kind of refusal, and of other news of peers, is told."""
 _TRAIN = "train"
 
 
@@ -70,9 +74,12 @@ class Received:
 
 Append: TypeAlias = Callable[[Sequence[Received]], Awaitable[Sequence[AppendOutcome]]]
 OnRefused: TypeAlias = Callable[[Refusal, str, str], None]
-"""Called with reason, sender and detail."""
+"""Called with reason, sender (or its address, or its key) and detail."""
 OnUnroutable: TypeAlias = Callable[[str, str], None]
 """Called with the sender whom an answer did not reach, and the answer's kind."""
+OnDisconnected: TypeAlias = Callable[[str], None]
+"""Called with the address of a peer whose connection ended: its own doing, the network's, or a frame above the limit,
+which ZeroMQ does not tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ class ReceiverStatistics:
     received: int
     acknowledged: int
     refused: dict[Refusal, int]
+    """All, also those that were not told."""
     unroutable: int
     """Answers that found no connection; the sender asks again."""
     failed_appends: int
@@ -117,6 +125,8 @@ class TrajectoryReceiver:
     What has arrived and is not appended takes at most ``window_bytes`` for each sender.  The n-th sender is granted a
     window of 256 MiB ÷ n (at least one trajectory); what the ones before it were granted is never taken back, only not
     renewed until they are within their own share.  Raises UserError for an address beyond loopback without keys.
+
+    ``on_refused``, ``on_unroutable`` and ``on_disconnected`` are called at a bounded rate, however often a peer fails.
     """
 
     def __init__(
@@ -131,6 +141,7 @@ class TrajectoryReceiver:
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         on_refused: OnRefused | None = None,
         on_unroutable: OnUnroutable | None = None,
+        on_disconnected: OnDisconnected | None = None,
         curve: CurveServer | None = None,
         retry_s: float = 1.0,
     ) -> None:
@@ -139,7 +150,8 @@ class TrajectoryReceiver:
         self.window_bytes = max(max_bytes, _WINDOW_BYTES if window_bytes is None else window_bytes)
         """Bytes that one sender may have unanswered."""
         self._append, self._curve, self._retry_s, self._batch_bytes = append, curve, retry_s, batch_bytes
-        self._on_refused, self._on_unroutable = on_refused, on_unroutable
+        self._on_refused, self._on_unroutable, self._on_disconnected = on_refused, on_unroutable, on_disconnected
+        self._throttle = Throttle(_TOLD_AT_ONCE, _TOLD_EVERY_S)
         self._inbox = Inbox(run_id, self.window_bytes, max_bytes, _ALL_WINDOWS_BYTES)
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
@@ -155,13 +167,14 @@ class TrajectoryReceiver:
         self._context = zmq.Context[zmq.Socket[bytes]]()
         self._authenticator: AsyncioAuthenticator | None = None
         try:
-            self._wire = Wire(self._bind())
+            socket = self._bind()
         except zmq.ZMQError as error:
             self._leave()
             raise InfraError(f"cannot listen on {self.endpoint}: {error}") from error
+        self._wire, self._monitor = Wire(socket), Monitor(self._context, socket, LISTENING)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
-        self._running = [self._tasks.create_task(self._receive()), self._tasks.create_task(self._store())]
+        self._running = [self._tasks.create_task(each) for each in (self._receive(), self._store(), self._watch())]
         return self
 
     async def __aexit__(
@@ -172,6 +185,7 @@ class TrajectoryReceiver:
         try:
             await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
         finally:
+            self._monitor.close()
             self._wire.close()
             self._leave()
 
@@ -220,6 +234,18 @@ class TrajectoryReceiver:
             for identity, *frames in await self._wire.receive(_BURST):
                 self._take(bytes(identity), frames, now())
             await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        """Name those whom ZeroMQ turns away or loses."""
+        connections = Connections()
+        while True:
+            for event, value in await self._monitor.receive():
+                if (ended := connections.take(event, value)) is None:
+                    continue
+                if ended.failure is not None:
+                    self._say_refused(ended.failure, ended.peer)
+                elif self._on_disconnected is not None and self._admit("disconnected") is not None:
+                    self._on_disconnected(ended.peer)
 
     def _take(self, identity: bytes, frames: list[memoryview], now: float) -> None:
         try:
@@ -330,12 +356,16 @@ class TrajectoryReceiver:
 
     def _say_refused(self, refused: Refused, sender: str) -> None:
         self._counts.refused[refused.reason] += 1
-        if self._on_refused is not None:
-            self._on_refused(refused.reason, sender, refused.detail)
+        if self._on_refused is not None and (untold := self._admit(refused.reason)) is not None:
+            more = f"; {untold} more of the kind since the last that was told" if untold else ""
+            self._on_refused(refused.reason, sender, refused.detail + more)
+
+    def _admit(self, kind: str) -> int | None:
+        return self._throttle.admit(kind, asyncio.get_running_loop().time())
 
     def _reply(self, identity: bytes, message: Message) -> None:
         """Never waits: an answer that cannot leave is found missing by the sender's next ping."""
         if not self._wire.send_now([identity, write_message(message)]):
             self._counts.unroutable += 1
-            if self._on_unroutable is not None:
+            if self._on_unroutable is not None and self._admit("unroutable") is not None:
                 self._on_unroutable(self._inbox.name(identity), type(message).__name__.lower())

@@ -14,10 +14,11 @@ import zmq
 from protocol import codec
 from protocol.journal import AppendOutcome
 from protocol.messages import Bye, Data, MessageError, read_message, write_message
+from protocol.stream.connections import CONNECTING, Connections
 from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed
 from protocol.stream.keys import CurveClient, require_keys
 from protocol.stream.outbox import Answered, Outbox, Parcel
-from protocol.stream.sockets import Wire, watch_connection
+from protocol.stream.sockets import Monitor, Wire, watch_connection
 from protocol.trajectory import Trajectory
 
 HEARTBEAT_S = 1.0
@@ -26,6 +27,8 @@ _HIGH_WATER = 64
 """Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
 _BURST = 8
 """Messages sent before others in this event loop have their turn."""
+_BYE_MS = 100
+"""The last word to a receiver that was there has so long to leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class TrajectorySender:
         self._answers: dict[int, asyncio.Future[AppendOutcome]] = {}
         self._work, self._less = asyncio.Event(), asyncio.Event()
         self._closed = True
+        self._trouble = ""
+        """Why there is no connection, as far as ZeroMQ says."""
 
     async def __aenter__(self) -> Self:
         self._context = zmq.Context[zmq.Socket[bytes]]()
@@ -78,11 +83,11 @@ class TrajectorySender:
             socket.curve_serverkey = self._curve.server
         socket.setsockopt(zmq.IPV6, int("[" in self.endpoint))
         socket.connect(self.endpoint)
-        self._wire = Wire(socket)
+        self._wire, self._monitor = Wire(socket), Monitor(self._context, socket, CONNECTING)
         self._closed = False
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
-        self._running = [self._tasks.create_task(self._read()), self._tasks.create_task(self._write())]
+        self._running = [self._tasks.create_task(each) for each in (self._read(), self._write(), self._watch())]
         return self
 
     async def __aexit__(
@@ -100,8 +105,9 @@ class TrajectorySender:
             await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
         finally:
             self._wire.send_now([write_message(Bye())])
-            self._wire.close()
-            self._context.destroy(linger=0)
+            self._monitor.close()
+            self._wire.close(_BYE_MS if self._outbox.welcomed else 0)
+            await asyncio.to_thread(self._context.term)
 
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
         """Returns once ``trajectory`` is durable, with what became of it (``unknown``: no group waits for it).
@@ -126,6 +132,7 @@ class TrajectorySender:
             raise NotAcknowledged(
                 f"no acknowledgement of {name} from {self.endpoint} within {deadline_s:g} s"
                 + ("" if self._outbox.welcomed else "; the buffer does not answer")
+                + (f" ({self._trouble})" if self._trouble else "")
             ) from None
         except SenderClosed:
             raise SenderClosed(f"the sender was closed before {name} was acknowledged") from None
@@ -194,6 +201,16 @@ class TrajectorySender:
             self._work.set()
             self._less.set()
             await asyncio.sleep(0)
+
+    async def _watch(self) -> None:
+        connections = Connections()
+        while True:
+            for event, value in await self._monitor.receive():
+                ended = connections.take(event, value)
+                if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._trouble = ""
+                elif ended is not None and ended.failure is not None:
+                    self._trouble = ended.failure.detail
 
     def _settle(self, answered: Answered) -> None:
         future = self._answers.get(answered.parcel.seq)

@@ -7,6 +7,7 @@ that could have, :meth:`Wire._look` asks the socket what it is ready for.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Sequence
 from typing import Self, cast
 
@@ -15,10 +16,15 @@ import zmq
 from protocol.codec import Frame
 
 
+_MONITOR = "inproc://monitor"
+"""Each socket of ours has a context of its own."""
+_EVENT = struct.Struct("=Hi")
+
+
 class Wire:
     """A bound or connected socket, for one task that receives and one that sends.  Frames are not copied.
 
-    ``close`` it, or use it as a context manager; what was not handed to the network by then is dropped.
+    ``close`` it, or use it as a context manager.
     """
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
@@ -33,9 +39,10 @@ class Wire:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self, linger_ms: int = 0) -> None:
+        """What was sent has ``linger_ms`` to leave, in the background: the context's end waits for that."""
         self._loop.remove_reader(self._descriptor)
-        self._socket.close(linger=0)
+        self._socket.close(linger=linger_ms)
 
     async def receive(self, most: int = 64) -> list[list[memoryview]]:
         """At least one message, at most ``most``."""
@@ -85,6 +92,26 @@ class Wire:
             self._readable.set()
         if events & zmq.POLLOUT:
             self._writable.set()
+
+
+class Monitor:
+    """What ZeroMQ says of the connections of ``socket``.  ``close`` it before the socket."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], events: int) -> None:
+        self._watched = socket
+        socket.monitor(_MONITOR, events)
+        reader = context.socket(zmq.PAIR)
+        reader.rcvhwm = 0  # ZeroMQ's own thread, and with it every connection, would wait for a reader that is late
+        reader.connect(_MONITOR)
+        self._wire = Wire(reader)
+
+    async def receive(self) -> list[tuple[int, int]]:
+        """(event, value), at least one."""
+        return [cast("tuple[int, int]", _EVENT.unpack(head)) for head, _ in await self._wire.receive()]
+
+    def close(self) -> None:
+        self._watched.disable_monitor()
+        self._wire.close()
 
 
 def watch_connection(socket: zmq.Socket[bytes]) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +65,8 @@ class Store:
         self.called = asyncio.Event()
         self.failing = 0
         self.refused: list[tuple[Refusal, str]] = []
+        self.details: list[str] = []
+        self.gone: list[str] = []
         self.unroutable: list[tuple[str, str]] = []
         self.missed = asyncio.Event()
 
@@ -80,6 +82,7 @@ class Store:
 
     def refuse(self, reason: Refusal, sender: str, detail: str) -> None:
         self.refused.append((reason, sender))
+        self.details.append(detail)
 
     def miss(self, sender: str, answer: str) -> None:
         self.unroutable.append((sender, answer))
@@ -88,7 +91,14 @@ class Store:
 
 def receiver_for(store: Store, **changes: object) -> TrajectoryReceiver:
     settings: dict[str, object] = {"max_bytes": 1 << 20, "retry_s": 0.01} | changes
-    return TrajectoryReceiver(RUN, store.append, on_refused=store.refuse, on_unroutable=store.miss, **settings)
+    return TrajectoryReceiver(
+        RUN,
+        store.append,
+        on_refused=store.refuse,
+        on_unroutable=store.miss,
+        on_disconnected=store.gone.append,
+        **settings,
+    )
 
 
 def sender_to(receiver: TrajectoryReceiver, name: str = "worker-0", **changes: object) -> TrajectorySender:
@@ -116,7 +126,14 @@ class Raw:
         return await self.ask(write_message(Hello(protocol, run_id, "raw", epoch)))
 
 
-@contextlib.asynccontextmanager
+@contextlibasync def until(holds: Callable[[], object]) -> None:
+    """For what ZeroMQ's own thread does, which tells nobody."""
+    async with asyncio.timeout(SOON_S):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+.asynccontextmanager
 async def raw_peer(receiver: TrajectoryReceiver, identity: bytes = b"") -> AsyncIterator[Raw]:
     context = zmq.asyncio.Context()
     try:
@@ -327,6 +344,37 @@ async def test_messages_of_a_hostile_peer_are_refused_named_and_counted() -> Non
     assert (Refusal.OVERSIZED, "raw") in store.refused
 
 
+async def test_a_peer_that_breaks_off_or_says_what_is_too_large_for_anyone_is_named() -> None:
+    store = Store()
+    async with receiver_for(store, max_bytes=1000) as receiver:
+        _, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
+        writer.close()
+        await until(lambda: Refusal.HANDSHAKE in {reason for reason, _ in store.refused})
+        async with raw_peer(receiver) as raw:
+            await raw.hello()
+            assert not store.gone
+            await raw.socket.send_multipart([write_message(Data(1, 1)), bytes(1 << 20)])
+            await until(lambda: store.gone)
+    assert store.gone[0].startswith("127.0.0.1:")
+
+
+async def test_a_peer_that_is_refused_again_and_again_does_not_fill_the_log() -> None:
+    store = Store()
+    async with receiver_for(store) as receiver, raw_peer(receiver) as raw:
+        for _ in range(100):
+            await raw.ask(b"junk")
+        assert receiver.statistics().refused == {Refusal.MALFORMED: 100}
+    assert 1 <= len(store.refused) <= 25
+
+
+async def test_a_sender_that_leaves_says_so_and_makes_room_at_once() -> None:
+    async with receiver_for(Store()) as receiver:
+        async with sender_to(receiver) as sender:
+            await sender.send(make_trajectory(), SOON_S)
+            assert receiver.statistics().senders == 1
+        await until(lambda: receiver.statistics().senders == 0)
+
+
 async def test_a_peer_that_ignores_its_credit_is_refused() -> None:
     store = Store()
     store.gate.clear()
@@ -377,10 +425,18 @@ async def test_with_keys_only_admitted_senders_get_in() -> None:
             with pytest.raises(NotAcknowledged):
                 await sender.send(make_trajectory(0, 1), 0.5)
         async with sender_to(receiver) as sender:
-            with pytest.raises(NotAcknowledged):
+            with pytest.raises(NotAcknowledged, match="one end has keys and the other has none"):
                 await sender.send(make_trajectory(0, 2), 0.5)
+        await until(lambda: "one end has keys and the other has none" in store.details)
+        another, _ = zmq.curve_keypair()
+        async with sender_to(receiver, curve=CurveClient(good, good_secret, another)) as sender:
+            with pytest.raises(NotAcknowledged):
+                await sender.send(make_trajectory(0, 3), 0.5)
+        await until(lambda: "it was given another receiver's key" in store.details)
     assert len(store.items) == 1
-    assert Refusal.UNAUTHENTICATED in {reason for reason, _ in store.refused}
+    assert {reason for reason, _ in store.refused} == {Refusal.UNAUTHENTICATED}
+    assert (Refusal.UNAUTHENTICATED, bad.decode()) in store.refused
+    assert any(name.startswith("127.0.0.1:") for _, name in store.refused), "who has no key has an address"
 
 
 @pytest.mark.skipif(not zmq.has("curve"), reason="libzmq without CURVE")
@@ -420,9 +476,7 @@ async def test_an_acknowledgement_that_finds_nobody_is_an_event_and_costs_nothin
             await raw.hello()
             await raw.socket.send_multipart([write_message(Data(1, 1)), *frames])
             await store.called.wait()
-        async with asyncio.timeout(SOON_S):
-            while receiver._wire.send_now([b"raw", b"?"]):  # noqa: ASYNC110  until ZeroMQ has noticed, which tells nobody
-                await asyncio.sleep(0.01)
+        await until(lambda: not receiver._wire.send_now([b"raw", b"?"]))
         store.gate.set()
         async with asyncio.timeout(SOON_S):
             await store.missed.wait()
