@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import time
 import zlib
 from collections.abc import AsyncGenerator, Mapping
@@ -111,7 +112,7 @@ class Worker:
     async def run(self, tasks: Mapping[str, Task]) -> None:
         """Work on ``tasks`` (by id) until :meth:`stop`."""
         self._idle.clear()
-        self._incarnation = f"{os.getpid()}.{time.time_ns():x}"
+        self._incarnation = f"{os.getpid()}.{secrets.token_hex(8)}"
         try:
             await self._work(tasks)
         finally:

@@ -2,7 +2,8 @@
 
 Each process appends JSON lines to its own file ``events/<writer>.jsonl`` in the run directory, one ``write`` a line, so
 that readers can tail it.  A line is ``{"t": unix seconds, "kind": str, "node": str, "writer": str, "seq": int, ...}``.
-Writing never raises and never blocks on a reader; what could not be written is counted in ``dropped``.
+Writing never raises and never blocks on a reader; what could not be written is counted in ``dropped``.  Where somebody
+sets the clock, so that ``t`` does not tell how much time has passed, an event ``clock.jumped`` says it first.
 """
 
 from __future__ import annotations
@@ -17,23 +18,51 @@ import orjson
 
 from protocol.filesystem import write_whole
 
+_SET_S = 1.0
+"""By less a wall clock may be off what has passed without anybody setting it."""
+
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 
 class EventLog:
     """Appends events of one process to one file."""
 
-    def __init__(self, run_dir: Path, writer: str, node: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        writer: str,
+        node: str,
+        now: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = time.monotonic,
+    ) -> None:
+        """``steady``: a clock that nobody sets; None where ``now`` is none that anybody could."""
         self.writer, self.node, self.dropped = writer, node, 0
-        self._now, self._seq = now, 0
+        self._now, self._steady, self._seq = now, steady, 0
+        self._ahead: float | None = None
+        """Of the steady clock, at the last event."""
         folder = run_dir / "events"
         folder.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(folder / f"{writer}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, kind: str, **fields: Json) -> None:
         """Append one event; a failure (disk full, say) is counted, not raised."""
+        t = self._now()
+        if set_by := self._set_by(t):
+            self._append(t, "clock.jumped", {"seconds": round(set_by, 3)})
+        self._append(t, kind, fields)
+
+    def _set_by(self, t: float) -> float:
+        """By how much the clock was set since the last event."""
+        if self._steady is None:
+            return 0.0
+        ahead = t - self._steady()
+        moved = 0.0 if self._ahead is None else ahead - self._ahead
+        self._ahead = ahead
+        return moved if abs(moved) > _SET_S else 0.0
+
+    def _append(self, t: float, kind: str, fields: dict[str, Json]) -> None:
         head: dict[str, Json] = {
-            "t": round(self._now(), 3),
+            "t": round(t, 3),
             "kind": kind,
             "node": self.node,
             "writer": self.writer,

@@ -105,6 +105,12 @@ def _engine_load(event: Event) -> str:
     return f"engine {text(event, 'engine')} serves version {version}: stood still {_ms(event, 'pause_ms')}"
 
 
+def _clock_jumped(event: Event) -> str:
+    seconds = number(event, "seconds") or 0.0
+    way = "forward" if seconds > 0 else "back"
+    return f"the clock of {text(event, 'node')} was set {abs(seconds):,.1f} s {way}, as {text(event, 'writer')} sees it"
+
+
 _SENTENCES: dict[str, Callable[[Event], str]] = {
     "run.started": _run_started,
     "run.phase": _run_phase,
@@ -155,6 +161,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "peer.disconnected": lambda e: f"the connection from {text(e, 'peer')} ended",
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
     "process.hung": lambda e: f"{text(e, 'what')} hangs: {text(e, 'why')}",
+    "clock.jumped": _clock_jumped,
 }
 _SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "eval.progress"})
 _LEVELS = {
@@ -175,6 +182,7 @@ _LEVELS = {
     "engine.died": "bad",
     "process.died": "bad",
     "process.hung": "bad",
+    "clock.jumped": "warn",
     "episode.failed": "warn",
     "episode.suspicious": "warn",
     "answer.unroutable": "detail",

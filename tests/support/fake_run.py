@@ -70,9 +70,8 @@ class FakeRun:
 
     def log(self, writer: str) -> EventLog:
         if writer not in self.logs:
-            self.logs[writer] = EventLog(
-                self.run_dir, writer, "node-0" if writer != "worker-1" else "node-1", self._now
-            )
+            node = "node-0" if writer != "worker-1" else "node-1"
+            self.logs[writer] = EventLog(self.run_dir, writer, node, self._now, steady=None)
         return self.logs[writer]
 
     def _now(self) -> float:

@@ -71,7 +71,8 @@ def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
 
 
 def test_an_evaluation_is_counted_to_its_end_before_its_result_is_told(tmp_path: Path):
-    log, store = EventLog(tmp_path, "driver", "node-0", itertools.count(1.0).__next__), RunStore(tmp_path)
+    log = EventLog(tmp_path, "driver", "node-0", itertools.count(1.0).__next__, steady=None)
+    store = RunStore(tmp_path)
     log.emit("run.phase", phase="eval_after", detail="")
     log.emit("eval.progress", name="after", done=8, total=8)
     log.emit("eval.finished", name="after", pass_at_1=0.5, stderr=None, n=8)

@@ -157,7 +157,7 @@ def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_b
     write_run(tmp_path)
     for attempt, times in ((1, (100.0, 130.0)), (2, (500.0, 540.0))):
         clock = iter(times)
-        driver = EventLog(tmp_path, f"driver-{attempt}", "node-0", lambda clock=clock: next(clock))
+        driver = EventLog(tmp_path, f"driver-{attempt}", "node-0", lambda clock=clock: next(clock), steady=None)
         driver.emit("run.started")
         driver.emit("run.finished")
     (tmp_path / "events" / "driver-1.jsonl").write_bytes(
