@@ -6,7 +6,7 @@ that is not answered.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -43,8 +43,8 @@ class Outbox:
         """Of parcels that are not answered."""
         self.sent_messages = 0
         self._pending: dict[int, Parcel] = {}
-        self._unsent: deque[Parcel] = deque()
-        """Those not sent in this epoch, oldest first; one that was given up may still stand in it."""
+        self._unsent: OrderedDict[int, Parcel] = OrderedDict()
+        """Of those pending the ones that were not sent in this epoch, oldest first."""
         self._seq = self._sent = self._credit = self._max_bytes = 0
         self._refused: MessageRefused | None = None
 
@@ -66,12 +66,13 @@ class Outbox:
         self._seq += 1
         parcel = self._pending[self._seq] = Parcel(self._seq, name, frames, size)
         self.bytes += size
-        self._unsent.append(parcel)
+        self._unsent[parcel.seq] = parcel
         return parcel
 
     def give_up(self, parcel: Parcel) -> None:
         """Nobody waits for it any more; an answer that still comes is overlooked."""
         if self._pending.pop(parcel.seq, None) is not None:
+            self._unsent.pop(parcel.seq, None)
             self.bytes -= parcel.size
 
     def greeting(self) -> Message:
@@ -82,13 +83,12 @@ class Outbox:
 
     def next(self) -> Parcel | None:
         """The parcel to send now; it counts as sent."""
-        if not self.welcomed:
+        if not self.welcomed or not self._unsent:
             return None
-        while self._unsent and self._unsent[0].seq not in self._pending:
-            self._unsent.popleft()
-        if not self._unsent or self._sent + self._unsent[0].size > self._credit:
+        parcel = next(iter(self._unsent.values()))
+        if self._sent + parcel.size > self._credit:
             return None
-        parcel = self._unsent.popleft()
+        del self._unsent[parcel.seq]
         self._sent += parcel.size
         self.sent_messages += 1
         return parcel
@@ -108,7 +108,7 @@ class Outbox:
                 return self._answered({parcel.seq: self._oversized(parcel.size) for parcel in large})
             case State() if message.epoch == self.epoch:
                 self._credit = max(self._credit, message.credit)
-                if message.done == self._sent and self._awaits_answers():
+                if message.done == self._sent and len(self._pending) > len(self._unsent):
                     self._start_epoch()
             case Resync() if message.epoch == self.epoch:
                 self._start_epoch()
@@ -120,10 +120,6 @@ class Outbox:
             case _:
                 pass
         return []
-
-    def _awaits_answers(self) -> bool:
-        waiting = sum(parcel.seq in self._pending for parcel in self._unsent)
-        return len(self._pending) > waiting
 
     def _answered(self, answers: dict[int, AppendOutcome | MessageRefused]) -> list[Answered]:
         found: list[Answered] = []
@@ -137,7 +133,7 @@ class Outbox:
         self.epoch += 1
         self.welcomed = False
         self._sent = self._credit = 0
-        self._unsent = deque(self._pending.values())
+        self._unsent = OrderedDict(self._pending)
 
     def _oversized(self, size: int) -> MessageRefused:
         return MessageRefused(Refusal.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")

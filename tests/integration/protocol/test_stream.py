@@ -320,6 +320,9 @@ async def test_messages_of_a_hostile_peer_are_refused_named_and_counted() -> Non
             assert isinstance(answer, Nack)
             assert answer.reason == Refusal.MALFORMED
         assert isinstance(await raw.ask(write_message(Data(1, 1)), *frames), Resync)
+        padded = await raw.ask(write_message(Hello(PROTOCOL, RUN, "raw", 1)), *[bytes(limit)] * 9)
+        assert isinstance(padded, Nack)
+        assert padded.reason == Refusal.MALFORMED
         assert (await raw.hello(protocol=99)).reason == Refusal.PROTOCOL_VERSION
         assert (await raw.hello(run_id="x")).reason == Refusal.FOREIGN_RUN
         assert isinstance(await raw.hello(), Welcome)
@@ -336,7 +339,7 @@ async def test_messages_of_a_hostile_peer_are_refused_named_and_counted() -> Non
             assert answer == Nack(seq, reason.value, answer.detail)
     assert not store.items
     assert receiver.statistics().refused == {
-        Refusal.MALFORMED: 8,
+        Refusal.MALFORMED: 9,
         Refusal.PROTOCOL_VERSION: 1,
         Refusal.FOREIGN_RUN: 1,
         Refusal.OVERSIZED: 2,
