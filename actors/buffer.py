@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,7 +43,6 @@ from protocol.journal import (
     wal_bytes,
 )
 from protocol.messages import Refusal
-from protocol.staleness import length_bucket
 from protocol.stream import DEFAULT_BATCH_BYTES, CurveServer, Received, ReceiverStatistics, TrajectoryReceiver
 from protocol.trajectory import DropReason, GroupId
 
@@ -89,7 +87,7 @@ class BufferStatistics:
     export_failures: int
     events_dropped: int
     dropped_tokens: dict[str, dict[str, int]]
-    """Of groups that closed for no use since this process began: reason → bucket of length → sampled tokens."""
+    """See :meth:`Journal.dropped_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +109,6 @@ class Buffer:
         self._serving: Background | None = None
         self._stopped = False
         self._full: _Full | None = None
-        self._sampled: dict[tuple[int, int], int] = {}
-        """(group, sample) → sampled tokens, while the group is open."""
-        self._dropped_tokens: dict[str, Counter[str]] = {}
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -308,7 +303,7 @@ class Buffer:
             journal.uncommitted_bytes > self.settings.budget_bytes // 2,
             self._exporter.failures,
             self._events.dropped,
-            {reason: dict(buckets) for reason, buckets in self._dropped_tokens.items()},
+            await self._call(Journal.dropped_tokens),
         )
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -329,9 +324,6 @@ class Buffer:
             raise
         self._full = None
         for item, outcome in zip(items, outcomes, strict=True):
-            if outcome is AppendOutcome.APPENDED:
-                ticket = item.summary.ticket
-                self._sampled[ticket.group, ticket.sample] = item.summary.sampled
             self._say(item, outcome)
         await self._progressed(closed)
         return outcomes
@@ -354,19 +346,10 @@ class Buffer:
                 size=group.size,
                 rewards=[group.rewards.get(sample) for sample in range(group.size)],
             )
-            self._count_dropped(group)
         if closed:
             async with self._changed:
                 self._seq = max(self._seq, closed[-1].seq)
                 self._changed.notify_all()
-
-    def _count_dropped(self, group: GroupClosed) -> None:
-        """Tokens of a group that no step will be given, by length.  Those that an earlier process took are unknown."""
-        lengths = [self._sampled.pop((group.group, sample), 0) for sample in range(group.size)]
-        if (reason := group.outcome.drop_reason) is not None:
-            counts = self._dropped_tokens.setdefault(reason.value, Counter())
-            for sampled in filter(None, lengths):
-                counts[length_bucket(sampled)] += sampled
 
     async def _free(self) -> None:
         async with self._changed:

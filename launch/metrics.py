@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import orjson
 
+from learner.account import MASKED
 from learner.messages import TokenAccount
 from protocol.events import Json
 from protocol.filesystem import append_whole
@@ -19,12 +21,11 @@ ByLength = Mapping[str, Mapping[str, int]]
 
 
 def since(before: ByLength, now: ByLength) -> dict[str, dict[str, int]]:
-    """What was counted between two readings of counters, which begin again at 0 with their process."""
+    """What was counted between two readings."""
     found: dict[str, dict[str, int]] = {}
     for reason, buckets in now.items():
         for bucket, tokens in buckets.items():
-            earlier = before.get(reason, {}).get(bucket, 0)
-            if new := tokens - earlier if tokens >= earlier else tokens:
+            if new := tokens - before.get(reason, {}).get(bucket, 0):
                 found.setdefault(reason, {})[bucket] = new
     return found
 
@@ -61,9 +62,8 @@ class StepFacts:
     """An engine's last pause."""
     tokens: TokenAccount = field(default_factory=TokenAccount)
     """Where the batch's tokens went."""
-    dropped_before: ByLength = field(default_factory=dict[str, dict[str, int]])
-    """Tokens of groups that filled no step since the last one (of no use when they closed, or passed over), by reason
-    and bucket of length."""
+    dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
+    """Of trajectories that were dropped since the last step, by it or before it: by reason and bucket of length."""
 
 
 class MetricsLog:
@@ -82,7 +82,8 @@ class MetricsLog:
         """Append the line of one step and give it back."""
         passed = self._passed()
         seconds, self._last = max(passed - self._last, 1e-9), passed
-        rewards, lost = facts.rewards, added(facts.tokens.lost_by_length, facts.dropped_before)
+        rewards, masked = facts.rewards, facts.tokens.lost_by_length.get(MASKED)
+        lost = added({MASKED: masked} if masked else {}, facts.dropped_tokens)
         line: dict[str, Json] = {
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,
@@ -114,6 +115,13 @@ class MetricsLog:
     def rewind(self, step: int) -> None:
         """Say that steps after ``step`` are taken again; readers let the later line of a step win."""
         append_whole(self._path, orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
+
+
+def told_dropped(run_dir: Path) -> ByLength:
+    """Tokens of dropped trajectories that the lines of the steps that stand have told of."""
+    lines = cast("list[Mapping[str, ByLength]]", read_metrics(run_dir))
+    told = [line.get("lost_by_length", {}) for line in lines]
+    return added(*({reason: buckets for reason, buckets in lost.items() if reason != MASKED} for lost in told))
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, float]]:

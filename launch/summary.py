@@ -150,6 +150,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "acked": books.acked,
             "trained": books.trained,
             "dropped": {str(reason): number for reason, number in books.dropped.items()},
+            "dropped_tokens_by_length": {reason: dict(buckets) for reason, buckets in books.dropped_tokens.items()},
             "in_buffer": books.in_buffer,
             "masked_tokens": round(_total(steps, "masked_tokens")),
             "superseded": books.superseded,

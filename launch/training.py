@@ -25,7 +25,7 @@ from launch.batch_fill import BatchFill
 from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
 from launch.learners import Learners
 from launch.lineage import LineageLog
-from launch.metrics import ByLength, MetricsLog, StepFacts, added, since
+from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
 from launch.pusher import Pusher
 from learner.messages import StepReport
 from learner.rank import LearnerRank
@@ -83,8 +83,7 @@ class Training:
     _zero_variance: int = 0
     _sampled: int = 0
     _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
-    _passed_over: list[ByLength] = field(default_factory=list[ByLength])
-    """Tokens of batches that were too old as a whole, since the last step."""
+    """Of trajectories that were dropped, as far as the metrics have told of them."""
     _published: bool = False
     _begun: float = 0.0
     _watch: ZeroVarianceWatch = field(init=False)
@@ -119,6 +118,7 @@ class Training:
         await self.buffer.call(Buffer.rewind, self.step)
         await self.buffer.call(Buffer.commit, self.step)  # who died may not have come to it
         self.metrics.rewind(self.step)
+        self._dropped_tokens = told_dropped(self.settings.run_dir)
         return await self.publish()
 
     async def run(self) -> None:
@@ -169,7 +169,6 @@ class Training:
         )
         await self.buffer.call(Buffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
         if not report.trained:
-            self._passed_over.append(report.account.lost_by_length)
             self.events.emit(
                 "batch.passed_over", groups=len(lease.groups), episodes=len(report.dropped), reason="all_stale"
             )
@@ -288,8 +287,8 @@ class Training:
         self, report: StepReport, lease: Lease, wait_s: float, step_s: float, dropped_tokens: ByLength
     ) -> None:
         sampled, before = await self.engine_tokens(), self._sampled
-        dropped_before = added(since(self._dropped_tokens, dropped_tokens), *self._passed_over)
-        self._dropped_tokens, self._passed_over, self._sampled = dropped_tokens, [], sampled
+        dropped_since = since(self._dropped_tokens, dropped_tokens)
+        self._dropped_tokens, self._sampled = dropped_tokens, sampled
         facts = StepFacts(
             step=self.step,
             rewards=self._rewards,
@@ -299,7 +298,7 @@ class Training:
             dropped=Counter(reason.value for reason in report.dropped.values()),
             ages=report.ages,
             tokens=report.account,
-            dropped_before=dropped_before,
+            dropped_tokens=dropped_since,
             sampled_tokens=max(0, sampled - before),
             wait_s=wait_s,
             step_s=step_s,

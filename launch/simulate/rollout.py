@@ -14,7 +14,7 @@ from actors.progress import read_progress
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, Span
 from launch.simulate.workload import EpisodePlan, Workload
-from protocol.journal import Arrival, BudgetFull, DiskFull, Journal
+from protocol.journal import AppendOutcome, Arrival, BudgetFull, DiskFull, Journal
 from protocol.trajectory import InfraFailure, Status, Ticket
 
 _PATROL_S = 60.0
@@ -204,9 +204,11 @@ class Rollout:
             Status.COMPLETED,
             ticket.attempt.to_bytes(8, "little"),
             stored,
+            episode.plan.tokens,
         )
-        _, closed = self._journal.append([arrival])
-        self.arrived[ticket.trajectory_id] = episode
+        (outcome,), closed = self._journal.append([arrival])
+        if outcome is AppendOutcome.APPENDED:
+            self.arrived[ticket.trajectory_id] = episode
         self._dispatch.tickets.finish(ticket)
         del episode.worker.episodes[episode]
         if closed:

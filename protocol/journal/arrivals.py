@@ -40,8 +40,12 @@ class Arrivals(Closing):
             self._add("unknown", 1)
             return AppendOutcome.UNKNOWN
         self._db.execute(
-            "INSERT INTO rows (trajectory, grp, sample, bytes, digest, reward, status) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (new.trajectory, new.group, new.sample, len(new.blob), new.digest, new.reward, new.status.value),
+            "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, status) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(new.trajectory, new.group, new.sample, len(new.blob), new.sampled),
+                *(new.digest, new.reward, new.status.value),
+            ),
         )
         self._db.execute("INSERT INTO payloads VALUES (?, ?)", (new.trajectory, new.blob))
         self._db.execute(

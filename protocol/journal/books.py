@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import cast
 
 from protocol.journal.schema import PASSED_OVER
 from protocol.journal.store import Store
 from protocol.journal.values import Accounting, JournalError, JournalStatistics
+from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason
 
 
@@ -26,10 +28,20 @@ class Books(Store):
             unknown=self._number("unknown"),
             abandoned=self._count("tickets WHERE state = 'abandoned'"),
             bytes=self._all("SELECT coalesce(sum(bytes), 0) FROM rows JOIN payloads USING (trajectory)")[0][0],
+            dropped_tokens=self.dropped_tokens(),
         )
         if not books.balanced:
             raise JournalError(f"the books of {self.path} do not balance: {books}")
         return books
+
+    def dropped_tokens(self) -> dict[str, dict[str, int]]:
+        """What drops have cost by length, over the whole run: reason → bucket of length → sampled tokens."""
+        found: dict[str, Counter[str]] = {}
+        for reason, sampled, count in self._all(
+            "SELECT reason, sampled, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason, sampled"
+        ):
+            found.setdefault(reason, Counter())[length_bucket(sampled)] += sampled * count
+        return {reason: dict(buckets) for reason, buckets in found.items()}
 
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SCHEMA = 1
+SCHEMA = 2
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY) WITHOUT ROWID;
@@ -14,11 +14,13 @@ CREATE TABLE tickets (
     grp INTEGER NOT NULL REFERENCES groups, sample INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT,
     PRIMARY KEY (grp, sample)) WITHOUT ROWID;
 CREATE INDEX tickets_out ON tickets (state) WHERE state = 'out';
+CREATE INDEX tickets_abandoned ON tickets (state) WHERE state = 'abandoned';
 CREATE TABLE rows (
     trajectory TEXT PRIMARY KEY, grp INTEGER NOT NULL, sample INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    digest BLOB NOT NULL, reward REAL NOT NULL, status TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'held',
-    step INTEGER, reason TEXT, UNIQUE (grp, sample));
+    sampled INTEGER NOT NULL, digest BLOB NOT NULL, reward REAL NOT NULL, status TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'held', step INTEGER, reason TEXT, UNIQUE (grp, sample));
 CREATE INDEX rows_state ON rows (state, step, bytes);
+CREATE INDEX rows_dropped ON rows (reason, sampled) WHERE state = 'dropped';
 CREATE TABLE payloads (trajectory TEXT PRIMARY KEY, blob BLOB NOT NULL);
 CREATE TABLE superseded (
     grp INTEGER NOT NULL, sample INTEGER NOT NULL, digest BLOB NOT NULL,

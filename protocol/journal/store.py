@@ -138,9 +138,12 @@ class Store:
         return self._all("SELECT coalesce(max(closed_seq), 0) FROM groups")[0][0]
 
     def _reserved(self) -> int:
+        """For what may still arrive: the missing samples of open groups, those that were given up among them."""
         if self._number("ended"):
             return 0
-        return self._count("tickets WHERE state = 'out'") * self._settings.max_trajectory_bytes
+        late = "tickets CROSS JOIN groups ON id = grp WHERE state = 'abandoned' AND outcome = 'open'"
+        missing = self._count("tickets WHERE state = 'out'") + self._count(late)
+        return missing * self._settings.max_trajectory_bytes
 
     def _live(self) -> int:
         held = self._all("SELECT coalesce(sum(bytes), 0) FROM rows WHERE state = 'held'")[0][0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from protocol.errors import InfraError, LongshoreError
@@ -47,6 +47,8 @@ class Arrival:
     status: Status
     digest: bytes
     blob: bytes
+    sampled: int
+    """Tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class Accounting:
     """Samples given up after infrastructure failed their last replacement."""
     bytes: int
     """Of payloads that are stored."""
+    dropped_tokens: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    """What drops cost by length: reason → bucket of length → sampled tokens."""
 
     @property
     def balanced(self) -> bool:

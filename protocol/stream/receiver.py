@@ -69,6 +69,7 @@ class Received:
             summary.status,
             summary.digest,
             codec.pack(self.frames),
+            summary.sampled,
         )
 
 

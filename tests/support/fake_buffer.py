@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -34,9 +35,12 @@ class FakeBuffer:
         self.gate.set()
         self.wants_checkpoint = False
         self.passed_over = 0
+        """Groups whose batch trained nothing."""
         self.abandon_full = 0
         """So many calls of ``abandon``, from now on, find the disk full."""
-        """Groups whose batch trained nothing."""
+        self._useless: set[int] = set()
+        self.dropped: list[tuple[int | None, str]] = []
+        """(step that used it, reason) of trajectories; without a step where none was taken."""
         self.committed: list[int] = []
         self.waiting = 0
         """Callers that wait for progress."""
@@ -98,14 +102,14 @@ class FakeBuffer:
                 self.waiting -= 1
         new = tuple(closing for closing in self.closed if closing.seq > seen) if seen >= 0 else ()
         dropped = sum(closing.outcome is not GroupOutcome.READY for closing in self.closed)
-        used = sum(map(len, self.spent.values()))
+        used = sum(map(len, self.spent.values())) + len(self._useless)
         return Progress(len(self.closed), new, dropped, self.passed_over, len(self.closed) - dropped - used)
 
     # -- the learner's side --------------------------------------------------------------------------------------
 
     async def lease(self, groups: int) -> Lease | None:
         self.calls.append("lease")
-        used = {group for spent in self.spent.values() for group in spent}
+        used = {group for spent in self.spent.values() for group in spent} | self._useless
         ready = [
             closing for closing in self.closed if closing.outcome is GroupOutcome.READY and closing.group not in used
         ][:groups]
@@ -129,8 +133,12 @@ class FakeBuffer:
     async def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
         self.calls.append(f"mark {step}")
         groups = {int(name.partition("/")[0]) for name in (*trained, *dropped)}
-        self.spent[step] = sorted({*self.spent.get(step, ()), *groups})
-        self.passed_over += 0 if trained else len(groups)
+        if trained:
+            self.spent[step] = sorted(groups)
+        else:
+            self._useless |= groups
+            self.passed_over += len(groups)
+        self.dropped += [(step if trained else None, reason.value) for reason in dropped.values()]
         await self.free()
 
     async def commit(self, step: int) -> None:
@@ -145,8 +153,11 @@ class FakeBuffer:
         return Accounting(acked, trained, {}, 0, acked - trained, 0, len(self.abandoned), 0)
 
     async def statistics(self) -> FakeStatistics:
-        return FakeStatistics(self.wants_checkpoint, {})
+        """Every trajectory has five tokens."""
+        counts = Counter(reason for _, reason in self.dropped)
+        return FakeStatistics(self.wants_checkpoint, {reason: {"4": 5 * count} for reason, count in counts.items()})
 
     async def rewind(self, step: int) -> None:
         self.calls.append(f"rewind {step}")
         self.spent = {each: groups for each, groups in self.spent.items() if each <= step}
+        self.dropped = [(used, reason) for used, reason in self.dropped if used is None or used <= step]

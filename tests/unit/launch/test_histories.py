@@ -139,7 +139,7 @@ class Run(RuleBasedStateMachine):
         ticket, blob = trajectory.ticket, codec.pack(frames)
         assert len(blob) <= LARGEST
         name, status = ticket.trajectory_id, trajectory.status
-        arrival = Arrival(name, ticket.group, sample, reward, status, codec.digest(frames), blob)
+        arrival = Arrival(name, ticket.group, sample, reward, status, codec.digest(frames), blob, len(versions))
         assert self.journal.append([arrival])[0] == [AppendOutcome.APPENDED]
 
     @rule(slow=st.integers(0, 2), pushed=st.booleans())

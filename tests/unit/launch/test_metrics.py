@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.metrics import MetricsLog, read_metrics, since
+from launch.metrics import MetricsLog, read_metrics, since, told_dropped
 from tests.support.step_facts import facts
 
 
@@ -31,10 +31,14 @@ def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> 
     assert (line["age_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
 
 
-def test_counters_of_a_process_that_began_again_are_not_subtracted() -> None:
-    before = {"zero_variance": {"8": 80, "16": 20}}
-    assert since(before, {"zero_variance": {"8": 100, "16": 20}}) == {"zero_variance": {"8": 20}}
-    assert since(before, {"zero_variance": {"8": 30}}) == {"zero_variance": {"8": 30}}
+def test_what_was_told_of_drops_is_what_the_steps_that_stand_have_told(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    for step in (1, 2, 3):
+        log.add(facts(step), {})
+    log.rewind(2)
+    told = told_dropped(tmp_path)
+    assert told == {"zero_variance": {"8": 160}}, "masked tokens are of trajectories that were trained"
+    assert since(told, {"zero_variance": {"8": 240, "16": 5}}) == {"zero_variance": {"8": 80, "16": 5}}
 
 
 def test_rates_count_from_the_start_of_training(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ BOOKS = Accounting(
     unknown=2,
     abandoned=1,
     bytes=1000,
+    dropped_tokens={"zero_variance": {"16": 90}},
 )
 
 
@@ -94,6 +95,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "acked": 20,
         "trained": 12,
         "dropped": {"zero_variance": 4},
+        "dropped_tokens_by_length": {"zero_variance": {"16": 90}},
         "in_buffer": 3,
         "masked_tokens": 20,
         "superseded": 1,

@@ -19,7 +19,7 @@ from launch.metrics import MetricsLog, read_metrics
 from launch.pusher import Pusher
 from launch.standing import Stand
 from launch.training import Training, TrainingSettings
-from learner.messages import StepReport, TokenAccount
+from learner.messages import StepReport
 from protocol.events import EventLog
 from protocol.staleness import StalePolicy
 from protocol.trajectory import DropReason
@@ -55,6 +55,8 @@ class FakeLearner:
     stepped: list[tuple[int, Version]] = field(default_factory=list)
     stale: int = 0
     """So many batches, from now on, have no token to train."""
+    stale_at: list[int] = field(default_factory=list)
+    """Steps whose first batch has none."""
     publishes: int = 1000
     """The call of ``publish`` after so many kills it."""
 
@@ -65,10 +67,10 @@ class FakeLearner:
         assert version in lineage.entries
         assert self.weights == step - 1, "a step was taken from other weights than those of the step before"
         names = tuple(blob.decode() for blob in payload)
-        if self.stale:
-            self.stale -= 1
-            lost = TokenAccount(lost_by_length={"all_stale": {"8": 10}})
-            return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), (), {}, lost)
+        if self.stale or step in self.stale_at:
+            self.stale = max(0, self.stale - 1)
+            self.stale_at = [each for each in self.stale_at if each != step]
+            return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), (), {})
         self.weights = step
         self.stepped.append((step, version))
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
@@ -227,7 +229,19 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
     assert [line["step"] for line in lines] == [1, 2]
     assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 2
     assert [line.dropped for line in run.training.ledger] == [{}, {}]
-    assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"8": 20}}, {}], "its tokens are counted"
+    assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
+
+
+async def test_what_drops_cost_is_told_once_though_a_death_takes_the_lines_back_that_told_it(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4])
+    run.generations[0].stale_at = [3]
+    await run.buffer.add_ready(PER_STEP)
+    await run.go()
+    lines = read_metrics(tmp_path)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert [line["lost_by_length"] for line in lines] == [{}, {}, {"all_stale": {"4": 20}}, {}]
+    raw = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert sum("all_stale" in line for line in raw) == 2, "the death took a line back that had told it"
 
 
 async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 import pytest
@@ -28,6 +29,7 @@ from protocol.journal import (
     JournalError,
     JournalSettings,
 )
+from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason, GroupId
 
 LARGEST = 1000
@@ -36,11 +38,9 @@ LARGEST = 1000
 def arrival(group: int, sample: int, reward: float | None = None, attempt: int = 0) -> Arrival:
     reward = float(sample) if reward is None else reward
     trajectory = make_trajectory(group, sample, reward=reward, attempt=attempt)
-    frames = codec.encode(trajectory)
-    ticket = trajectory.ticket
-    return Arrival(
-        ticket.trajectory_id, ticket.group, sample, reward, trajectory.status, codec.digest(frames), codec.pack(frames)
-    )
+    frames, ticket, sampled = codec.encode(trajectory), trajectory.ticket, trajectory.sampled_tokens
+    digest, blob = codec.digest(frames), codec.pack(frames)
+    return Arrival(ticket.trajectory_id, ticket.group, sample, reward, trajectory.status, digest, blob, sampled)
 
 
 def open_journal(folder: Path, *, run_id: str = RUN, budget: int = 10**9, free: int = 10**12) -> Journal:
@@ -275,6 +275,47 @@ def test_room_in_the_budget_is_reserved_for_whole_groups_and_freed_by_a_checkpoi
     journal.close()
 
 
+def test_a_sample_that_was_given_up_and_arrives_all_the_same_finds_the_room_that_was_its_own(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, budget=4 * LARGEST)
+    journal.open_group(make_plan(0), b"")
+    journal.abandon(GroupId(0), 2, "deadline")
+    assert journal.statistics().reserved_bytes == 4 * LARGEST
+    with pytest.raises(BudgetFull):
+        journal.open_group(make_plan(1, 2), b"")
+    journal.append([arrival(0, 2)])
+    assert journal.statistics().reserved_bytes == 3 * LARGEST
+    journal.abandon(GroupId(0), 3, "deadline")
+    journal.append([arrival(0, sample) for sample in (0, 1)])
+    assert journal.statistics().reserved_bytes == 0, "nobody waits for what was given up once its group has closed"
+    journal.close()
+
+
+def test_what_a_drop_cost_by_length_is_known_over_the_whole_run(tmp_path: Path) -> None:
+    """Whoever else was killed, and also of what the end of the run left over."""
+    journal = open_journal(tmp_path)
+    sampled = arrival(0, 0).sampled
+    bucket = length_bucket(sampled)
+    fill(journal, 0, (1.0, 1.0, 1.0, 1.0))
+    journal.open_group(make_plan(1), b"")
+    journal.append([arrival(1, 0)])
+    journal.close()
+    journal = open_journal(tmp_path)
+    journal.append([arrival(1, sample) for sample in (1, 2, 3)])
+    lease = journal.lease(1)
+    assert lease is not None
+    first, *rest = lease.trajectories
+    journal.mark_trained(1, rest, {first: DropReason.ALL_STALE})
+    journal.open_group(make_plan(2), b"")
+    journal.append([arrival(2, 0), arrival(2, 1)])
+    journal.end_run()
+    costs = {"zero_variance": 4 * sampled, "all_stale": sampled, "run_ended": 2 * sampled}
+    assert journal.dropped_tokens() == {reason: {bucket: tokens} for reason, tokens in costs.items()}
+    assert journal.accounting().dropped_tokens == journal.dropped_tokens()
+    journal.rewind(0)
+    assert journal.dropped_tokens() == {"zero_variance": {bucket: 4 * sampled}}
+    journal.close()
+
+
 def test_no_group_opens_that_the_disk_may_not_hold_and_the_message_says_what_to_do(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, free=64 * 2**20 + 4 * LARGEST)
     with pytest.raises(DiskFull, match=r"MiB free.*du -xh") as caught:
@@ -289,7 +330,7 @@ def test_a_disk_that_is_full_all_the_same_acknowledges_nothing(journal: Journal)
     (pages,) = journal._db.execute("PRAGMA page_count").fetchone()
     journal._db.execute(f"PRAGMA max_page_count = {pages}")
     large = arrival(0, 0)
-    large = Arrival(large.trajectory, large.group, 0, 0.0, large.status, large.digest, bytes(1 << 20))
+    large = replace(large, blob=bytes(1 << 20))
     with pytest.raises(DiskFull, match="nothing was acknowledged"):
         journal.append([large])
     assert journal.accounting().acked == 0

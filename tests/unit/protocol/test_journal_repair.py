@@ -28,7 +28,7 @@ def arrival(group: int, sample: int) -> tuple[codec.Summary, Arrival]:
     summary = codec.inspect(frames, max_bytes=1 << 20)
     ticket, blob = trajectory.ticket, codec.pack(frames)
     name, status = ticket.trajectory_id, trajectory.status
-    return summary, Arrival(name, ticket.group, sample, float(sample), status, summary.digest, blob)
+    return summary, Arrival(name, ticket.group, sample, float(sample), status, summary.digest, blob, summary.sampled)
 
 
 @pytest.fixture
