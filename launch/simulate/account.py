@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from protocol.trajectory import DropReason
 
 DECILES = 10
 
@@ -53,7 +56,8 @@ class Account:
     ended_s: float = 0.0
     samples: list[Sample] = field(default_factory=list[Sample])
     waited_s: float = 0.0
-    all_stale: int = 0
+    _idle_before_s: float = 0.0
+    _dropped_before: Counter[DropReason] = field(default_factory=Counter[DropReason])
     _used: list[Consumed] = field(default_factory=list[Consumed])
 
     def waited(self, seconds: float) -> None:
@@ -61,14 +65,18 @@ class Account:
         if self.measuring:
             self.waited_s += seconds
 
+    def use(self, consumed: Sequence[Consumed]) -> None:
+        """A batch was taken, whether there was a token to train in it or not."""
+        if self.measuring:
+            self._used += consumed
+
     @property
     def measuring(self) -> bool:
         return len(self.samples) >= self.warm_up
 
     def step(self, step: int, now: float, consumed: Sequence[Consumed], in_flight: int, ready: int) -> None:
         """Step ``step`` ended ``now``, having used ``consumed``."""
-        if self.measuring:
-            self._used += consumed
+        self.use(consumed)
         kept = np.concatenate([use.tokens[use.kept] for use in consumed])
         ages = np.concatenate([use.ages[use.kept] for use in consumed])
         trained = int(kept.sum())
@@ -77,6 +85,10 @@ class Account:
         if step <= self.warm_up:
             self.begun_s = now
         self.ended_s = now
+
+    def warmed_up(self, idle_s: float, dropped: Mapping[DropReason, int]) -> None:
+        """Step ``warm_up`` has ended: what engines idled and what was dropped until then does not count."""
+        self._idle_before_s, self._dropped_before = idle_s, Counter(dropped)
 
     # -- results -------------------------------------------------------------------------------------------------
 
@@ -91,6 +103,15 @@ class Account:
     @property
     def trained(self) -> int:
         return sum(use.trained for use in self._used)
+
+    def engine_idle(self, idle_s: float, engines: int) -> float:
+        """Share of their time that ``engines`` were without a request, which idled ``idle_s`` since the beginning."""
+        return (idle_s - self._idle_before_s) / (self.seconds * engines)
+
+    def dropped(self, dropped: Mapping[DropReason, int]) -> dict[str, int]:
+        """Of all that was ``dropped`` since the beginning."""
+        counted = Counter(dropped) - self._dropped_before
+        return {reason.value: count for reason, count in sorted(counted.items())}
 
     def ages(self) -> list[int]:
         """Trained tokens by age."""

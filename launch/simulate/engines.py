@@ -56,6 +56,11 @@ def _each(curve: Sequence[tuple[int, float]], count: float) -> float:
     return (below[1] + share * (above[1] - below[1])) / max(count, 1)
 
 
+def idle_s(engines: Sequence[Engine]) -> float:
+    """Seconds without a request, of all of them, since the beginning."""
+    return sum(engine.idle_s() for engine in engines)
+
+
 class Engine:
     """Fails what runs on it when it dies; stands still while it loads weights."""
 

@@ -13,7 +13,7 @@ from actors.dispatch import Dispatch, Standing
 from launch.batch_fill import BatchFill
 from launch.simulate.account import Account, Consumed
 from launch.simulate.clock import Clock
-from launch.simulate.engines import Engine
+from launch.simulate.engines import Engine, idle_s
 from launch.simulate.rollout import Episode, Rollout
 from protocol.journal import Journal, Lease
 from protocol.staleness import StalePolicy, keeps_loss, may_step
@@ -106,6 +106,8 @@ class Learner:
             self._fill.stepped(len(dropped))
             ready = self._dispatch.ready - len(lease.groups)
             self._account.step(self.step, now, consumed, self._rollout.in_flight, ready)
+            if self.step == self._account.warm_up:
+                self._account.warmed_up(idle_s(self._engines), self._journal.accounting().dropped)
             self._advance()
             if self.step % settings.publish_every == 0:
                 self._push()
@@ -117,6 +119,8 @@ class Learner:
                 self._standing, step_s=sum(recent) / len(recent), lost_groups=self._fill.lost_groups
             )
             self._rollout.stand(self._standing)
+        else:
+            self._account.use(consumed)
         if self.step >= settings.steps:
             self._clock.stop()
             return

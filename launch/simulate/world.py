@@ -11,7 +11,7 @@ from typing import NamedTuple
 from actors.dispatch import ConductorSettings, Dispatch
 from launch.simulate.account import Account
 from launch.simulate.clock import Clock
-from launch.simulate.engines import Engine, speed_by_load
+from launch.simulate.engines import Engine, idle_s, speed_by_load
 from launch.simulate.learner import Learner, LearnerSettings
 from launch.simulate.rollout import Rollout
 from launch.simulate.scenario import CURVES, Scenario
@@ -73,7 +73,7 @@ class Fault:
 class Outcome:
     account: Account
     engine_idle: float
-    """Share of the engines' time without a request."""
+    """Share of the engines' time without a request; what came before the warm-up's end is left out, here as below."""
     dropped: dict[str, int]
     """Acknowledged trajectories that were not trained, by reason."""
     holds: dict[str, int]
@@ -169,12 +169,10 @@ class World:
             books = self._journal.accounting()
         finally:
             self._journal.close()
-        now = self._clock.now
-        idle_s = sum(engine.idle_s() for engine in self._engines)
         return Outcome(
             self._account,
-            idle_s / (now * len(self._engines)),
-            {reason.value: count for reason, count in sorted(books.dropped.items())},
+            self._account.engine_idle(idle_s(self._engines), len(self._engines)),
+            self._account.dropped(books.dropped),
             dict(sorted(self._holds.items())),
             self._faults,
         )

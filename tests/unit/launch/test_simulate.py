@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 
 from launch.simulate.__main__ import main
+from launch.simulate.account import Account, Consumed
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, speed_by_load
 from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations
 from launch.simulate.scenario import CURVES, Matrix, Scenario, find_scenario, read_scenario, scenario_names
 from launch.simulate.trace import read_trace
-from launch.simulate.world import Cell, Outcome, simulate
+from launch.simulate.world import Cell, Outcome, World, simulate
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode, StalePolicy
+from protocol.trajectory import DropReason
 
 TRACE = Path(__file__).resolve().parents[2] / "data" / "demo_16_steps.json"
 ROW_KEYS = [
@@ -90,6 +94,43 @@ def test_a_node_that_dies_costs_its_episodes_and_nothing_else() -> None:
     assert outcome.faults
     assert sum(fault.episodes for fault in outcome.faults) > 0
     assert len(outcome.account.samples) == 12
+
+
+def test_what_came_before_the_warm_ups_end_is_in_no_figure() -> None:
+    whole = small()
+    whole = whole.model_copy(update={"learner": whole.learner.model_copy(update={"warm_up": 0})})
+    measured, all_of_it = run(small()), run(whole)
+    assert 0 < sum(measured.dropped.values()) < sum(all_of_it.dropped.values())
+    account = Account(warm_up=1)
+    tokens = Consumed(*(np.array([0]), np.array([9]), np.array([True]), np.array([0])), seconds=1.0)
+    account.step(1, 10.0, [tokens], 0, 0)
+    account.warmed_up(4.0, {DropReason.ZERO_VARIANCE: 3})
+    account.step(2, 20.0, [tokens], 0, 0)
+    assert account.engine_idle(6.0, engines=2) == 2.0 / (2 * 10.0)
+    dropped = {DropReason.ZERO_VARIANCE: 5, DropReason.ALL_STALE: 1}
+    assert account.dropped(dropped) == {"all_stale": 1, "zero_variance": 2}
+
+
+def test_a_batch_without_a_token_to_train_counts_as_not_trained() -> None:
+    account = Account(warm_up=0)
+    old = Consumed(*(np.array([9]), np.array([50]), np.array([False]), np.array([0])), seconds=1.0)
+    account.use([old])
+    assert (account.sampled, account.trained) == (50, 0)
+
+
+def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
+    cell = Cell(4, AdmissionMode.ASYNC, StalePolicy.MASK, 1, 48)
+    world = World(small(), cell, Simulations(small(), 0)._workload(), 0, None)
+    rollout, learner = world._rollout, world._learner
+    rollout.begin()
+    learner.begin(rollout)
+    worker = rollout.workers[0]
+    first = next(iter(worker.episodes))
+    second = replace(first, ticket=replace(first.ticket, attempt=1))
+    worker.episodes[second] = None
+    rollout._arrive(first)
+    rollout._arrive(second)
+    assert rollout.arrived == {first.ticket.trajectory_id: first}
 
 
 def test_every_named_scenario_can_be_read() -> None:
