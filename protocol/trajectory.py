@@ -134,6 +134,11 @@ class Reward:
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
+def trajectory_id(group: int, sample: int, purpose: str = "train") -> str:
+    """Names the trajectory of a sample, whatever attempt at it made that."""
+    return f"{purpose}-g{group:06d}-s{sample:02d}"
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """The right to run one episode: one sample of one group.  Durable in the journal before it leaves the conductor."""
@@ -158,7 +163,7 @@ class Ticket:
 
     @property
     def trajectory_id(self) -> str:
-        return f"{self.purpose}-g{self.group:06d}-s{self.sample:02d}"
+        return trajectory_id(self.group, self.sample, self.purpose)
 
 
 @dataclass(frozen=True, slots=True)

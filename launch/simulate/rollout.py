@@ -15,7 +15,7 @@ from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, Span
 from launch.simulate.workload import EpisodePlan, Workload
 from protocol.journal import AppendOutcome, Arrival, BudgetFull, DiskFull, Journal
-from protocol.trajectory import InfraFailure, Status, Ticket
+from protocol.trajectory import InfraFailure, Status, Ticket, trajectory_id
 
 _PATROL_S = 60.0
 _RETRY_S = 0.2
@@ -113,7 +113,7 @@ class Rollout:
         for closing in progress.closed:
             if closing.outcome.drop_reason is not None:
                 for sample in closing.rewards:
-                    self.arrived.pop(f"train-g{closing.group:06d}-s{sample:02d}", None)
+                    self.arrived.pop(trajectory_id(closing.group, sample), None)
         self.wake()
 
     def wake(self) -> None:

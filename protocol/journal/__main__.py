@@ -1,8 +1,9 @@
 """``python -m protocol.journal check|recover RUN_DIR``: look at the journal of a run that is not running, or repair it.
 
-``check`` reads every page and every payload.  ``recover`` makes a new journal of what can be read, with payloads from
-the export where the journal's own are gone, and keeps the damaged file beside it.  Exit code 0: whole, or recovered
-without a loss; 1: damaged, or something was lost; 2: the person can mend it.
+``check`` reads every page and every payload.  ``recover`` makes a new journal of what can be read around bad pages,
+with rows rebuilt from trajectories, and trajectories from the export where the journal's own are gone, and keeps the
+damaged file beside it.  Exit code 0: whole, or recovered without a loss; 1: damaged, or something was lost; 2: the
+person can mend it.
 """
 
 from __future__ import annotations
@@ -48,16 +49,21 @@ def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
 def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
     recovery = recover(run_dir)
     done: dict[str, object] = {
-        "ok": not recovery.lost,
+        "ok": not (recovery.lost or recovery.forgotten_groups),
         "kept_beside": str(recovery.kept_beside),
         "rows": recovery.rows,
+        "rebuilt": recovery.rebuilt,
         "payloads": recovery.payloads,
         "from_export": recovery.from_export,
         "lost": recovery.lost,
+        "forgotten_groups": recovery.forgotten_groups,
     }
     kept = f"{recovery.payloads} payloads kept, {recovery.from_export} taken from the export"
-    said = f"{recovery.rows} trajectories in the books: {kept}; the damaged file is {recovery.kept_beside}"
-    return done, [said, *(f"lost: {name}" for name in recovery.lost)]
+    rows = f"{recovery.rows} trajectories in the books, {recovery.rebuilt} of them rebuilt"
+    said = [f"{rows}: {kept}; the damaged file is {recovery.kept_beside}"]
+    said += [f"lost: {name}" for name in recovery.lost]
+    said += [f"forgotten: group {group}, whose task is skipped" for group in recovery.forgotten_groups]
+    return done, said
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Looking at a journal that nobody has open, and making a new one of a damaged one.
 
-What can be read is kept.  A payload whose bytes are gone or wrong is taken from the export, which the buffer writes
-beside the journal; a trajectory that is in neither is named, its row and its place in the books stay as they are, and a
-batch that needs it will say so.
+What can be read is kept, and what cannot is rebuilt as far as the rest says what it was
+(:mod:`protocol.journal.salvage`).  A payload whose bytes are gone or wrong is taken from the export, which the buffer
+writes beside the journal; a trajectory that is in neither is named, its row and its place in the books stay as they
+are, and a batch that needs it will say so.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,7 @@ from protocol.errors import UserError
 from protocol.export import ExportEntry, read_blob, read_index
 from protocol.filesystem import sync
 from protocol.journal.payloads import is_acknowledged
+from protocol.journal.salvage import Salvage, Unreadable
 from protocol.journal.schema import TABLES
 from protocol.journal.store import PAGE_BYTES
 
@@ -27,7 +29,6 @@ FILE = Path("buffer") / "journal.sqlite"
 """In a run directory."""
 RECOVERED = ".recovered"
 """Suffix of a journal that is made anew and not yet in its place."""
-_COPIED = ("meta", "groups", "tickets", "rows", "superseded")
 _NEEDED = "state = 'held' OR step > coalesce((SELECT value FROM meta WHERE key = 'compacted'), 0)"
 """Rows whose payload some kept checkpoint may still ask for."""
 
@@ -58,11 +59,15 @@ class Recovery:
 
     kept_beside: Path
     rows: int
+    rebuilt: int = 0
+    """Of the rows those that could not be read."""
     payloads: int = 0
     """Read from the damaged file."""
     from_export: int = 0
     lost: list[str] = field(default_factory=list[str])
     """Trajectories whose bytes are in neither."""
+    forgotten_groups: list[int] = field(default_factory=list[int])
+    """Groups of which nothing is left, and nothing had arrived: their tasks are skipped."""
 
 
 def require_journal(run_dir: Path) -> None:
@@ -101,13 +106,13 @@ def check(path: Path) -> Findings:
 def recover(run_dir: Path) -> Recovery:
     """Make a new journal of what can be read and of the export; the damaged one stays beside it.
 
-    Raises UserError where there is none, somebody has it open, or its groups and rows cannot be read.
+    Raises UserError where there is none, somebody has it open, or nobody can say whose it is and where it stands.
     """
     path = run_dir / FILE
     whole, fresh = path.with_suffix(RECOVERED), path.with_suffix(".recovering")
     if whole.exists() and not path.exists():  # a recovery was cut off there
         beside, found = _put_in_place(path, whole), check(path)
-        return Recovery(beside, found.rows, found.payloads, lost=found.missing_payloads)
+        return Recovery(beside, found.rows, payloads=found.payloads, lost=found.missing_payloads)
     whole.unlink(missing_ok=True)
     fresh.unlink(missing_ok=True)
     with closing(_open(path)) as old, closing(sqlite3.connect(fresh, isolation_level=None)) as new:
@@ -116,10 +121,20 @@ def recover(run_dir: Path) -> Recovery:
         new.execute("BEGIN")
         for statement in TABLES.split(";"):
             new.execute(statement)
-        for table in _COPIED:
-            _copy(path, old, new, table)
-        recovery = Recovery(path, cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0]))
-        _restore_payloads(run_dir, old, new, recovery)
+        copies = _Copies(run_dir, old)
+        salvage = Salvage(old, new, copies.whole, copies.exported)
+        try:
+            salvage.run()
+        except Unreadable as error:
+            raise UserError(
+                f"{error} of {path} cannot be read, and without it nobody knows what was trained: the trajectories "
+                f"themselves are in {path.parent.parent / 'trajectories'}; start a new run"
+            ) from error
+        rows = cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0])
+        recovery = Recovery(
+            path, rows, salvage.rebuilt, lost=salvage.lost, forgotten_groups=sorted(salvage.forgotten)
+        )
+        _restore_payloads(copies, new, recovery)
         new.execute("COMMIT")
     fresh.rename(whole)
     sync(path.parent)
@@ -142,34 +157,58 @@ def _put_in_place(path: Path, whole: Path) -> Path:
     return beside
 
 
-def _restore_payloads(run_dir: Path, old: sqlite3.Connection, new: sqlite3.Connection, recovery: Recovery) -> None:
-    exported = {entry.trajectory: entry for entry in read_index(run_dir)}
+@dataclass(slots=True)
+class _Copies:
+    """Where the bytes of a trajectory may still be."""
+
+    run_dir: Path
+    old: sqlite3.Connection
+    exported: dict[str, ExportEntry] = field(init=False)
+    _places: dict[str, int] = field(default_factory=dict[str, int])
+    """Row of each payload, for one that its index no longer finds."""
+
+    def __post_init__(self) -> None:
+        self.exported = {entry.trajectory: entry for entry in read_index(self.run_dir)}
+        with suppress(sqlite3.DatabaseError):  # where the table cannot be read, its index says the rest
+            for name, place in self.old.execute("SELECT trajectory, rowid FROM payloads NOT INDEXED"):
+                self._places[name] = place
+
+    def stored(self, name: str) -> Iterator[bytes]:
+        for where, key in (("trajectory = ?", name), ("rowid = ?", self._places.get(name))):
+            query = f"SELECT blob FROM payloads WHERE {where}"  # noqa: S608  written above
+            for (blob,) in _readable(lambda query=query, key=key: self.old.execute(query, (key,))):
+                if isinstance(blob, bytes):
+                    yield blob
+
+    def from_export(self, name: str) -> Iterator[bytes]:
+        with suppress(OSError, codec.CodecError):
+            if (entry := self.exported.get(name)) is not None:
+                yield read_blob(self.run_dir, entry)
+
+    def whole(self, name: str) -> bytes | None:
+        """A copy that is what it says, and says that it is ``name``."""
+        for copies in (self.stored(name), self.from_export(name)):
+            for blob in copies:
+                with suppress(codec.CodecError):
+                    summary = codec.inspect(codec.unpack(blob), max_bytes=len(blob))
+                    if summary.ticket.trajectory_id == name:
+                        return blob
+        return None
+
+
+def _restore_payloads(copies: _Copies, new: sqlite3.Connection, recovery: Recovery) -> None:
     needed = new.execute(f"SELECT trajectory, digest FROM rows WHERE {_NEEDED} ORDER BY rowid").fetchall()  # noqa: S608  written above
     for name, digest in cast("list[tuple[str, bytes]]", needed):
-        stored = _readable(lambda name=name: old.execute("SELECT blob FROM payloads WHERE trajectory = ?", (name,)))
-        if stored and is_acknowledged(stored[0][0], digest):
-            blob = stored[0][0]
+        blob = next((copy for copy in copies.stored(name) if is_acknowledged(copy, digest)), None)
+        if blob is not None:
             recovery.payloads += 1
-        elif (copy := _exported(run_dir, exported.get(name))) is not None and is_acknowledged(copy, digest):
-            blob = copy
-            recovery.from_export += 1
         else:
+            blob = next((copy for copy in copies.from_export(name) if is_acknowledged(copy, digest)), None)
+            recovery.from_export += blob is not None
+        if blob is None:
             recovery.lost.append(name)
-            continue
-        new.execute("INSERT INTO payloads VALUES (?, ?)", (name, blob))
-
-
-def _copy(path: Path, old: sqlite3.Connection, new: sqlite3.Connection, table: str) -> None:
-    try:
-        rows = old.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  one of _COPIED
-    except sqlite3.DatabaseError as error:
-        _require_free(path, error)
-        raise UserError(
-            f"table {table} of {path} cannot be read ({error}), and without it nobody knows what was trained: "
-            f"the trajectories themselves are in {path.parent.parent / 'trajectories'}; start a new run"
-        ) from error
-    if rows:
-        new.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)  # noqa: S608  one of _COPIED
+        else:
+            new.execute("INSERT INTO payloads VALUES (?, ?)", (name, blob))
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -200,13 +239,6 @@ def _require_free(path: Path, error: sqlite3.DatabaseError) -> None:
         raise UserError(
             f"{path} is open in another process: stop the run first (`longshore monitor {path.parent.parent}` shows it)"
         ) from error
-
-
-def _exported(run_dir: Path, entry: ExportEntry | None) -> bytes | None:
-    try:
-        return None if entry is None else read_blob(run_dir, entry)
-    except (OSError, codec.CodecError):
-        return None
 
 
 def _beside(path: Path, number: int) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from protocol.errors import UserError
 from protocol.export import Exporter, read_index
 from protocol.journal import AppendOutcome, Arrival, Journal, JournalError, JournalSettings
 from protocol.journal.repair import FILE, check, recover, require_journal
+from protocol.journal.schema import TABLES
+from protocol.trajectory import GroupId
 
 SETTINGS = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
 GROUPS = 6
@@ -154,6 +158,87 @@ def test_a_journal_with_a_broken_page_is_not_opened_and_the_message_is_the_way_o
     assert recovery.payloads + recovery.from_export + len(recovery.lost) == 4 * GROUPS
     assert not [name for name in recovery.lost if not name.startswith("train-g000000")]
     open_journal(run_dir).close()
+
+
+def pages_of(run_dir: Path) -> tuple[int, list[int]]:
+    """Size of a page, and where the pages begin that are no part of a payload, but the first, which says what a file
+    is."""
+    data = (run_dir / FILE).read_bytes()
+    size = int.from_bytes(data[16:18], "big")
+    trees = {2, 5, 10, 13}
+    return size, [start for start in range(size, len(data), size) if data[start] in trees]
+
+
+def table(run_dir: Path, name: str, columns: str = "*") -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(run_dir / FILE)) as database:
+        return sorted(database.execute(f"SELECT {columns} FROM {name}"))
+
+
+BOOKS = (("rows", "*"), ("tickets", "grp, sample, state"), ("groups", "id, task, size, outcome, spent"))
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
+def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_else(run_dir: Path, byte: bytes) -> None:
+    """The books are rebuilt from the other pages and from the trajectories; of these group 0 is not exported."""
+    journal = open_journal(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    journal.append([arrival(GROUPS, 1)[1]])
+    journal.abandon(GroupId(GROUPS), 2, "engine")
+    journal.close()
+    before = {name: table(run_dir, name, columns) for name, columns in BOOKS}
+    tried_again = sorted((*row[:2], "out" if row[2] == "abandoned" else row[2]) for row in before["tickets"])
+    whole, (size, starts) = (run_dir / FILE).read_bytes(), pages_of(run_dir)
+    assert len(starts) > len(TABLES.split("CREATE TABLE"))
+    refused = 0
+    for start in starts:
+        (run_dir / FILE).write_bytes(whole[:start] + byte * size + whole[start + size :])
+        try:
+            recovery = recover(run_dir)
+        except UserError as error:
+            assert "cannot be read" in str(error)
+            refused += 1
+            continue
+        unexported = ("train-g000000", f"train-g{GROUPS:06d}")
+        assert all(name.startswith(unexported) for name in recovery.lost)
+        assert recovery.forgotten_groups == []
+        found = {name: table(run_dir, name, columns) for name, columns in BOOKS}
+        if found["tickets"] != before["tickets"]:
+            assert found["tickets"] == tried_again, "nobody knows any more what was given up"
+        assert found | {"tickets": 0} == before | {"tickets": 0}, f"page at {start}"
+        journal = open_journal(run_dir)
+        assert journal.accounting().acked == 4 * GROUPS + 1
+        lease = journal.lease(GROUPS - 1)
+        assert lease is not None
+        assert len(journal.payload(lease)) == 4 * (GROUPS - 1)
+        assert journal.cursor() == b"cursor"
+        journal.close()
+    assert refused == 1, "the page of the small values: whose journal it is, and which task is next"
+
+
+def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: Path) -> None:
+    """Every page of the table of trajectories and its indexes is gone, and the export with it: each that was
+    acknowledged is in the books or named, and what is missing of an open group is run again."""
+    journal = open_journal(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    journal.append([arrival(GROUPS, 1)[1]])
+    journal.close()
+    for path in (run_dir / "trajectories").iterdir():
+        path.unlink()
+    gone = {"rows", "payloads"}
+    roots = {root for name, root in table(run_dir, "sqlite_master", "tbl_name, rootpage") if name in gone}
+    size, _ = pages_of(run_dir)
+    data = bytearray((run_dir / FILE).read_bytes())
+    for root in roots:
+        data[(root - 1) * size : root * size] = bytes(size)
+    (run_dir / FILE).write_bytes(data)
+    recovery = recover(run_dir)
+    assert (recovery.rows, len(recovery.lost)) == (0, 4 * GROUPS + 1)
+    journal = open_journal(run_dir)
+    assert journal.accounting().acked == 0
+    assert journal.lease(1) is None
+    (group,) = journal.open_groups()
+    assert (group.plan.group, group.missing) == (GROUPS, (0, 1, 2, 3))
+    journal.close()
 
 
 def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path) -> None:
