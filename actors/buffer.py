@@ -211,10 +211,10 @@ class Buffer:
 
     def _open_export(self) -> Exporter:
         exporter = Exporter(self.settings.run_dir)
-        for name, read in self._journal.stored():
-            if name not in exporter.exported:
-                blob = read()
-                exporter.add(codec.inspect(codec.unpack(blob), max_bytes=len(blob)), blob)
+        stored = dict(self._journal.stored())
+        for name in exporter.missing(stored):
+            blob = stored[name]()
+            exporter.add(codec.inspect(codec.unpack(blob), max_bytes=len(blob)), blob)
         return exporter
 
     # -- the conductor's side ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from actors.buffer import GroupClosed
 from protocol.groups import GroupOutcome
@@ -14,21 +14,22 @@ class ZeroVarianceWatch:
 
     limit: int
     """Groups in a row before the first word; twice as many before the next."""
-    _rewards: list[float] = field(default_factory=list[float])
+    _total: float = 0.0
+    _rewards: int = 0
     _groups: int = 0
 
     def take(self, closing: GroupClosed) -> str | None:
         """The advisory that ``closing`` calls for, if any."""
         if closing.outcome is not GroupOutcome.ZERO_VARIANCE:
-            self._rewards.clear()
-            self._groups = 0
+            self._total, self._rewards, self._groups = 0.0, 0, 0
             return None
-        self._rewards += closing.rewards.values()
+        self._total += sum(closing.rewards.values())
+        self._rewards += len(closing.rewards)
         self._groups += 1
         if self._groups < self.limit:
             return None
         self.limit *= 2
-        mean = sum(self._rewards) / len(self._rewards)
+        mean = self._total / self._rewards
         return (
             f"the last {self._groups} groups gave nothing to train on: no reward in them differs (mean {mean:.2f}). "
             "Choose easier or harder tasks under [data], or raise rollout.group_size; stop.after_s bounds the wait"

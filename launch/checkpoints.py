@@ -8,14 +8,14 @@ checkpoints or this one too, never half of it.  The manifest is the only truth a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import orjson
 
 from protocol.errors import UserError
-from protocol.filesystem import sync
+from protocol.filesystem import append_whole, sync
 from protocol.weights import Lineage, LineageEntry, Version
 
 _MANIFEST = "manifest.json"
@@ -67,12 +67,11 @@ class Checkpoint:
             }
         )
 
-    def ledger(self) -> list[LedgerLine]:
-        lines = (self.path / _LEDGER).read_bytes().splitlines()
-        return [
-            LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
-            for line in map(orjson.loads, lines)
-        ]
+    def ledger(self) -> Iterator[LedgerLine]:
+        """Every step of the run up to this checkpoint, in order."""
+        with (self.path / _LEDGER).open("rb") as file:
+            for line in map(orjson.loads, file):
+                yield LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
 
 
 class CheckpointStore:
@@ -91,12 +90,16 @@ class CheckpointStore:
         return shards
 
     def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
-        """Make what :meth:`begin` started a checkpoint."""
+        """Make what :meth:`begin` started a checkpoint.  ``ledger``: the steps since the one before it, behind whose
+        own they are written."""
+        before = [each.path for each in self.all() if each.manifest.step < manifest.step]
         unfinished = self._folder / f"step-{manifest.step:06d}{_UNFINISHED}"
         for file in unfinished.rglob("*"):
             sync(file)
-        _write(unfinished / _LEDGER, b"".join(orjson.dumps(asdict(line)) + b"\n" for line in ledger))
-        _write(unfinished / _MANIFEST, orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2))
+        if before:
+            shutil.copyfile(before[-1] / _LEDGER, unfinished / _LEDGER)
+        _append(unfinished / _LEDGER, b"".join(orjson.dumps(asdict(line)) + b"\n" for line in ledger))
+        _append(unfinished / _MANIFEST, orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2))
         sync(unfinished)
         final = self._folder / f"step-{manifest.step:06d}"
         shutil.rmtree(final, ignore_errors=True)  # a step that a resume rolled back is taken again
@@ -135,6 +138,6 @@ def _read(path: Path) -> Checkpoint:
         ) from error
 
 
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+def _append(path: Path, data: bytes) -> None:
+    append_whole(path, data)
     sync(path)

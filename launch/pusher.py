@@ -31,7 +31,8 @@ class Pusher:
     share: float = 0.5
     newest: WeightManifest | None = None
     served: WeightManifest | None = None
-    pauses_ms: list[float] = field(default_factory=list[float])
+    pause_ms: float = 0.0
+    """The last of an engine."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def begin(self, manifest: WeightManifest) -> None:
@@ -96,6 +97,6 @@ class Pusher:
                 await asyncio.sleep(_RETRY_S)
                 continue
             if report.pause_ms:  # it may have had these weights already
-                self.pauses_ms.append(report.pause_ms)
+                self.pause_ms = report.pause_ms
             return True
         return False

@@ -75,6 +75,7 @@ class Training:
     version: Version = NO_VERSION
     lineage: Lineage = field(default_factory=Lineage)
     ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
+    """The steps since the newest checkpoint."""
     _count: int = 0
     _kept: int = -1
     """Step of the newest checkpoint."""
@@ -112,8 +113,8 @@ class Training:
         self.step = self._kept = checkpoint.manifest.step
         self.version = Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
-        self.ledger = checkpoint.ledger()
-        self._fill = self._new_fill(sum(len(line.dropped) for line in self.ledger))
+        self.ledger = []
+        self._fill = self._new_fill(sum(len(line.dropped) for line in checkpoint.ledger()))
         self.pusher.stand.lost(self._fill.lost_groups)
         await self.buffer.call(Buffer.rewind, self.step)
         await self.buffer.call(Buffer.commit, self.step)  # who died may not have come to it
@@ -266,6 +267,7 @@ class Training:
             [(entry.version, entry.step, entry.parent) for entry in self.lineage.entries.values()],
         )
         checkpoint = await asyncio.to_thread(self.checkpoints.finish, manifest, self.ledger)
+        self.ledger = []
         await self.buffer.call(Buffer.commit, self.step)
         self._kept = self.step
         oldest = await asyncio.to_thread(self.checkpoints.prune)
@@ -302,7 +304,7 @@ class Training:
             sampled_tokens=max(0, sampled - before),
             wait_s=wait_s,
             step_s=step_s,
-            pause_ms=self.pusher.pauses_ms[-1] if self.pusher.pauses_ms else 0.0,
+            pause_ms=self.pusher.pause_ms,
         )
         self._rewards, self._zero_variance = [], 0
         self.events.emit("learner.step", **self.metrics.add(facts, report.metrics))

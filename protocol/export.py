@@ -9,7 +9,7 @@ and a failure here is counted and harms nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,18 +45,24 @@ class Exporter:
     """Appends to the export of one run directory; one writer at a time."""
 
     def __init__(self, run_dir: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self._folder, self._segment_bytes = run_dir / FOLDER, segment_bytes
+        self._run_dir, self._folder, self._segment_bytes = run_dir, run_dir / FOLDER, segment_bytes
         self.failures = 0
         """Trajectories that could not be exported."""
-        self.exported: set[str] = set()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             cut_torn_line(self._folder / INDEX)
-            self.exported.update(entry.trajectory for entry in read_index(run_dir))
         except OSError:
             self.failures += 1
         segments = sorted(self._folder.glob("segment-*.bin"))
         self._segment = segments[-1].name if segments else "segment-00001.bin"
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Those of ``names`` that are not exported."""
+        left = dict.fromkeys(names)
+        with suppress(OSError):
+            for entry in read_index(self._run_dir):
+                left.pop(entry.trajectory, None)
+        return list(left)
 
     def add(self, summary: codec.Summary, blob: bytes) -> None:
         """Export one trajectory.  Never raises for what a disk does."""
@@ -75,7 +81,6 @@ class Exporter:
                 summary.reward.total,
             )
             append_whole(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
-            self.exported.add(ticket.trajectory_id)
         except OSError:
             self.failures += 1
 

@@ -49,32 +49,27 @@ class Lineage:
     entries: dict[int, LineageEntry] = field(default_factory=dict[int, LineageEntry])
 
     def add(self, version: Version, step: int, parent: Version) -> None:
-        """Record a version.  Raises ValueError if the version is known or its parent is not."""
+        """Record a version.  Raises ValueError if the version is known, or its parent is not, or comes after it."""
         if version in self.entries:
             raise ValueError(f"version {version_label(version)} exists")
+        if parent >= version:
+            raise ValueError(f"parent {version_label(parent)} of version {version_label(version)} is made after it")
         if parent != NO_VERSION and parent not in self.entries:
             raise ValueError(f"parent {version_label(parent)} of version {version_label(version)} is unknown")
         self.entries[version] = LineageEntry(version, step, parent)
 
-    def _ancestors(self, version: int) -> dict[int, int]:
-        """Version → step, from ``version`` to the root."""
-        found: dict[int, int] = {}
-        while version != NO_VERSION:
-            entry = self.entries[version]
-            found[version] = entry.step
-            version = entry.parent
-        return found
-
     def age(self, sampled: int, using: int) -> int:
         """Optimizer steps between the weights ``sampled`` and the weights ``using``, through their nearest common
         ancestor.  Raises KeyError for an unknown version."""
-        mine = self._ancestors(using)
-        at = sampled
-        while at not in mine:
-            at = self.entries[at].parent
-            if at == NO_VERSION:
-                raise KeyError(f"versions {version_label(sampled)} and {version_label(using)} have no common ancestor")
-        return (self.entries[sampled].step - mine[at]) + (mine[using] - mine[at])
+        left, right = sampled, using
+        while left != right:  # the higher of two is no ancestor of the other
+            if left > right:
+                left = self.entries[left].parent
+            else:
+                right = self.entries[right].parent
+        if left == NO_VERSION:
+            raise KeyError(f"versions {version_label(sampled)} and {version_label(using)} have no common ancestor")
+        return self.entries[sampled].step + self.entries[using].step - 2 * self.entries[left].step
 
 
 @dataclass(frozen=True, slots=True)

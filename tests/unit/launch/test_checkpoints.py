@@ -15,8 +15,10 @@ def manifest(step: int) -> CheckpointManifest:
 
 
 def save(store: CheckpointStore, step: int) -> None:
+    before = store.latest()
     (store.begin(step) / "shard").write_bytes(b"weights")
-    store.finish(manifest(step), [LedgerLine(s, 10, (f"t{s}",), {"x": "all_stale"}) for s in range(1, step + 1)])
+    steps = range(before.manifest.step + 1 if before else 1, step + 1)
+    store.finish(manifest(step), [LedgerLine(each, 10, (f"t{each}",), {"x": "all_stale"}) for each in steps])
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -28,6 +30,15 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (found.learner / "shard").read_bytes() == b"weights"
     assert [line.trained for line in found.ledger()] == [("t1",), ("t2",), ("t3",), ("t4",)]
     assert found.lineage.entries[14].step == 4
+
+
+def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=1)
+    for step in (0, 2, 5):
+        save(store, step)
+        store.prune()
+    (found,) = store.all()
+    assert [line.step for line in found.ledger()] == [1, 2, 3, 4, 5]
 
 
 def test_an_unfinished_checkpoint_is_none(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> No
         await pusher.wait_served_newest(60)
         assert fleet.began == [1, 1, 1, 1]
         assert conductor.published == [1]
-        assert pusher.pauses_ms == [3.5]
+        assert pusher.pause_ms == 3.5
     lines = (tmp_path / "events" / "driver.jsonl").read_bytes().splitlines()
     assert [orjson.loads(line)["kind"] for line in lines] == ["engine.load_failed"]
 

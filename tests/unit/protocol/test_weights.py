@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.weights import NO_VERSION, Lineage, Version, make_version, version_label
+from protocol.weights import NO_VERSION, Lineage, LineageEntry, Version, make_version, version_label
 
 
 def _lineage(*edges: tuple[int, int, int]) -> Lineage:
@@ -44,11 +44,29 @@ def test_a_version_from_nowhere_is_an_error_and_not_an_age() -> None:
         lineage.age(7, 0)
 
 
+def test_an_age_costs_no_more_after_weeks_than_in_the_first_hour() -> None:
+    """Only what is as old as the token is looked at, not the whole line up to the first weights."""
+
+    class Counted(dict[int, LineageEntry]):
+        looks = 0
+
+        def __getitem__(self, version: int) -> LineageEntry:
+            self.looks += 1
+            return super().__getitem__(version)
+
+    lineage = _lineage((0, 0, -1), *((version, version, version - 1) for version in range(1, 5000)))
+    counted = lineage.entries = Counted(lineage.entries)
+    assert lineage.age(4996, 4999) == 3
+    assert counted.looks < 10
+
+
 def test_versions_are_never_reused_across_attempts() -> None:
     lineage = _lineage((0, 0, -1))
     with pytest.raises(ValueError, match="exists"):
         lineage.add(Version(0), 1, NO_VERSION)
     with pytest.raises(ValueError, match="unknown"):
+        lineage.add(Version(9), 1, Version(1))
+    with pytest.raises(ValueError, match="made after it"):
         lineage.add(Version(1), 1, Version(9))
     assert make_version(1, 0) > make_version(0, 99)
     assert version_label(make_version(2, 7)) == "2.7"
