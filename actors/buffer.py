@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from actors.background import Background
+from actors.curriculum import TaskRecord, note
 from actors.progress import Progress, read_progress
 from protocol import codec
 from protocol.errors import InfraError
@@ -228,6 +229,17 @@ class Buffer:
     async def cursor(self) -> bytes | None:
         """The task cursor's state after the newest group; None before the first."""
         return await self._call(Journal.cursor)
+
+    async def task_records(self, upto: int) -> dict[str, TaskRecord]:
+        """What the first ``upto`` closings have shown of each task."""
+        records: dict[str, TaskRecord] = {}
+        seen = 0
+        while seen < upto and (closings := await self._call(Journal.closed_since, seen)):
+            for closing in closings:
+                if closing.seq <= upto:
+                    note(records, closing)
+            seen = closings[-1].seq
+        return records
 
     async def open_groups(self) -> list[OpenGroup]:
         """What a restarted conductor issues tickets for again."""

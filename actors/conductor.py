@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.buffer import Buffer
+from actors.cursor import heard_by
 from actors.dispatch import TRAIN, ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import Attempt, Evaluation, EvaluationPlan
 from actors.remote import Remote
@@ -209,12 +210,18 @@ class Conductor:
         async with self._filling:
             if self._restored:
                 return
+            state = await self._buffer.call(Buffer.cursor)
+            at_epoch, at_state = heard_by(state)
+            records = (
+                await self._buffer.call(Buffer.task_records, at_epoch),
+                await self._buffer.call(Buffer.task_records, at_state),
+            )
             closings: list[GroupClosed] = []
-            progress = await self._buffer.call(Buffer.wait_progress, 0, 0.0)
+            progress = await self._buffer.call(Buffer.wait_progress, at_state, 0.0)
             while progress.closed:
                 closings += progress.closed
                 progress = await self._buffer.call(Buffer.wait_progress, progress.seq, 0.0)
-            self._dispatch.restore(await self._buffer.call(Buffer.cursor), progress, closings)
+            self._dispatch.restore(state, records, progress, closings)
             self._dispatch.reopen(await self._buffer.call(Buffer.open_groups))
             self._seen = progress.seq
             self._restored = True

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import TypeAlias
+
+from protocol.journal import GroupClosed
 
 
 @dataclass(slots=True)
@@ -29,6 +32,15 @@ class TaskRecord:
     @property
     def mean(self) -> float:
         return self.total / self.episodes
+
+
+Records: TypeAlias = Mapping[str, TaskRecord]
+"""By task; one of which no group has closed has none."""
+
+
+def note(records: dict[str, TaskRecord], closing: GroupClosed) -> None:
+    """Take in what closed; always in the order of ``seq``, so that the same closings give the same sums to the bit."""
+    records.setdefault(closing.task, TaskRecord()).add(list(closing.rewards.values()))
 
 
 Curriculum = Callable[[int, Sequence[str], Mapping[str, TaskRecord]], Sequence[int]]

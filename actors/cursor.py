@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import orjson
 
-from actors.curriculum import Curriculum, TaskOrder, TaskRecord, curriculum
+from actors.curriculum import Curriculum, Records, TaskOrder, TaskRecord, curriculum, note
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome
 from protocol.journal import GroupClosed
+
+
+def heard_by(state: bytes | None) -> tuple[int, int]:
+    """Closings that had been heard of when the epoch of a cursor's ``state`` was ordered, and when that was taken."""
+    if not state:
+        return 0, 0
+    saved = orjson.loads(state)
+    return int(saved["epoch_heard"]), int(saved["heard"])
 
 
 @dataclass(slots=True)
@@ -78,7 +86,7 @@ class TaskCursor:
         """Take in what closed, in the order of ``seq``.  True when its task comes once more for it."""
         if closing.seq <= self.heard:
             return False
-        self._record(closing)
+        note(self._records, closing)
         self.heard = closing.seq
         wasted = closing.outcome is GroupOutcome.INFRA_SHORT and closing.task not in self.returned_once
         if wasted:
@@ -100,13 +108,12 @@ class TaskCursor:
             }
         )
 
-    def restore(self, state: bytes | None, closings: Iterable[GroupClosed]) -> None:
-        """Continue a fresh cursor where ``state`` was taken (None: before the first group), having heard ``closings``,
-        all of the journal's from the first on.  Raises UserError when the tasks are not those of ``state``."""
+    def restore(self, state: bytes | None, at_epoch: Records, at_state: Records) -> None:
+        """Continue a fresh cursor where ``state`` was taken (None: before the first group); what closed since is to be
+        heard.  The records are those after as many closings as :func:`heard_by` says.  Raises UserError when the tasks
+        are not those of ``state``."""
         saved = orjson.loads(state) if state else None
         if saved is None:
-            for closing in closings:
-                self.hear(closing)
             return
         if saved["tasks"] != self._digest:
             raise UserError(
@@ -116,23 +123,10 @@ class TaskCursor:
             )
         self.position, self.next_group = int(saved["position"]), int(saved["next_group"])
         self.returned, self.returned_once = list(saved["returned"]), set(saved["returned_once"])
-        later: list[GroupClosed] = []
-        for closing in closings:
-            if closing.seq > saved["epoch_heard"]:
-                later.append(closing)
-            else:
-                self._record(closing)
+        self._records = dict(at_epoch)
         if saved["epoch"] >= 0:
             self._begin(int(saved["epoch"]), int(saved["epoch_heard"]))
-        self.heard = int(saved["heard"])
-        for closing in later:
-            if closing.seq <= saved["heard"]:
-                self._record(closing)
-            else:
-                self.hear(closing)
-
-    def _record(self, closing: GroupClosed) -> None:
-        self._records.setdefault(closing.task, TaskRecord()).add(list(closing.rewards.values()))
+        self._records, self.heard = dict(at_state), int(saved["heard"])
 
     def _begin(self, epoch: int, heard: int) -> None:
         known = {task: record for task, record in self._records.items() if record.episodes}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from actors.admission import SLACK_STEPS, Decision, Flow, GroupTimes, Hold, Pace, Tuning, decide
-from actors.curriculum import TaskOrder
+from actors.curriculum import Records, TaskOrder
 from actors.cursor import TaskCursor
 from actors.progress import Progress
 from actors.tickets import Tickets
@@ -163,9 +163,14 @@ class Dispatch:
             new = self.tuning
             self.say("conductor.retuned", in_flight=new.in_flight, lead=new.lead, slack=new.slack, was=str(tuning))
 
-    def restore(self, state: bytes | None, progress: Progress, closings: Iterable[GroupClosed]) -> None:
-        """Go on from the journal: the newest cursor's state, where its count stands, and all its closings."""
-        self.cursor.restore(state, closings)
+    def restore(
+        self, state: bytes | None, records: tuple[Records, Records], progress: Progress, closings: Iterable[GroupClosed]
+    ) -> None:
+        """Go on from the journal: the newest cursor's state and the records that belong to it, where the journal's
+        count stands, and what closed since that state."""
+        self.cursor.restore(state, *records)
+        for closing in closings:
+            self.cursor.hear(closing)
         self._progress, self.ready = progress, progress.ready
 
     def reopen(self, groups: Sequence[OpenGroup]) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from actors.curriculum import TaskRecord, note
 from actors.progress import Progress
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import Accounting, DiskFull, GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
@@ -79,6 +80,12 @@ class FakeBuffer:
 
     async def cursor(self) -> bytes | None:
         return self.saved_cursor
+
+    async def task_records(self, upto: int) -> dict[str, TaskRecord]:
+        records: dict[str, TaskRecord] = {}
+        for closing in self.closed[:upto]:
+            note(records, closing)
+        return records
 
     async def open_groups(self) -> list[OpenGroup]:
         done = {closing.group for closing in self.closed}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.curriculum import TaskOrder
-from actors.cursor import TaskCursor
+from actors.curriculum import TaskOrder, TaskRecord, note
+from actors.cursor import TaskCursor, heard_by
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome
 from protocol.journal import GroupClosed
@@ -24,6 +24,13 @@ def take(cursor: TaskCursor, count: int) -> list[str]:
 
 def closing(seq: int, task: str, outcome: GroupOutcome = GroupOutcome.READY, reward: float = 0.0) -> GroupClosed:
     return GroupClosed(seq, GroupId(seq - 1), task, outcome, 2, {0: reward, 1: reward})
+
+
+def records(closings: list[GroupClosed]) -> dict[str, TaskRecord]:
+    found: dict[str, TaskRecord] = {}
+    for each in closings:
+        note(found, each)
+    return found
 
 
 @given(order=st.sampled_from(TaskOrder), seed=st.integers(0, 50), cut=st.integers(0, 23), data=st.data())
@@ -59,7 +66,10 @@ def test_a_resumed_cursor_goes_on_as_if_nothing_had_happened(
             first.hear(each)
             closings.append(each)
     second = TaskCursor(TASKS, seed, order)
-    second.restore(state, list(closings))
+    at_epoch, at_state = heard_by(state)
+    second.restore(state, records(closings[:at_epoch]), records(closings[:at_state]))
+    for each in closings:
+        second.hear(each)
     assert begun + run(second, range(cut, 23)) == whole
 
 
@@ -115,4 +125,4 @@ def test_other_tasks_than_the_first_starts_are_refused() -> None:
     cursor = TaskCursor(TASKS, 0)
     cursor.take()
     with pytest.raises(UserError, match="not those that it began with"):
-        TaskCursor(TASKS[::-1], 0).restore(cursor.state(), [])
+        TaskCursor(TASKS[::-1], 0).restore(cursor.state(), {}, {})
