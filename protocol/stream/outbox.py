@@ -112,6 +112,8 @@ class Outbox:
                     self._start_epoch()
             case Resync() if message.epoch == self.epoch:
                 self._start_epoch()
+            case Nack() if message.reason == Refusal.OVER_CREDIT:
+                self._start_epoch()  # the receiver no longer knows what it had granted
             case Nack():
                 refusal = MessageRefused(Refusal(message.reason), message.detail)
                 if message.seq == 0:

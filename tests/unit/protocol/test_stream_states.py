@@ -1,172 +1,262 @@
-"""Any order of sends, losses, breaks and restarts.  If these fail, a trajectory is lost, stored twice, or waits for
-ever.
+"""Any order of sends, losses, breaks, deaths and restarts.  If these fail, a trajectory is lost, stored twice or with
+the wrong receiver, or waits for ever.
 
-The two halves of the protocol as they are, and between them a network that may drop any message but never reorders.
+Both halves of the protocol as they are, the receiver's own handling of each message included, and between them networks
+that may drop any message but never reorder.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.trajectories import RUN, make_trajectory
 
+from protocol import codec
 from protocol.journal import AppendOutcome
-from protocol.messages import Ack, Data, Hello, Message, Nack, Ping, Refusal, Resync, read_message, write_message
-from protocol.stream.errors import MessageRefused
-from protocol.stream.inbox import Inbox, Peer, Refused
+from protocol.messages import Bye, Data, Refusal, read_message, write_message
+from protocol.stream import MessageRefused, Received, TrajectoryReceiver, shard_of
+from protocol.stream.inbox import Inbox
 from protocol.stream.outbox import Outbox
+from protocol.trajectory import trajectory_id
 
-RUN = "run"
-LARGEST, WINDOW = 40, 100
-SENDERS = (b"a", b"b")
+SENDERS, SHARDS = ("a", "b", "c"), 2
+LARGEST, WINDOW = 3_000, 8_000
+ALL_WINDOWS = 2 * WINDOW - 500
+"""Less than the senders' windows together: they have to shrink."""
+HOURS_S = 10_000.0
+
+Line = tuple[str, int]
+"""Sender and shard: a connection of its own, with an outbox at its end."""
+senders, shards = st.sampled_from(SENDERS), st.integers(0, SHARDS - 1)
+
+
+class Switch:
+    """What a receiver answers goes to the sender that has the identity, if that is alive."""
+
+    def __init__(self, deliver: Callable[[bytes, bytes], bool]) -> None:
+        self._deliver = deliver
+
+    def send_now(self, frames: Sequence[bytes]) -> bool:
+        identity, head = frames
+        return self._deliver(identity, head)
+
+
+async def nobody(_: Sequence[Received]) -> Sequence[AppendOutcome]:
+    raise AssertionError("the machine appends by itself")
 
 
 class Stream(RuleBasedStateMachine):
-    """Two senders, one receiver with a store, a line each way for each sender."""
+    """Three senders, two receivers with a store each, a line each way for each pair."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.outboxes = {name: Outbox(RUN, name.decode()) for name in SENDERS}
-        self.there: dict[bytes, deque[tuple[bytes, str, int]]] = {name: deque() for name in SENDERS}
-        self.back: dict[bytes, deque[bytes]] = {name: deque() for name in SENDERS}
-        self.inbox = Inbox(RUN, WINDOW, LARGEST, 2 * WINDOW - 20)
-        self.waiting: list[tuple[bytes, Peer, int, str, int]] = []
-        self.store: set[str] = set()
+        self.now = 0.0
+        self.lives = dict.fromkeys(SENDERS, 0)
+        self.outboxes: dict[Line, Outbox] = {}
+        self.there: dict[Line, deque[list[bytes | memoryview]]] = {}
+        self.back: dict[Line, deque[bytes]] = {}
+        self.receivers = [self.new_receiver(shard) for shard in range(SHARDS)]
+        self.stores: list[set[str]] = [set() for _ in range(SHARDS)]
         self.given: dict[str, int] = {}
         self.answered: dict[str, AppendOutcome] = {}
         self.refused: set[str] = set()
+        self.given_up: set[str] = set()
+        self.orphans: set[str] = set()
+        """Of senders that died before they were told."""
+        for sender in SENDERS:
+            self.be_born(sender)
+
+    def new_receiver(self, shard: int) -> TrajectoryReceiver:
+        def deliver(identity: bytes, head: bytes) -> bool:
+            sender, _, life = identity.decode().partition("/")
+            alive = self.lives[sender] == int(life)
+            if alive:
+                self.back[sender, shard].append(head)
+            return alive
+
+        receiver = TrajectoryReceiver(RUN, nobody, max_bytes=LARGEST, window_bytes=WINDOW)
+        receiver._inbox = Inbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
+        receiver._wire = Switch(deliver)
+        return receiver
+
+    def be_born(self, sender: str) -> None:
+        for shard in range(SHARDS):
+            self.outboxes[sender, shard] = Outbox(RUN, sender)
+            self.there[sender, shard], self.back[sender, shard] = deque(), deque()
 
     # -- the senders ---------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(SENDERS), size=st.integers(1, LARGEST + 5))
-    def give(self, name: bytes, size: int) -> None:
-        known = f"{name.decode()}{len(self.given)}"
-        outbox = self.outboxes[name]
+    @rule(sender=senders, sampled=st.integers(1, 200))
+    def give(self, sender: str, sampled: int) -> None:
+        trajectory = make_trajectory(len(self.given), sampled=sampled)
+        frames, ticket = codec.encode(trajectory), trajectory.ticket
+        name, size = ticket.trajectory_id, codec.payload_size(frames)
+        outbox = self.outboxes[sender, shard_of(ticket.group, SHARDS)]
         if outbox.welcomed and size > LARGEST:
             with pytest.raises(MessageRefused):
-                outbox.add(known, [bytes(size)])
+                outbox.add(name, frames)
         else:
-            outbox.add(known, [bytes(size)])
-            self.given[known] = size
+            outbox.add(name, frames)
+            self.given[name] = size
 
-    @rule(name=st.sampled_from(SENDERS))
-    def send(self, name: bytes) -> None:
-        parcel = self.outboxes[name].next()
+    @rule(sender=senders, shard=shards)
+    def send(self, sender: str, shard: int) -> None:
+        outbox = self.outboxes[sender, shard]
+        parcel = outbox.next()
         if parcel is not None:
-            head = write_message(Data(self.outboxes[name].epoch, parcel.seq))
-            self.there[name].append((head, parcel.name, parcel.size))
+            self.there[sender, shard].append([write_message(Data(outbox.epoch, parcel.seq)), *parcel.frames])
 
-    @rule(name=st.sampled_from(SENDERS))
-    def heartbeat(self, name: bytes) -> None:
-        self.there[name].append((write_message(self.outboxes[name].greeting()), "", 0))
+    @rule(sender=senders, shard=shards)
+    def heartbeat(self, sender: str, shard: int) -> None:
+        self.there[sender, shard].append([write_message(self.outboxes[sender, shard].greeting())])
+
+    @rule(sender=senders, shard=shards, index=st.integers(0, 5))
+    def give_up(self, sender: str, shard: int, index: int) -> None:
+        """A deadline has passed: nobody waits for it any more."""
+        outbox = self.outboxes[sender, shard]
+        pending = list(outbox._pending.values())
+        if index < len(pending):
+            outbox.give_up(pending[index])
+            self.given_up.add(pending[index].name)
+
+    @rule(sender=senders, orderly=st.booleans())
+    def restart_sender(self, sender: str, orderly: bool) -> None:
+        """Another process in its place, under another identity; only one that ends in order says goodbye, and what was
+        on its way may still arrive."""
+        for shard in range(SHARDS):
+            line = sender, shard
+            self.orphans |= {*self.outboxes[line].names}
+            if orderly:
+                self.there[line].append([write_message(Bye())])
+            while self.there[line]:
+                self.arrive(*line)
+        self.lives[sender] += 1
+        self.be_born(sender)
 
     # -- the network ---------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(SENDERS), at=st.integers(0, 5), back=st.booleans())
-    def lose(self, name: bytes, at: int, back: bool) -> None:
-        line = self.back[name] if back else self.there[name]
+    @rule(sender=senders, shard=shards, at=st.integers(0, 5), back=st.booleans())
+    def lose(self, sender: str, shard: int, at: int, back: bool) -> None:
+        line = self.back[sender, shard] if back else self.there[sender, shard]
         if at < len(line):
             del line[at]
 
-    @rule(name=st.sampled_from(SENDERS))
-    def break_connection(self, name: bytes) -> None:
-        self.there[name].clear()
-        self.back[name].clear()
-
-    # -- the receiver --------------------------------------------------------------------------------------------
-
-    @precondition(lambda self: any(self.there.values()))
-    @rule(name=st.sampled_from(SENDERS))
-    def arrive(self, name: bytes) -> None:
-        if not self.there[name]:
-            return
-        head, known, size = self.there[name].popleft()
-        match message := read_message(head):
-            case Hello():
-                self.reply(name, self.inbox.hello(name, message, 0.0))
-            case Ping():
-                self.reply(name, self.inbox.ping(name, message))
-            case Data():
-                taken = self.inbox.data(name, message, size)
-                if isinstance(taken, Peer):
-                    self.waiting.append((name, taken, message.seq, known, size))
-                elif isinstance(taken, Refused):
-                    assert taken.reason is Refusal.OVERSIZED, "a sender of ours overdrew its credit"
-                    self.reply(name, Nack(message.seq, taken.reason.value, taken.detail))
-                elif isinstance(taken, Resync):
-                    self.reply(name, taken)
-            case _:
-                raise AssertionError(message)
-
-    @rule(count=st.integers(1, 4))
-    def append(self, count: int) -> None:
-        batch, self.waiting = self.waiting[:count], self.waiting[count:]
-        for name, peer, seq, known, size in batch:
-            outcome = AppendOutcome.DUPLICATE if known in self.store else AppendOutcome.APPENDED
-            self.store.add(known)
-            peer.done += size
-            self.reply(name, Ack(peer.epoch, self.inbox.credit(peer), [seq], [outcome.value]))
+    @rule(sender=senders, shard=shards)
+    def break_connection(self, sender: str, shard: int) -> None:
+        self.there[sender, shard].clear()
+        self.back[sender, shard].clear()
 
     @rule()
-    def restart_receiver(self) -> None:
-        """What was not appended is gone, and everything that was counted; the store is on the disk."""
-        self.inbox = Inbox(RUN, WINDOW, LARGEST, 2 * WINDOW - 20)
-        self.waiting.clear()
-        for name in SENDERS:
-            self.break_connection(name)
+    def hours_pass(self) -> None:
+        """Whoever says nothing now is forgotten as soon as somebody comes."""
+        self.now += HOURS_S
 
-    def reply(self, name: bytes, message: Message | Refused) -> None:
-        assert not isinstance(message, Refused)
-        self.back[name].append(write_message(message))
+    # -- the receivers -------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(SENDERS))
-    def hear(self, name: bytes) -> None:
-        if self.back[name]:
-            for parcel, answer in self.outboxes[name].take(read_message(self.back[name].popleft())):
-                assert parcel.name not in self.answered, "answered twice"
-                if isinstance(answer, MessageRefused):
-                    assert parcel.size > LARGEST
-                    self.refused.add(parcel.name)
-                else:
-                    self.answered[parcel.name] = answer
+    @rule(sender=senders, shard=shards)
+    def arrive(self, sender: str, shard: int) -> None:
+        if self.there[sender, shard]:
+            identity = f"{sender}/{self.lives[sender]}".encode()
+            frames = [memoryview(frame) for frame in self.there[sender, shard].popleft()]
+            self.receivers[shard]._take(identity, frames, self.now)
+
+    @rule(shard=shards)
+    def append(self, shard: int) -> None:
+        receiver, store = self.receivers[shard], self.stores[shard]
+        if not receiver._waiting:
+            return
+        batch, outcomes = receiver._batch(), list[AppendOutcome]()
+        for waiting in batch:
+            name = waiting.item.summary.ticket.trajectory_id
+            outcomes.append(AppendOutcome.DUPLICATE if name in store else AppendOutcome.APPENDED)
+            store.add(name)
+        receiver._acknowledge(batch, outcomes)
+
+    @rule(shard=shards, kept=st.booleans())
+    def restart_receiver(self, shard: int, kept: bool) -> None:
+        """What was not appended is gone, and everything that was counted; the store is on the disk.  What a sender's
+        ZeroMQ had not handed to the network may reach the new one."""
+        self.receivers[shard] = self.new_receiver(shard)
+        for sender in SENDERS:
+            self.back[sender, shard].clear()
+            if not kept:
+                self.there[sender, shard].clear()
+
+    @rule(sender=senders, shard=shards)
+    def hear(self, sender: str, shard: int) -> None:
+        if not self.back[sender, shard]:
+            return
+        message = read_message(self.back[sender, shard].popleft())
+        for parcel, answer in self.outboxes[sender, shard].take(message):
+            assert parcel.name not in self.answered, "answered twice"
+            if isinstance(answer, MessageRefused):
+                assert parcel.size > LARGEST
+                self.refused.add(parcel.name)
+            else:
+                self.answered[parcel.name] = answer
 
     # -- what always holds ---------------------------------------------------------------------------------------
 
     @invariant()
     def nothing_is_acknowledged_that_is_not_stored(self) -> None:
-        assert self.answered.keys() <= self.store
+        assert self.answered.keys() <= set().union(*self.stores)
+
+    @invariant()
+    def everything_is_stored_where_its_group_is(self) -> None:
+        for shard, store in enumerate(self.stores):
+            assert store <= {trajectory_id(group, 0) for group in range(shard, len(self.given), SHARDS)}
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
         pending = {name for outbox in self.outboxes.values() for name in outbox.names}
-        assert pending | self.answered.keys() | self.refused == self.given.keys()
-        assert not pending & (self.answered.keys() | self.refused)
+        fates = (pending, {*self.answered}, self.refused, self.given_up, self.orphans - {*self.answered} - self.refused)
+        assert set().union(*fates) == self.given.keys()
+        assert sum(map(len, fates)) == len(self.given), "one fate each"
 
     @invariant()
-    def the_receiver_holds_no_more_than_the_window_of_each_epoch(self) -> None:
-        held: dict[Peer, int] = {}
-        for _, peer, _, _, size in self.waiting:
-            held[peer] = held.get(peer, 0) + size
-        assert all(size <= WINDOW for size in held.values())
+    def a_sender_holds_what_it_waits_for_and_nothing_else(self) -> None:
+        for outbox in self.outboxes.values():
+            assert outbox.bytes == sum(self.given[name] for name in outbox.names)
+            assert outbox._unsent.keys() <= outbox._pending.keys()
+
+    @invariant()
+    def a_receiver_holds_no_more_than_the_window_of_each_epoch_and_refuses_nothing_for_good(self) -> None:
+        for receiver in self.receivers:
+            held: dict[int, int] = {}
+            for waiting in receiver._waiting:
+                held[id(waiting.peer)] = held.get(id(waiting.peer), 0) + waiting.size
+            assert all(size <= WINDOW for size in held.values())
+            assert receiver.statistics().pending_bytes == sum(held.values())
+            assert receiver.statistics().refused.keys() <= {Refusal.OVER_CREDIT}, "it forgot what it had granted"
 
     def teardown(self) -> None:
         """From here on nothing is lost: then everything is answered after a few heartbeats."""
         for _ in range(6 + 2 * len(self.given)):
-            for name in SENDERS:
-                self.heartbeat(name)
-                while self.there[name] or self.waiting or self.back[name]:
-                    while self.there[name]:
-                        self.arrive(name)
-                    self.append(len(self.waiting))
-                    for each in SENDERS:
-                        while self.back[each]:
-                            self.hear(each)
-                    self.send(name)
-        assert self.answered.keys() | self.refused == self.given.keys()
-        assert self.store >= {name for name, size in self.given.items() if size <= LARGEST}
+            for line in self.outboxes:
+                self.heartbeat(*line)
+                self.settle()
+        assert not any(map(len, self.outboxes.values()))
+        stored = set().union(*self.stores)
+        waited_for = self.given.keys() - self.given_up - self.orphans
+        assert stored >= {name for name in waited_for if self.given[name] <= LARGEST}
+
+    def settle(self) -> None:
+        """All messages go through."""
+        while any(self.there.values()) or any(self.back.values()) or any(each._waiting for each in self.receivers):
+            for line in self.outboxes:
+                while self.there[line]:
+                    self.arrive(*line)
+            for shard in range(SHARDS):
+                self.append(shard)
+            for line in self.outboxes:
+                while self.back[line]:
+                    self.hear(*line)
+                self.send(*line)
 
 
 TestStream = Stream.TestCase
