@@ -57,7 +57,7 @@ def settle(evidence: Evidence, order: Sequence[str], seed: int) -> Books:
         superseded=superseded,
         lost=fates["lost"] + unheard,
         duplicated=len(_duplicated(evidence)),
-        cursor_skips=_cursor_skips(evidence.opened, evidence.wasted, order, seed),
+        cursor_skips=cursor_skips(evidence.opened, evidence.wasted, order, seed),
         versions_with_two_hashes=sum(len(digests) > 1 for digests in evidence.hashes.values()),
         negative_ages=_negative_ages(evidence),
     )
@@ -145,7 +145,7 @@ def _line(lineage: Mapping[int, tuple[int, int]], version: int) -> list[int]:
     return found
 
 
-def _cursor_skips(opened: Mapping[int, set[str]], wasted: Sequence[int], order: Sequence[str], seed: int) -> int:
+def cursor_skips(opened: Mapping[int, set[str]], wasted: Sequence[int], order: Sequence[str], seed: int) -> int:
     """Walk the groups beside the order that the seed gives.  The task of a group that was wasted comes once more at any
     time after it, and only the first time that this befalls it."""
     skips, position, last = 0, 0, max(opened, default=-1)

@@ -361,6 +361,18 @@ async def test_a_peer_that_breaks_off_or_says_what_is_too_large_for_anyone_is_na
     assert store.gone[0].startswith("127.0.0.1:")
 
 
+async def test_whoever_speaks_another_protocol_is_named_and_harms_nobody() -> None:
+    store = Store()
+    async with receiver_for(store) as receiver, sender_to(receiver) as sender:
+        _, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: buffer\r\n" + b"Accept: anything\r\n" * 20 + b"\r\n")
+        await writer.drain()
+        writer.close()
+        await until(lambda: store.refused)
+        assert {reason for reason, _ in store.refused} <= {Refusal.HANDSHAKE, Refusal.MALFORMED}
+        assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
+
+
 async def test_a_peer_that_is_refused_again_and_again_does_not_fill_the_log() -> None:
     store = Store()
     async with receiver_for(store) as receiver, raw_peer(receiver) as raw:

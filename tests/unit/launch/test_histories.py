@@ -1,14 +1,14 @@
-"""Any history of a run: groups, tickets, steps, pushes, checkpoints, crashes.  If these fail, a token is trained that
-is older than the bound, or all processes are alive and the run never comes to its last step.
+"""Any history of a run: groups, tickets, steps, pushes, checkpoints, deaths.  If these fail, a token is trained that is
+older than the bound, a task is skipped, or all processes are alive and the run never comes to its last step.
 
-The rules are the real ones (admission, batches, groups, journal, staleness, lineage); the model beside them is a few
-dicts.
+The rules are the real ones (dispatch, journal, batches, staleness, lineage), called in the order in which conductor and
+training loop call them; the model beside them is a few dicts.
 """
 
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +16,19 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.trajectories import RUN, make_plan, make_trajectory
+from support.trajectories import RUN, make_trajectory
 
-from actors.admission import Pace, Tuning, decide
+from actors.curriculum import TaskOrder, TaskRecord, note
+from actors.cursor import heard_by
+from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
+from actors.progress import read_progress
 from launch.batch_fill import BatchFill
+from launch.bench.chaos.books import cursor_skips
 from protocol import codec
-from protocol.journal import AppendOutcome, Arrival, BudgetFull, Journal, JournalSettings
+from protocol.groups import GroupOutcome
+from protocol.journal import AppendOutcome, Arrival, BudgetFull, GroupClosed, Journal, JournalSettings
 from protocol.staleness import Admission, AdmissionMode, StalePolicy, apply_policy, may_step
-from protocol.trajectory import DropReason, GroupId, Segment
+from protocol.trajectory import DropReason, InfraFailure, Segment, Ticket
 from protocol.weights import NO_VERSION, Lineage, Version, make_version
 
 SIZE = 3
@@ -32,12 +37,16 @@ STEPS = 8
 LARGEST = 1500
 BUDGET = 2 * GROUPS_PER_STEP * SIZE * LARGEST
 """The least that the configuration allows: two batches."""
+TASKS, SEED = ("a", "b", "c", "d", "e"), 3
+MANY = 100
+_MOST_TOKENS, _MOST_STRAYS = 20, 6
 
 
-@dataclass
+@dataclass(eq=False)
 class Episode:
-    """A ticket that is out, and the weights that have sampled for it so far."""
+    """A worker's, and the weights that have sampled for it so far."""
 
+    ticket: Ticket
     versions: list[int]
 
 
@@ -74,24 +83,57 @@ def history_segment(versions: list[int]) -> Segment:
     return Segment(tokens, mask, (mask * -0.5).astype(np.float32), np.array([-1, *versions], np.int64))
 
 
+def records(closings: list[GroupClosed], upto: int) -> dict[str, TaskRecord]:
+    found: dict[str, TaskRecord] = {}
+    for closing in closings[:upto]:
+        note(found, closing)
+    return found
+
+
 class Run(RuleBasedStateMachine):
     @initialize(policy=st.sampled_from(StalePolicy), mode=st.sampled_from(AdmissionMode), eta=st.integers(1, 3))
     def begin(self, policy: StalePolicy, mode: AdmissionMode, eta: int) -> None:
         self.policy, self.eta = policy, eta
-        self.admission = Admission(mode, GROUPS_PER_STEP, eta)
+        self.settings = ConductorSettings(
+            run_id=RUN,
+            run_dir=Path(),
+            node="node-0",
+            tasks=TASKS,
+            group_size=SIZE,
+            admission=Admission(mode, GROUPS_PER_STEP, eta),
+            total_steps=STEPS,
+            replacement_limit=1,
+            ticket_deadline_s=1e9,
+            seed=SEED,
+            order=TaskOrder.SHUFFLED,
+        )
         self.folder = tempfile.TemporaryDirectory()
         self.open_journal()
         self.lineage, self.model = Lineage(), Model()
         self.attempt = self.count = 0
-        self.step = self.committed = 0
-        self.using = self.published = self.checkpoint = self.add_version(0, NO_VERSION)
-        self.out: dict[tuple[int, int], Episode] = {}
-        self.groups = 0
+        self.step = self.manifest = 0
+        self.using = self.published = self.kept = self.add_version(0, NO_VERSION)
+        self.running: list[Episode] = []
+        self.strays: list[Episode] = []
+        """Their tickets are somebody else's by now, or given up; they may end all the same."""
         self.fill = BatchFill(GROUPS_PER_STEP, SIZE)
+        self.standing = Standing(training=True)
+        self.start_conductor()
 
     def open_journal(self) -> None:
         settings = JournalSettings(run_id=RUN, max_trajectory_bytes=LARGEST, budget_bytes=BUDGET)
         self.journal = Journal(Path(self.folder.name) / "b" / "journal.sqlite", settings, lambda _: 1 << 40)
+
+    def start_conductor(self) -> None:
+        """As :meth:`actors.conductor.Conductor._restore` does it."""
+        state, closings = self.journal.cursor(), self.journal.closed_since(0)
+        at_epoch, at_state = heard_by(state)
+        progress = read_progress(self.journal, len(closings))
+        self.dispatch, self.seen = Dispatch(self.settings, lambda kind, **fields: None), progress.seq
+        known = records(closings, at_epoch), records(closings, at_state)
+        self.dispatch.restore(state, known, progress, closings[at_state:])
+        self.dispatch.reopen(self.journal.open_groups())
+        self.dispatch.stand(self.standing)
 
     def add_version(self, step: int, parent: int) -> Version:
         version = make_version(self.attempt, self.count)
@@ -100,81 +142,103 @@ class Run(RuleBasedStateMachine):
         self.model.step_of[version], self.model.parent_of[version] = step, parent
         return version
 
+    def stand(self, **changes: int) -> None:
+        self.standing = replace(self.standing, **changes)
+        self.dispatch.stand(self.standing)
+
+    def follow(self) -> None:
+        progress = read_progress(self.journal, self.seen)
+        self.seen = progress.seq
+        self.dispatch.news(progress, 0.0)
+
     # -- rollout -------------------------------------------------------------------------------------------------
 
-    def allowed(self) -> int:
-        now = self.journal.statistics()
-        live = now.opened - now.dropped - now.passed_over - self.fill.lost_groups
-        published = self.model.step_of[self.published]
-        return decide(self.admission, Tuning(), Pace(), live=live, published_step=published, total_steps=STEPS).groups
-
-    @rule()
-    def open_group(self) -> None:
-        if not self.allowed():
-            return
-        try:
-            self.journal.open_group(make_plan(self.groups, SIZE), b"")
-        except BudgetFull:
-            return
-        for sample in range(SIZE):
-            self.out[self.groups, sample] = Episode([self.published])
-        self.groups += 1
+    @rule(places=st.integers(1, 6))
+    def work(self, places: int) -> None:
+        """A worker asks: groups are opened as far as admission and the budget allow, and tickets leave."""
+        while (plan := self.dispatch.plan(places)) is not None:
+            try:
+                self.journal.open_group(plan, self.dispatch.cursor.state())
+            except BudgetFull as full:
+                self.dispatch.refused(plan, full)
+                break
+            self.dispatch.opened(plan, 0.0)
+        tickets = self.dispatch.hand_out("worker#1", places, 0.0)
+        self.running += [Episode(ticket, [self.published]) for ticket in tickets]
 
     @rule(index=st.integers(0, 9))
     def sample(self, index: int) -> None:
         """A running episode gets further: with the weights that the engines use by now."""
-        if self.out:
-            list(self.out.values())[index % len(self.out)].versions.append(self.published)
+        if self.running:
+            versions = self.running[index % len(self.running)].versions
+            versions += [self.published] * (len(versions) < _MOST_TOKENS)
 
     @rule(index=st.integers(0, 9), reward=st.sampled_from([0.0, 1.0]))
     def finish(self, index: int, reward: float) -> None:
-        if self.out:
-            self.deliver(list(self.out)[index % len(self.out)], reward)
+        if self.running:
+            episode = self.running.pop(index % len(self.running))
+            assert self.deliver(episode, reward) is not AppendOutcome.UNKNOWN, "its ticket was out"
+            self.dispatch.tickets.finish(episode.ticket)
 
-    def deliver(self, key: tuple[int, int], reward: float) -> None:
-        group, sample = key
-        versions = self.out.pop(key).versions
-        trajectory = make_trajectory(group, sample, reward=reward, size=SIZE, segments=(history_segment(versions),))
+    @rule(index=st.integers(0, 9), reward=st.sampled_from([0.0, 1.0]))
+    def stray_ends(self, index: int, reward: float) -> None:
+        if self.strays:
+            self.deliver(self.strays.pop(index % len(self.strays)), reward)
+
+    def deliver(self, episode: Episode, reward: float) -> AppendOutcome:
+        ticket, segments = episode.ticket, (history_segment(episode.versions),)
+        trajectory = make_trajectory(
+            ticket.group, ticket.sample, reward=reward, size=SIZE, attempt=ticket.attempt, segments=segments
+        )
         frames = codec.encode(trajectory)
-        ticket, blob = trajectory.ticket, codec.pack(frames)
+        digest, blob = codec.digest(frames), codec.pack(frames)
         assert len(blob) <= LARGEST
-        name, status = ticket.trajectory_id, trajectory.status
-        arrival = Arrival(name, ticket.group, sample, reward, status, codec.digest(frames), blob, len(versions))
-        assert self.journal.append([arrival])[0] == [AppendOutcome.APPENDED]
+        name, status, sampled = ticket.trajectory_id, trajectory.status, len(episode.versions)
+        arrival = Arrival(name, ticket.group, ticket.sample, reward, status, digest, blob, sampled)
+        (outcome,), closed = self.journal.append([arrival])
+        if closed:
+            self.follow()
+        return outcome
+
+    @rule(index=st.integers(0, 9))
+    def lose(self, index: int) -> None:
+        """An episode is out too long: its ticket is issued again, or given up, while it goes on."""
+        if not self.running:
+            return
+        episode = self.running.pop(index % len(self.running))
+        self.strays = [*self.strays, episode][-_MOST_STRAYS:]
+        ticket = episode.ticket
+        self.dispatch.tickets.finish(ticket)
+        if self.dispatch.lost(ticket, InfraFailure.DEADLINE, "") is Fate.ABANDONED and self.journal.abandon(
+            ticket.group, ticket.sample, "deadline"
+        ):
+            self.follow()
 
     @rule(slow=st.integers(0, 2), pushed=st.booleans())
     def a_busy_while(self, slow: int, pushed: bool) -> None:
         """All that is allowed is opened, all but the ``slow`` oldest episodes end, the learner steps: so the slow ones
         grow old, and end with tokens of many ages."""
-        for _ in range(GROUPS_PER_STEP * (self.eta + 2)):
-            self.open_group()
+        self.work(MANY)
         for index in range(slow):
             self.sample(index)
-        for key in list(self.out)[slow:]:
-            self.deliver(key, float(key[1] % 2))
+        while len(self.running) > slow:
+            self.finish(slow, float(self.running[slow].ticket.sample % 2))
         self.train()
-        if self.journal.statistics().uncommitted_bytes > BUDGET // 2:
-            self.checkpoint_now()
         if pushed:
-            self.published = self.using
-
-    @rule(index=st.integers(0, 9))
-    def give_up(self, index: int) -> None:
-        if self.out:
-            group, sample = list(self.out)[index % len(self.out)]
-            del self.out[group, sample]
-            self.journal.abandon(GroupId(group), sample, "engine")
+            self.push()
 
     # -- training ------------------------------------------------------------------------------------------------
 
     @rule()
     def train(self) -> None:
-        oldest = [self.model.step_of[episode.versions[0]] for episode in self.out.values()]
-        if self.policy is StalePolicy.WAIT and not may_step(self.step, min(oldest, default=None), self.eta):
-            return
+        """As :class:`launch.training.Training` does it."""
         lease = self.journal.lease(self.fill.groups)
         if lease is None or self.step == STEPS:
             return
+        if self.policy is StalePolicy.WAIT:
+            oldest = self.dispatch.binding_step(self.step, [group.group for group in lease.groups])
+            if not may_step(self.step, oldest, self.eta):
+                return
         trained: list[str] = []
         dropped: dict[str, DropReason] = {}
         for name, blob in zip(lease.trajectories, self.journal.payload(lease), strict=True):
@@ -189,62 +253,98 @@ class Run(RuleBasedStateMachine):
             else:
                 dropped[name] = verdict.drop
         self.journal.mark_trained(self.step + 1, trained, dropped)
+        self.follow()
         already = {name for names in self.model.used.values() for name in names} | self.model.passed_over
         assert not already & {*trained, *dropped}, "a trajectory is used twice in one lineage"
         if not trained:
             self.model.passed_over |= {*dropped}
-        else:
-            self.model.used[self.step + 1] = [*trained, *dropped]
-            self.step += 1
-            self.model.lost[self.step] = len(dropped)
-            self.fill.stepped(len(dropped))
-            self.using = self.add_version(self.step, self.using)
+            return
+        self.step += 1
+        self.model.used[self.step], self.model.lost[self.step] = [*trained, *dropped], len(dropped)
+        self.fill.stepped(len(dropped))
+        self.using = self.add_version(self.step, self.using)
+        self.stand(lost_groups=self.fill.lost_groups)
+        if self.journal.statistics().uncommitted_bytes > BUDGET // 2:
+            self.checkpoint("compact")
 
     @precondition(lambda self: self.published != self.using)
     @rule()
     def push(self) -> None:
         self.published = self.using
+        self.stand(published_step=self.step)
 
-    @rule()
-    def checkpoint_now(self) -> None:
-        self.journal.commit(self.step)
-        self.journal.compact(self.step)
-        self.committed, self.checkpoint = self.step, self.using
+    @rule(upto=st.sampled_from(["manifest", "commit", "compact"]))
+    def checkpoint(self, upto: str) -> None:
+        """The manifest makes it one.  A driver that does not come to the commit, or to the compaction, has died."""
+        self.manifest, self.kept = self.step, self.using
+        if upto != "manifest":
+            self.journal.commit(self.step)
+        if upto == "compact":
+            self.journal.compact(self.step)
+        else:
+            self.everything_dies()
 
     # -- deaths --------------------------------------------------------------------------------------------------
 
-    @rule(all_of_it=st.booleans())
-    def die(self, all_of_it: bool) -> None:
-        """The learner dies, or everything; what was trained since the checkpoint is trained again."""
+    @rule(opening=st.booleans())
+    def conductor_dies(self, opening: bool) -> None:
+        """Perhaps just after the journal has taken a group.  Workers go on, and their tickets are issued again."""
+        if opening and (plan := self.dispatch.plan(1)) is not None:
+            try:
+                self.journal.open_group(plan, self.dispatch.cursor.state())
+            except BudgetFull:
+                pass
+        self.strays, self.running = [*self.strays, *self.running][-_MOST_STRAYS:], []
+        self.start_conductor()
+
+    @rule()
+    def learner_dies(self) -> None:
+        """What was trained since the manifest is trained again; engines go on with weights that no checkpoint has."""
+        self.resume()
+        self.stand(lost_groups=self.fill.lost_groups)
+        self.follow()
+
+    @rule()
+    def everything_dies(self) -> None:
         self.journal.close()
         self.open_journal()
-        self.journal.rewind(self.committed)
-        self.model.used = {step: names for step, names in self.model.used.items() if step <= self.committed}
         self.attempt, self.count = self.attempt + 1, 0
-        self.step = self.committed
-        self.fill = BatchFill(
-            GROUPS_PER_STEP, SIZE, sum(lost for step, lost in self.model.lost.items() if step <= self.step)
-        )
-        self.using = self.published = self.checkpoint = self.add_version(self.step, self.checkpoint)
-        if all_of_it:
-            for group in self.journal.open_groups():
-                for sample in group.missing:
-                    self.out[group.plan.group, sample] = Episode([self.published])
+        self.running, self.strays = [], []
+        self.resume()
+        self.published = self.using
+        self.standing = Standing(training=True, published_step=self.step, lost_groups=self.fill.lost_groups)
+        self.start_conductor()
+
+    def resume(self) -> None:
+        """From the manifest, whatever the journal knows of it."""
+        self.journal.rewind(self.manifest)
+        self.journal.commit(self.manifest)
+        self.model.used = {step: names for step, names in self.model.used.items() if step <= self.manifest}
+        self.step = self.manifest
+        lost = sum(lost for step, lost in self.model.lost.items() if step <= self.step)
+        self.fill = BatchFill(GROUPS_PER_STEP, SIZE, lost)
+        self.using = self.add_version(self.step, self.kept)
+
+    # -- what always holds ---------------------------------------------------------------------------------------
 
     @property
     def used(self) -> int:
         return sum(map(len, self.model.used.values())) + len(self.model.passed_over)
 
-    # -- what always holds ---------------------------------------------------------------------------------------
-
     @invariant()
     def the_books_balance(self) -> None:
-        books = self.journal.accounting()
+        books, now = self.journal.accounting(), self.journal.statistics()
         assert books.trained + books.dropped.get(DropReason.ALL_STALE, 0) == self.used
-        missing = {(group.plan.group, sample) for group in self.journal.open_groups() for sample in group.missing}
-        assert missing == self.out.keys()
-        now = self.journal.statistics()
         assert now.reserved_bytes + now.live_bytes <= BUDGET
+
+    @invariant()
+    def every_missing_sample_has_a_ticket(self) -> None:
+        tickets = self.dispatch.tickets
+        held = {(each.group, each.sample) for each in (*tickets.waiting, *(out.ticket for out in tickets.out.values()))}
+        missing = {(group.plan.group, sample) for group in self.journal.open_groups() for sample in group.missing}
+        assert missing <= held
+        running = {(episode.ticket.group, episode.ticket.sample) for episode in self.running}
+        assert running == {(out.ticket.group, out.ticket.sample) for out in tickets.out.values()}
 
     @rule()
     def something_can_go_on(self) -> None:
@@ -252,27 +352,35 @@ class Run(RuleBasedStateMachine):
         learner steps, unless it has taken its last step."""
         if self.step == STEPS:
             return
-        before = (self.journal.statistics().seq, self.step, self.used)
-        self.published = self.using
-        for _ in range(GROUPS_PER_STEP * (self.eta + 2)):
-            self.open_group()
-        if self.journal.statistics().uncommitted_bytes > BUDGET // 2 or not self.out:
-            self.checkpoint_now()
-            self.open_group()
-        for key in list(self.out):
-            self.deliver(key, float(key[1] % 2))
+        before = self.progress
+        self.push()
+        self.work(MANY)
+        if isinstance(self.dispatch.blocked, BudgetFull) and self.manifest < self.step:
+            self.checkpoint("compact")
+            self.work(MANY)
+        while self.running:
+            self.finish(0, float(self.running[0].ticket.sample % 2))
         self.train()
-        after = (self.journal.statistics().seq, self.step, self.used)
-        assert after != before, "nothing can go on"
+        assert self.progress != before, "nothing can go on"
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        return self.journal.statistics().seq, self.step, self.used
 
     def the_run_ends(self) -> None:
         for _ in range(self.step, 10 * STEPS):
             self.something_can_go_on()
         assert self.step == STEPS, "the last step never comes"
 
+    def no_task_is_skipped(self) -> None:
+        groups = self.journal._all("SELECT id, task FROM groups")
+        short = [c.group for c in self.journal.closed_since(0) if c.outcome is GroupOutcome.INFRA_SHORT]
+        assert cursor_skips({group: {task} for group, task in groups}, short, TASKS, SEED) == 0
+
     def teardown(self) -> None:
         if hasattr(self, "journal"):
             self.the_run_ends()
+            self.no_task_is_skipped()
             self.journal.close()
             self.folder.cleanup()
 
