@@ -131,9 +131,7 @@ def recover(run_dir: Path) -> Recovery:
                 f"themselves are in {path.parent.parent / 'trajectories'}; start a new run"
             ) from error
         rows = cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0])
-        recovery = Recovery(
-            path, rows, salvage.rebuilt, lost=salvage.lost, forgotten_groups=sorted(salvage.forgotten)
-        )
+        recovery = Recovery(path, rows, salvage.rebuilt, lost=salvage.lost, forgotten_groups=sorted(salvage.forgotten))
         _restore_payloads(copies, new, recovery)
         new.execute("COMMIT")
     fresh.rename(whole)

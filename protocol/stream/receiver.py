@@ -127,9 +127,9 @@ class TrajectoryReceiver:
     window of 256 MiB ÷ n (at least one trajectory); what the ones before it were granted is never taken back, only not
     renewed until they are within their own share.  Raises UserError for an address beyond loopback without keys.
 
-    A message is refused that is too large in all; but ZeroMQ, which bounds a single frame, holds all frames of a message
-    until the last has come, so that a peer who sends no last one can fill this process.  Only who is let in can: with
-    keys those who have them, on loopback those on this machine.
+    A message is refused that is too large in all; but ZeroMQ, which bounds a single frame, holds all frames of a
+    message until the last has come, so that a peer who sends no last one can fill this process.  Only who is let in
+    can: with keys those who have them, on loopback those on this machine.
 
     ``on_refused``, ``on_unroutable`` and ``on_disconnected`` are called at a bounded rate, however often a peer fails.
     """

@@ -15,7 +15,6 @@ import zmq
 
 from protocol.codec import Frame
 
-
 _MONITOR = "inproc://monitor"
 """Each socket of ours has a context of its own."""
 _EVENT = struct.Struct("=Hi")

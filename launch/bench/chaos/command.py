@@ -65,7 +65,7 @@ class Command:
         """Nothing is left of what the dead driver had started."""
         try:
             async with asyncio.timeout(_GONE_S):
-                while await asyncio.to_thread(carriers, self.token):
+                while await asyncio.to_thread(carriers, self.token):  # noqa: ASYNC110  no event tells of their end
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise InfraError(f"processes of a killed driver are alive {_GONE_S:g} s after it") from None

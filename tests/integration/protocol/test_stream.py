@@ -126,14 +126,14 @@ class Raw:
         return await self.ask(write_message(Hello(protocol, run_id, "raw", epoch)))
 
 
-@contextlibasync def until(holds: Callable[[], object]) -> None:
+async def until(holds: Callable[[], object]) -> None:
     """For what ZeroMQ's own thread does, which tells nobody."""
     async with asyncio.timeout(SOON_S):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-.asynccontextmanager
+@contextlib.asynccontextmanager
 async def raw_peer(receiver: TrajectoryReceiver, identity: bytes = b"") -> AsyncIterator[Raw]:
     context = zmq.asyncio.Context()
     try:

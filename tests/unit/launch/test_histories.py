@@ -7,6 +7,7 @@ training loop call them; the model beside them is a few dicts.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -290,10 +291,8 @@ class Run(RuleBasedStateMachine):
     def conductor_dies(self, opening: bool) -> None:
         """Perhaps just after the journal has taken a group.  Workers go on, and their tickets are issued again."""
         if opening and (plan := self.dispatch.plan(1)) is not None:
-            try:
+            with contextlib.suppress(BudgetFull):
                 self.journal.open_group(plan, self.dispatch.cursor.state())
-            except BudgetFull:
-                pass
         self.strays, self.running = [*self.strays, *self.running][-_MOST_STRAYS:], []
         self.start_conductor()
 
