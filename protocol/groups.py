@@ -31,10 +31,14 @@ class GroupOutcome(StrEnum):
     @property
     def drop_reason(self) -> DropReason | None:
         """Why the members of a group with this outcome are dropped; None where they are not."""
-        return {
-            GroupOutcome.ZERO_VARIANCE: DropReason.ZERO_VARIANCE,
-            GroupOutcome.INFRA_SHORT: DropReason.INFRA_SHORT,
-        }.get(self)
+        return DROP_REASONS.get(self)
+
+
+DROP_REASONS = {
+    GroupOutcome.ZERO_VARIANCE: DropReason.ZERO_VARIANCE,
+    GroupOutcome.INFRA_SHORT: DropReason.INFRA_SHORT,
+}
+"""Outcomes of a group that is never trained, and why its members are dropped then."""
 
 
 @dataclass(frozen=True, slots=True)

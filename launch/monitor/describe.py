@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launch.monitor.tail import Event, integer, listed, mapping, number, text
+from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
 from protocol.weights import version_label
 
 
@@ -91,8 +91,9 @@ def _suspicious(event: Event) -> str:
 
 
 def _group_closed(event: Event) -> str:
-    outcome = text(event, "outcome").replace("_", " ")
-    return f"group {integer(event, 'group')} closed with {integer(event, 'size')}: {outcome}"
+    arrived, size = len(numbers(event, "rewards")), integer(event, "size")
+    members = f"{arrived} of {size}" if arrived < size else f"{size}"
+    return f"group {integer(event, 'group')} closed with {members}: {text(event, 'outcome').replace('_', ' ')}"
 
 
 def _turn(event: Event) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from launch.monitor.describe import describe
 from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts, StepSums
-from launch.monitor.tail import Event, integer, mapping, number, numbers, text
+from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
+from protocol.groups import DROP_REASONS
 
 Rule = Callable[[RunState, Event, float], None]
 """Takes in one event at its time."""
@@ -40,8 +41,7 @@ def apply_metrics(state: RunState, line: Event) -> None:
     state.progress("training", integer(line, "step"), state.header.steps)
 
 
-_GROUP_DROPS = frozenset({"zero_variance", "infra_short"})
-"""Outcomes of a group that is never trained."""
+_GROUP_DROPS = {str(outcome): str(reason) for outcome, reason in DROP_REASONS.items()}
 
 
 def _run_started(state: RunState, event: Event, t: float) -> None:
@@ -123,12 +123,12 @@ def _group_opened(state: RunState, event: Event, t: float) -> None:
 def _group_closed(state: RunState, event: Event, t: float) -> None:
     group = state.group(event)
     group.task, group.outcome = text(event, "task", group.task), text(event, "outcome")
-    size = integer(event, "size", group.size)
-    group.size = max(group.size, size)
-    if group.outcome in _GROUP_DROPS:
-        state.totals.dropped[group.outcome] = state.totals.dropped.get(group.outcome, 0) + size
-    for sample, reward in enumerate(numbers(event, "rewards")):
-        group.members.setdefault(sample, Member(sample)).reward = reward
+    group.size = max(group.size, integer(event, "size"))
+    for sample, reward in enumerate(listed(event, "rewards")):
+        if isinstance(reward, int | float):  # null: the sample was given up
+            group.members.setdefault(sample, Member(sample)).reward = float(reward)
+    if (reason := _GROUP_DROPS.get(group.outcome)) is not None:
+        state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + len(numbers(event, "rewards"))
 
 
 def _episode_started(state: RunState, event: Event, t: float) -> None:

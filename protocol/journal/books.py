@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import cast
 
+from protocol.groups import DROP_REASONS
 from protocol.journal.schema import PASSED_OVER
 from protocol.journal.store import Store
 from protocol.journal.values import Accounting, JournalError, JournalStatistics
 from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason
+
+_DROPPED = ", ".join(f"'{outcome}'" for outcome in DROP_REASONS)
 
 
 class Books(Store):
@@ -49,7 +52,7 @@ class Books(Store):
             opened=self._count("groups"),
             open=self._count("groups WHERE outcome = 'open'"),
             ready=self._count("groups WHERE outcome = 'ready' AND spent = 0"),
-            dropped=self._count("groups WHERE outcome IN ('zero_variance', 'infra_short')"),
+            dropped=self._count(f"groups WHERE outcome IN ({_DROPPED})"),
             passed_over=self._count(f"groups WHERE spent = {PASSED_OVER}"),
             reserved_bytes=self._reserved(),
             live_bytes=self._live(),

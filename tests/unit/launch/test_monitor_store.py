@@ -208,6 +208,32 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
     assert store.view().totals.deaths == 1
 
 
+@pytest.mark.parametrize(
+    ("outcome", "rewards", "dropped"),
+    [
+        ("ready", [None, 1.0, 0.0, 1.0], {}),
+        ("infra_short", [None, None, 0.0, 1.0], {"infra_short": 2}),
+        ("zero_variance", [None, 1.0, 1.0, 1.0], {"zero_variance": 3}),
+    ],
+)
+def test_a_sample_that_was_given_up_has_no_reward_and_is_not_counted(
+    tmp_path: Path, outcome: str, rewards: list[float | None], dropped: dict[str, int]
+):
+    """An episode's reward stays its own, and the page's books are those of the journal."""
+    group = {"t": 1, "group": 3, "task": "sum", "size": 4}
+    closed = {**group, "kind": "group.closed", "outcome": outcome, "rewards": rewards}
+    (tmp_path / "events").mkdir()
+    opened = {**group, "kind": "group.opened"}
+    (tmp_path / "events" / "buffer.jsonl").write_bytes(b"".join(orjson.dumps(e) + b"\n" for e in (opened, closed)))
+    store = RunStore(tmp_path)
+    store.catch_up()
+    arrived = {sample: reward for sample, reward in enumerate(rewards) if reward is not None}
+    (shown,) = store.view().groups
+    assert {member.sample: member.reward for member in shown.members} == arrived
+    assert store.view().totals.dropped == dropped
+    assert store.view().log[-1].text == f"group 3 closed with {len(arrived)} of 4: {outcome.replace('_', ' ')}"
+
+
 def test_an_empty_run_directory_has_a_view(tmp_path: Path):
     store = RunStore(tmp_path)
     store.catch_up()
