@@ -39,7 +39,7 @@ from launch.pusher import Pusher
 from launch.ray_log import ray_log
 from launch.rundir import RunDirectory
 from launch.standing import Stand
-from launch.steering import follow_control, own_in_flight
+from launch.steering import follow_steering, own_in_flight
 from launch.structured import beside
 from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings
@@ -154,7 +154,7 @@ class Driver:
                 fleet.look_after(lambda: pusher.newest),
                 pusher.run(),
                 stand.repeat(),
-                follow_control(run_dir, stand, own_in_flight(config), self._events),
+                follow_steering(run_dir, stand, own_in_flight(config), self._events),
                 fleet.conductor.call(Conductor.run),
             ):
                 if checkpoint is None:

@@ -7,16 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.monitor.report import write_report
+from launch.rundir import refused
 from protocol.cli.exits import EXIT_OK, main_guard
 from protocol.cli.parser import Parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report and say where.  Raises NoSuchRunError."""
+    """Write the report and say where.  Raises RunDirectoryError."""
     parser = Parser(prog="longshore report", description="Write report.html for a run.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     asked = parser.parse_args(argv)
-    sys.stdout.write(f"{write_report(asked.run_dir)}\n")
+    try:
+        report = write_report(asked.run_dir)
+    except OSError as error:
+        raise refused(asked.run_dir, error) from error
+    sys.stdout.write(f"{report}\n")
     return EXIT_OK
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -75,11 +76,14 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver has it."""
-        lock_fd = _lock(path / ".lock")
-        before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
-        opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
-        opened.logs.mkdir(parents=True)
+        """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
+        try:
+            lock_fd = _lock(path / ".lock")
+            before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
+            opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
+            opened.logs.mkdir(parents=True)
+        except OSError as error:
+            raise refused(path, error) from error
         return opened
 
     @property
@@ -209,9 +213,11 @@ def stored_config(path: Path) -> RunConfig:
     try:
         record: dict[str, dict[str, Toml]] = orjson.loads(file.read_bytes())
         values = {**record["config"]}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise NoSuchRunError(path) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise refused(path, error) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise RunDirectoryError(
             f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
         ) from error
@@ -241,3 +247,26 @@ def _lock(file: Path) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def refused(run_dir: Path, error: OSError) -> RunDirectoryError:
+    """What to do where the system lets no file of the run be read or written: as a rule, the run is somebody else's."""
+    said = f"{error.filename or run_dir}: {error.strerror}"
+    try:
+        owner, me = _user(run_dir.stat().st_uid), _user(os.geteuid())
+    except OSError:
+        owner = me = ""
+    if owner == me or not isinstance(error, PermissionError):
+        return RunDirectoryError(f"{said}: `ls -ld {run_dir}` and `df {run_dir}` show why")
+    return RunDirectoryError(
+        f"{said}. {run_dir} belongs to {owner}, and you are {me}: give this command as {owner} (with sudo), or take the "
+        f"run over: sudo chown -R {me} {run_dir}"
+    )
+
+
+def _user(uid: int) -> str:
+    """A user's name, or the number of one who has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -2,7 +2,7 @@
 
 ``pause`` lets no episode begin, ``drain`` no group, ``resume`` goes on; ``set in_flight=64 lead=1.5 slack=0.5`` changes
 how much is out at once, and ``set in_flight=`` gives one of them back to the run's own settings.  It is written to the
-run's ``control.json``; the driver follows it within seconds, and a run that is resumed later keeps to it.
+run's ``steering.json``; the driver follows it within seconds, and a run that is resumed later keeps to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from actors.admission import Flow
 from launch.rundir import stored_config
-from launch.steering import CONTROL_FILE, Control, read_control, write_control
+from launch.steering import STEERING_FILE, Steering, read_steering, write_steering
 from protocol.cli.exits import main_guard
 from protocol.cli.output import error_console, shown
 from protocol.cli.parser import Parser, parsed
@@ -26,23 +26,23 @@ _FLOWS = {"pause": Flow.PAUSE, "drain": Flow.DRAIN, "resume": Flow.RUN}
 _KEYS = ("in_flight", "lead", "slack")
 
 
-def steer(run_dir: Path, action: str, changes: Sequence[str] = ()) -> Control:
+def steer(run_dir: Path, action: str, changes: Sequence[str] = ()) -> Steering:
     """Write what is asked, and give it back.  Raises UserError."""
     stored_config(run_dir)
-    control = read_control(run_dir)
+    before = read_steering(run_dir)
     if action != "set" and changes:
         raise UserError(f"{action} takes nothing after it: use set {' '.join(changes)}")
     if action == "set" and not changes:
         raise UserError(f"set what? For example: set in_flight=64; the keys are {', '.join(_KEYS)}")
-    asked = {"flow": _FLOWS[action]} if action in _FLOWS else dict(_change(text) for text in changes)
+    changed = {"flow": _FLOWS[action]} if action in _FLOWS else dict(_change(text) for text in changes)
     try:
-        control = Control.model_validate({**control.model_dump(), **asked})
+        asked = Steering.model_validate({**before.model_dump(), **changed})
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise UserError(f"set {key}={first['input']}: {first['msg'][0].lower()}{first['msg'][1:]}") from error
-    write_control(run_dir, control)
-    return control
+    write_steering(run_dir, asked)
+    return asked
 
 
 def _change(text: str) -> tuple[str, str | None]:
@@ -65,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=f"for set: {', '.join(_KEYS)}")
     parser.add_argument("--json", action="store_true", help="print what is asked of the run as one JSON object")
     with parsed(parser, argv) as (given, out):
-        control = steer(given.run, given.action, given.changes)
-        out.set({"run": given.run.name, **control.model_dump(mode="json")})
-        error_console().print(f"written to {shown(given.run / CONTROL_FILE)}; a running driver follows within seconds")
+        asked = steer(given.run, given.action, given.changes)
+        out.set({"run": given.run.name, **asked.model_dump(mode="json")})
+        error_console().print(f"written to {shown(given.run / STEERING_FILE)}; a running driver follows within seconds")
 
 
 if __name__ == "__main__":

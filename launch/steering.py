@@ -10,22 +10,22 @@ import asyncio
 from pathlib import Path
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from actors.admission import SLACK_STEPS, Flow, Tuning
 from actors.remote import RemoteError
 from launch.config import RunConfig
-from launch.rundir import write_json
+from launch.rundir import refused, write_json
 from launch.standing import Stand
 from protocol.errors import UserError
 from protocol.events import EventLog
 
-CONTROL_FILE = "control.json"
+STEERING_FILE = "steering.json"
 _LOOK_S = 1.0
 
 
-class Control(BaseModel):
-    """None where the run's own settings hold."""
+class Steering(BaseModel):
+    """What is asked; None where the run's own settings hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     flow: Flow = Flow.RUN
@@ -48,33 +48,39 @@ def own_in_flight(config: RunConfig) -> int:
     return config.rollout.in_flight or config.engine.count * config.engine.max_running
 
 
-def read_control(run_dir: Path) -> Control:
+def read_steering(run_dir: Path) -> Steering:
     """What is asked of the run; nothing where there is no file.  Raises UserError for one that cannot be read."""
-    path = run_dir / CONTROL_FILE
+    path = run_dir / STEERING_FILE
     try:
-        return Control.model_validate(orjson.loads(path.read_bytes()))
+        return Steering.model_validate(orjson.loads(path.read_bytes()))
     except FileNotFoundError:
-        return Control()
-    except (OSError, ValueError, ValidationError) as error:
+        return Steering()
+    except OSError as error:
+        raise refused(run_dir, error) from error
+    except ValueError as error:
         raise UserError(f"{path} cannot be read ({error}): remove it (rm {path}), and steer again") from error
 
 
-def write_control(run_dir: Path, control: Control) -> None:
-    write_json(run_dir / CONTROL_FILE, control.model_dump(mode="json"))
+def write_steering(run_dir: Path, asked: Steering) -> None:
+    """Raises RunDirectoryError."""
+    try:
+        write_json(run_dir / STEERING_FILE, asked.model_dump(mode="json"))
+    except OSError as error:
+        raise refused(run_dir, error) from error
 
 
-async def follow_control(run_dir: Path, stand: Stand, in_flight: int, events: EventLog) -> None:
+async def follow_steering(run_dir: Path, stand: Stand, in_flight: int, events: EventLog) -> None:
     """Tell the conductor what is asked, until cancelled.  A file that cannot be read changes nothing, and is named."""
     said = ""
     while True:
         try:
-            control = read_control(run_dir)
-            await stand.steered(control.flow, control.tuning(in_flight))
+            asked = read_steering(run_dir)
+            await stand.steered(asked.flow, asked.tuning(in_flight))
             said = ""
         except UserError as error:
             if said != str(error):
                 said = str(error)
-                events.emit("control.refused", reason=said)
+                events.emit("steering.refused", reason=said)
         except RemoteError:
             pass  # the conductor is being restarted: the next time
         await asyncio.sleep(_LOOK_S)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from launch import report
 from launch.config import Control, load_recipe
 from launch.preflight import check_disk
 from launch.record import make_record, write_record
@@ -20,6 +23,7 @@ from launch.rundir import (
     resumed_config,
     stored_config,
 )
+from launch.steer import steer
 from protocol.errors import UserError
 
 
@@ -137,3 +141,55 @@ def test_the_longest_name_makes_a_run_id(tmp_path: Path) -> None:
     name = load_recipe("demo", [f'run.name="{"x" * 100}"']).run.name
     with RunDirectory.create(tmp_path, name) as first:
         RunDirectory.create(tmp_path / "elsewhere", "demo", first.run_id).close()
+
+
+USES = {
+    "resume": RunDirectory.open,
+    "steer": lambda run: steer(run, "pause"),
+    "report": lambda run: report.main([str(run)]),
+}
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let nothing be made, as for another user or on a full disk: root, who runs the tests in CI, may do anything."""
+
+    def fail(path: Path, *_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    for where, name in ((os, "open"), (Path, "mkdir"), (Path, "write_bytes")):
+        monkeypatch.setattr(where, name, fail)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_run_of_somebody_else_is_one_line_with_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    with RunDirectory.create(tmp_path, "demo", "theirs") as run:
+        write_record(run, load_recipe("demo"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 4711)
+        refuse(patched, errno.EACCES)
+        with pytest.raises(RunDirectoryError, match=r"Permission denied\. \S+/theirs belongs to \w+, and you are 4711"):
+            USES[use](run.path)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_run_that_cannot_be_written_is_one_line_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        write_record(run, load_recipe("demo"))
+    with monkeypatch.context() as patched:
+        refuse(patched, errno.EROFS)
+        with pytest.raises(RunDirectoryError, match=r"Read-only file system: `ls -ld \S+/mine` and `df \S+/mine`"):
+            USES[use](run.path)
+
+
+def test_a_record_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(RunDirectoryError, match=r"belongs to \w+, and you are 4711: .*sudo chown -R 4711"):
+        stored_config(tmp_path)

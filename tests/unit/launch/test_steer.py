@@ -16,7 +16,7 @@ from launch import steering
 from launch.config import RunConfig
 from launch.standing import Stand
 from launch.steer import main, steer
-from launch.steering import CONTROL_FILE, Control, follow_control, own_in_flight, read_control
+from launch.steering import STEERING_FILE, Steering, follow_steering, own_in_flight, read_steering
 from protocol.errors import UserError
 from protocol.events import EventLog
 
@@ -41,12 +41,12 @@ class FakeConductor:
 def test_what_is_asked_adds_up_and_can_be_taken_back(run_dir: Path) -> None:
     steer(run_dir, "pause")
     steer(run_dir, "set", ["in_flight=8", "lead=1.5"])
-    assert read_control(run_dir) == Control(flow=Flow.PAUSE, in_flight=8, lead=1.5)
+    assert read_steering(run_dir) == Steering(flow=Flow.PAUSE, in_flight=8, lead=1.5)
     steer(run_dir, "resume")
     steer(run_dir, "set", ["in_flight="])
-    assert read_control(run_dir).tuning(OWN) == Tuning(OWN, 1.5)
+    assert read_steering(run_dir).tuning(OWN) == Tuning(OWN, 1.5)
     steer(run_dir, "set", ["lead="])
-    assert read_control(run_dir).tuning(OWN) is None, "the run's own settings hold"
+    assert read_steering(run_dir).tuning(OWN) is None, "the run's own settings hold"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_asked_adds_up_and_can_be_taken_back(run_dir: Path) -> None:
 def test_what_cannot_be_asked_is_refused_in_one_line(run_dir: Path, arguments: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         main([str(run_dir), *arguments])
-    assert not (run_dir / CONTROL_FILE).exists()
+    assert not (run_dir / STEERING_FILE).exists()
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ async def test_the_conductor_hears_of_every_change_once(run_dir: Path, monkeypat
         None,
         None,
         lambda: steer(run_dir, "drain"),
-        lambda: (run_dir / CONTROL_FILE).write_text("{"),
-        (run_dir / CONTROL_FILE).unlink,
+        lambda: (run_dir / STEERING_FILE).write_text("{"),
+        (run_dir / STEERING_FILE).unlink,
     ]
 
     async def look_again(_: float) -> None:
@@ -88,10 +88,10 @@ async def test_the_conductor_hears_of_every_change_once(run_dir: Path, monkeypat
 
     monkeypatch.setattr(steering, "asyncio", SimpleNamespace(sleep=look_again))
     with pytest.raises(asyncio.CancelledError):
-        await follow_control(run_dir, Stand(LocalRemote(conductor)), OWN, events)
+        await follow_steering(run_dir, Stand(LocalRemote(conductor)), OWN, events)
     assert [standing.flow for standing in conductor.told] == [Flow.DRAIN, Flow.RUN]
     lines = [orjson.loads(line) for line in (run_dir / "events" / "driver-1.jsonl").read_bytes().splitlines()]
-    assert [line["kind"] for line in lines] == ["control.refused"]
+    assert [line["kind"] for line in lines] == ["steering.refused"]
 
 
 def test_the_engines_bound_what_is_in_flight() -> None:
