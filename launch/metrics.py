@@ -14,7 +14,7 @@ import orjson
 from learner.account import MASKED
 from learner.messages import TokenAccount
 from protocol.events import Json
-from protocol.filesystem import append_whole
+from protocol.filesystem import append_whole, cut_torn_line
 
 ByLength = Mapping[str, Mapping[str, int]]
 """Reason → bucket of length → tokens."""
@@ -73,6 +73,7 @@ class MetricsLog:
         """``now`` says what time it is, ``passed``, which no correction of the clock moves, how long things took."""
         self._path, self._now, self._passed = run_dir / "metrics.jsonl", now, passed
         self._last = passed()
+        cut_torn_line(self._path)
 
     def start(self) -> None:
         """Training begins, or begins again: the next line's rates count from here."""

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import orjson
 
-from protocol.filesystem import write_whole
+from protocol.filesystem import cut_torn_line, write_whole
 
 _SET_S = 1.0
 """By less a wall clock may be off what has passed without anybody setting it."""
@@ -25,7 +25,7 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 
 
 class EventLog:
-    """Appends events of one process to one file."""
+    """Appends events of one process to one file, after its last whole line."""
 
     def __init__(
         self,
@@ -42,7 +42,9 @@ class EventLog:
         """Of the steady clock, at the last event."""
         folder = run_dir / "events"
         folder.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(folder / f"{writer}.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        path = folder / f"{writer}.jsonl"
+        cut_torn_line(path)
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, kind: str, **fields: Json) -> None:
         """Append one event; a failure (disk full, say) is counted, not raised."""

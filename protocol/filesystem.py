@@ -20,6 +20,8 @@ _NETWORK_FUSE = frozenset({
     "rclone", "s3fs", "seaweedfs", "sshfs", "weed",
 })  # fmt: skip
 
+_CHUNK_BYTES = 1 << 16
+
 
 def filesystem_type(folder: PurePath, mountinfo: str) -> str:
     """Type of the file system that ``folder`` (absolute, without links) is on, from ``/proc/self/mountinfo``'s text."""
@@ -70,10 +72,17 @@ def append_whole(path: Path, data: bytes) -> None:
 
 def cut_torn_line(path: Path) -> None:
     """Remove what the death of a process in :func:`append_whole` has left of a last line, if ``path`` is there."""
-    if path.exists():
-        data = path.read_bytes()
-        if data and not data.endswith(b"\n"):
-            os.truncate(path, data.rfind(b"\n") + 1)
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        kept = file.seek(0, os.SEEK_END)
+        while kept:
+            start = max(0, kept - _CHUNK_BYTES)
+            file.seek(start)
+            kept = start + file.read(kept - start).rfind(b"\n") + 1
+            if kept > start:
+                break
+        file.truncate(kept)
 
 
 def write_whole(fd: int, data: bytes) -> None:

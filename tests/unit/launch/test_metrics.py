@@ -85,5 +85,15 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 3]
 
 
+def test_a_rewind_after_a_torn_line_is_read(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    for step in (1, 2, 3):
+        log.add(facts(step), {})
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 4, "lo')
+    MetricsLog(tmp_path).rewind(1)
+    assert [line["step"] for line in read_metrics(tmp_path)] == [1]
+
+
 def test_a_run_that_took_no_step_has_no_metrics(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
