@@ -58,7 +58,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m launch.steer",
         description="Pause, drain or retune a run while it goes on.",
         epilog="Example: python -m launch.steer runs/my-run set in_flight=64",
-        allow_abbrev=False,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
     parser.add_argument("action", choices=[*_FLOWS, "set"], help="what the run is to do")

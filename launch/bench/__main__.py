@@ -15,7 +15,7 @@ from protocol.cli.parser import Parser, parsed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="python -m launch.bench", allow_abbrev=False)
+    parser = Parser(prog="python -m launch.bench")
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     made = kinds.add_parser("transport", help="trajectories a second from one process to another, by length")
     transport.add_options(made)

@@ -35,7 +35,6 @@ def parser() -> Parser:
         prog="python -m launch.simulate",
         description="Simulate training on a cluster: the real conductor, staleness, routing and journal, virtual time.",
         epilog="Example: python -m launch.simulate --scenario scale --eta 1,2,4,8 --in-flight 768,1024,1536",
-        allow_abbrev=False,
     )
     add = made.add_argument
     add("--scenario", required=True, metavar="NAME|FILE|RUN", help=f"one of {', '.join(scenario_names())}; or a path")

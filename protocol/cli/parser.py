@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from protocol.cli.output import JsonOutput
 from protocol.cli.words import did_you_mean
@@ -14,7 +14,11 @@ from protocol.errors import UserError
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises UserError where argparse would print and exit."""
+    """Raises UserError where argparse would print and exit.  Options are written in full, as :func:`parsed` looks for
+    ``--json``."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         wrong = [word for word in message.split() if word.startswith("--")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocol.cli.exits import EXIT_USER
+from protocol.cli.parser import Parser
+from protocol.errors import UserError
 from tests.support.commands import run_json
 
 COMMANDS = (
@@ -43,3 +45,14 @@ def test_what_cannot_be_done_is_one_object_and_one_line(command: str) -> None:
     done = run_json(*command.split())
     assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
     assert done.stderr == f"error: {done.said['error']}\n"
+
+
+@pytest.mark.parametrize("command", [["--js"], ["chaos", "--js"]])
+def test_an_option_is_written_in_full(command: list[str]) -> None:
+    """A command that took ``--js`` for ``--json`` would do its work and print no object."""
+    parser = Parser()
+    kinds = parser.add_subparsers()
+    for each in (parser, kinds.add_parser("chaos")):
+        each.add_argument("--json", action="store_true")
+    with pytest.raises(UserError, match="did you mean '--json'"):
+        parser.parse_args(command)
