@@ -1,4 +1,8 @@
-"""Starts the monitor as a process of its own, beside a run.  Should it fail to start or die, the run goes on."""
+"""Starts the monitor as a process of its own, beside a run.  Should it fail to start or die, the run goes on.
+
+Its session is its own too: Ctrl-C in a terminal is the driver's, which stops in order while the page still shows it.  It
+carries the run's token, so that :mod:`launch.guardian` ends it where the driver could not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,11 @@ async def monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGe
     command = (sys.executable, "-m", "launch.monitor", str(run_dir), "--port", str(port))
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(  # noqa: TID251  # the driver runs asyncio's own loop
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=errors
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
         )
     try:
         yield await _first_line(process)

@@ -4,6 +4,7 @@ in the page of the person who watches it."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -230,6 +231,13 @@ async def test_the_launcher_starts_and_ends_the_process(tmp_path: Path, session)
         assert (await (await _get(session, f"{url}api/state")).json())["empty"]
     with pytest.raises(aiohttp.ClientError):
         await _get(session, url)
+
+
+async def test_ctrl_c_in_a_terminal_leaves_the_page_to_the_driver(tmp_path: Path):
+    async with monitor_process(tmp_path, log=tmp_path / "monitor.log"):
+        children = [pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+        (page,) = [int(pid) for pid in children if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text()]
+        assert os.getpgid(page) != os.getpgrp()
 
 
 async def test_a_monitor_that_cannot_start_does_not_stop_the_run(tmp_path: Path):
