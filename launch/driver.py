@@ -38,8 +38,9 @@ from launch.prepare import Prepared, prepare
 from launch.pusher import Pusher
 from launch.ray_log import ray_log
 from launch.rundir import RunDirectory
+from launch.settings import own_in_flight
 from launch.standing import Stand
-from launch.steering import follow_steering, own_in_flight
+from launch.steering import follow_steering
 from launch.structured import beside
 from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings

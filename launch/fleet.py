@@ -12,53 +12,51 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from actors.buffer import Buffer, BufferSettings
-from actors.conductor import ConductorSettings
-from actors.engines.engine import Engine, EngineSettings
+from actors.buffer import Buffer
+from actors.engines.engine import Engine
 from actors.engines.messages import EngineState
-from actors.episode import EpisodeSettings
 from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
-from actors.worker import TAKE_S, Worker, WorkerSettings
+from actors.worker import Worker
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
 from launch.learners import Learners
 from launch.nodes import Node
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
-from launch.settings import learner_environment, learner_settings
-from launch.steering import own_in_flight
+from launch.settings import (
+    STOP_S,
+    buffer_settings,
+    conductor_settings,
+    daemon_share,
+    engine_homes,
+    engine_settings,
+    learner_environment,
+    learner_settings,
+    worker_homes,
+    worker_settings,
+)
 from learner.rank import LearnerRank
 from protocol.errors import InfraError, LongshoreError, leaves
 from protocol.events import EventLog
 from protocol.loopback import free_port, is_loopback
-from protocol.staleness import Admission
 from protocol.stream import RunKeys, make_run_keys
 from protocol.weights import WeightManifest
-from sandbox.pool import PoolSettings
 from sandbox.sweep import SETTLED_S, sweep_run
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_STOP_S = 15.0
 _RETRY_S = 1.0
 _LOOK_S = 2.0
-_WORD_S = 30.0
 _ANSWER_S = 1.0
 """An engine that is well has said by then what it counted."""
 _START_S = 600.0
 """A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
-
-
-def ticket_deadline_s(config: RunConfig) -> float:
-    """A worker that keeps its own deadlines has given a ticket back by then: the wait for it, the episode, the sending
-    of its trajectory, and the word to the conductor."""
-    return TAKE_S + config.rollout.episode_deadline_s + config.rollout.send_deadline_s + _WORD_S
 
 
 @dataclass(slots=True)
@@ -97,38 +95,42 @@ class Fleet:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        keys = self._keys()
-        self.buffer = self._on(self._nodes[0], "buffer", self._crew.buffer, self._buffer_settings(keys))
-        try:
-            async with asyncio.timeout(_START_S):
-                endpoint = await self.buffer.call(Buffer.start)
-        except TimeoutError as error:
-            raise InfraError(f"the buffer did not start within {_START_S:g} s: see {self._directory.logs}") from error
-        self.conductor = self._on(
-            self._nodes[0], "conductor", self._crew.conductor, self._conductor_settings(), self.buffer
-        )
-        count = self._config.engine.count
-        homes = [self._nodes[index % len(self._nodes)] for index in range(count)]
+        config, directory, crew, head = self._config, self._directory, self._crew, self._nodes[0]
+        model, workers = self._prepared.model_path, worker_homes(config, self._nodes)
+        share, keys = daemon_share(config, self._nodes), _keys(head, workers)
+        endpoint = await self._start_buffer(keys)
+        told = conductor_settings(config, directory, head, self._prepared.training)
+        self.conductor = self._on(head, "conductor", crew.conductor, told, self.buffer)
         self.engines = tuple(
-            self._on(home, f"engine-{index}", self._crew.engine, self._engine_settings(index, home))
-            for index, home in enumerate(homes)
+            self._on(home, name, crew.engine, engine_settings(config, directory, model, name, home))
+            for name, home in engine_homes(config, self._nodes).items()
         )
         self.workers = tuple(
             self._on(
-                node,
-                _worker_name(node, index),
-                self._crew.worker,
-                self._worker_settings(node, index, endpoint, keys),
+                home,
+                name,
+                crew.worker,
+                worker_settings(config, directory, model, name, home, endpoint=endpoint, keys=keys, share=share),
                 self.conductor,
                 self.engines,
             )
-            for node in self._nodes
-            for index in range(self._config.rollout.workers_per_node)
+            for name, home in workers.items()
         )
         try:
             yield
         finally:
             await asyncio.shield(self._stop())
+
+    async def _start_buffer(self, keys: RunKeys | None) -> str:
+        """Where it receives trajectories."""
+        head, port = self._nodes[0], self._config.buffer.port or free_port()
+        told = buffer_settings(self._config, self._directory, head, port, keys)
+        self.buffer = self._on(head, "buffer", self._crew.buffer, told)
+        try:
+            async with asyncio.timeout(_START_S):
+                return await self.buffer.call(Buffer.start)
+        except TimeoutError as error:
+            raise InfraError(f"the buffer did not start within {_START_S:g} s: see {self._directory.logs}") from error
 
     def _on(self, node: Node, name: str, cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
         """An actor on ``node``.  Ray restarts it when its process dies, and repeats the calls to it; a worker's are the
@@ -288,10 +290,10 @@ class Fleet:
 
     async def _stop_one(self, name: str, stop: Coroutine[Any, Any, None]) -> bool:
         try:
-            async with asyncio.timeout(_STOP_S):
+            async with asyncio.timeout(STOP_S):
                 await stop
         except TimeoutError:
-            why = f"{name} did not answer within {_STOP_S:g} s"
+            why = f"{name} did not answer within {STOP_S:g} s"
         except Exception as error:  # noqa: BLE001  # whatever one raises, the others have to be stopped too
             why = f"{name}: {type(error).__name__}: {error}"
         else:
@@ -299,124 +301,8 @@ class Fleet:
         self._events.emit("stop.failed", why=why)
         return False
 
-    # -- settings ------------------------------------------------------------------------------------------------
 
-    def _keys(self) -> RunKeys | None:
-        """Who may send trajectories, where others could reach the buffer: made anew by each start of a run, so that
-        what an earlier one left behind is refused."""
-        if is_loopback(self._nodes[0].address):
-            return None
-        workers = range(self._config.rollout.workers_per_node)
-        return make_run_keys(_worker_name(node, index) for node in self._nodes for index in workers)
-
-    def _buffer_settings(self, keys: RunKeys | None) -> BufferSettings:
-        config = self._config
-        return BufferSettings(
-            run_dir=self._directory.path,
-            run_id=self._directory.run_id,
-            host=self._nodes[0].address,
-            port=config.buffer.port or free_port(),
-            curve=keys.server if keys is not None else None,
-            budget_bytes=config.buffer.budget_bytes,
-            max_trajectory_bytes=config.buffer.max_trajectory_bytes,
-            disk_floor_bytes=config.run.disk_reserve_mb << 20,
-            dynamic_sampling=config.dynamic_sampling,
-            node=self._nodes[0].name,
-        )
-
-    def _conductor_settings(self) -> ConductorSettings:
-        config = self._config
-        return ConductorSettings(
-            run_id=self._directory.run_id,
-            run_dir=self._directory.path,
-            node=self._nodes[0].name,
-            tasks=self._prepared.training,
-            group_size=config.rollout.group_size,
-            admission=Admission(
-                config.run.mode,
-                config.rollout.groups_per_step,
-                config.staleness.eta,
-            ),
-            total_steps=config.run.steps,
-            replacement_limit=config.rollout.replacement_limit,
-            ticket_deadline_s=ticket_deadline_s(config),
-            seed=config.run.seed,
-            order=config.data.order,
-            in_flight=own_in_flight(config),
-            publish_every=config.publish_every,
-        )
-
-    def _engine_settings(self, index: int, node: Node) -> EngineSettings:
-        config = self._config
-        return EngineSettings(
-            name=f"engine-{index}",
-            run_dir=self._directory.path,
-            model_path=str(self._prepared.model_path),
-            context_length=config.agent.context_tokens,
-            max_total_tokens=config.engine.max_total_tokens,
-            max_running=config.engine.max_running,
-            device=config.engine.device,
-            dtype=config.engine.dtype,
-            deterministic=config.engine.deterministic,
-            seed=config.run.seed,
-            attempt=self._directory.attempt,
-            node=node.name,
-            start_timeout_s=config.engine.start_timeout_s,
-        )
-
-    def _worker_settings(self, node: Node, index: int, endpoint: str, keys: RunKeys | None) -> WorkerSettings:
-        config, agent = self._config, self._config.agent
-        name = _worker_name(node, index)
-        share = max(1, config.rollout.episodes_per_worker // self._sharing)
-        return WorkerSettings(
-            name=name,
-            node=node.name,
-            run_id=self._directory.run_id,
-            run_dir=self._directory.path,
-            model_path=str(self._prepared.model_path),
-            tools=agent.tools,
-            endpoints=(endpoint,),
-            curves=(keys.clients[name],) if keys is not None else None,
-            episodes=share,
-            episode=EpisodeSettings(
-                system_prompt=agent.system_prompt,
-                max_turns=agent.max_turns,
-                max_malformed=agent.max_malformed,
-                max_new_tokens=agent.max_new_tokens,
-                context_tokens=agent.context_tokens,
-                temperature=agent.temperature,
-                generate_deadline_s=config.engine.request_timeout_s,
-                engine_restart_s=config.engine.start_timeout_s,
-                nominal_tokens_per_s=agent.nominal_tokens_per_s,
-                time_limit_s=agent.time_limit_s,
-                reward=config.rollout.reward,
-            ),
-            episode_deadline_s=config.rollout.episode_deadline_s,
-            acquire_timeout_s=config.rollout.acquire_timeout_s,
-            command_timeout_s=config.sandbox.command_timeout_s,
-            grade_timeout_s=config.sandbox.grade_timeout_s,
-            observation_chars=agent.observation_chars,
-            send_deadline_s=config.rollout.send_deadline_s,
-            pool=PoolSettings(
-                pool=f"{self._directory.run_id}/{name}",
-                run_id=self._directory.run_id,
-                capacity=share,
-                start_concurrency=max(1, config.sandbox.start_concurrency // self._sharing),
-                unattended_s=config.sandbox.deadline_s,
-                session_max_s=config.sandbox.max_s,
-                start_timeout_s=config.sandbox.start_timeout_s,
-                image=config.sandbox.image,
-                drain_s=_STOP_S / 2,
-                gate=config.sandbox.gate,
-            ),
-        )
-
-    @property
-    def _sharing(self) -> int:
-        """Workers that share one Docker daemon's capacity: simulated nodes are all on this machine."""
-        addresses = [node.address for node in self._nodes]
-        return max(addresses.count(address) for address in addresses)
-
-
-def _worker_name(node: Node, index: int) -> str:
-    return f"worker-{node.name.removeprefix('node-')}-{index}"
+def _keys(head: Node, workers: Iterable[str]) -> RunKeys | None:
+    """Who may send trajectories, where others could reach the buffer: made anew by each start of a run, so that what an
+    earlier one left behind is refused."""
+    return None if is_loopback(head.address) else make_run_keys(workers)

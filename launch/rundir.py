@@ -259,7 +259,7 @@ def refused(run_dir: Path, error: OSError) -> RunDirectoryError:
     if owner == me or not isinstance(error, PermissionError):
         return RunDirectoryError(f"{said}: `ls -ld {run_dir}` and `df {run_dir}` show why")
     return RunDirectoryError(
-        f"{said}. {run_dir} belongs to {owner}, and you are {me}: give this command as {owner} (with sudo), or take the "
+        f"{said}. {run_dir} belongs to {owner}, and you are {me}: give this command as {owner} (sudo), or take the "
         f"run over: sudo chown -R {me} {run_dir}"
     )
 

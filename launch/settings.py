@@ -1,11 +1,67 @@
-"""From the configuration to each room's own settings."""
+"""From the configuration to who lives on which node, and to each room's own settings: pure functions."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from actors.buffer import BufferSettings
+from actors.conductor import ConductorSettings
+from actors.engines.engine import EngineSettings
+from actors.episode import EpisodeSettings
+from actors.worker import TAKE_S, WorkerSettings
 from launch.config import Control, RunConfig
+from launch.nodes import Node
+from launch.rundir import RunDirectory
 from learner.settings import LearnerSettings
+from protocol.staleness import Admission
+from protocol.stream import RunKeys
+from sandbox.pool import PoolSettings
+
+STOP_S = 15.0
+"""An actor that is told to stop has so long."""
+_WORD_S = 30.0
+
+
+def ticket_deadline_s(config: RunConfig) -> float:
+    """A worker that keeps its own deadlines has given a ticket back by then: the wait for it, the episode, the sending
+    of its trajectory, and the word to the conductor."""
+    return TAKE_S + config.rollout.episode_deadline_s + config.rollout.send_deadline_s + _WORD_S
+
+
+def own_in_flight(config: RunConfig) -> int:
+    """What the engines are to hold at once."""
+    return config.rollout.in_flight or config.engine.count * config.engine.max_running
+
+
+def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
+    """Each engine's name and node: they are spread."""
+    return {f"engine-{index}": nodes[index % len(nodes)] for index in range(config.engine.count)}
+
+
+def worker_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
+    """Each worker's name and node."""
+    return {
+        f"worker-{node.name.removeprefix('node-')}-{index}": node
+        for node in nodes
+        for index in range(config.rollout.workers_per_node)
+    }
+
+
+class Share(NamedTuple):
+    """One worker's, of what its machine's Docker daemon can do at once."""
+
+    episodes: int
+    starts: int
+
+
+def daemon_share(config: RunConfig, nodes: Sequence[Node]) -> Share:
+    """Nodes with the same address are on one machine, as simulated ones are.  Raises UserError for too many."""
+    here = max(Counter(node.address for node in nodes).values())
+    workers = here * config.rollout.workers_per_node
+    return Share(config.rollout.share(here), max(1, config.sandbox.start_concurrency // workers))
 
 
 def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
@@ -44,3 +100,116 @@ def learner_environment(config: RunConfig) -> dict[str, str]:
     """Of each rank's process.  One that is to use the CPU sees no GPU, even where there is one."""
     threads = {"OMP_NUM_THREADS": str(config.learner.threads)}
     return threads if config.learner.device == "cuda" else threads | {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def buffer_settings(
+    config: RunConfig, directory: RunDirectory, head: Node, port: int, keys: RunKeys | None
+) -> BufferSettings:
+    return BufferSettings(
+        run_dir=directory.path,
+        run_id=directory.run_id,
+        host=head.address,
+        port=port,
+        curve=keys.server if keys is not None else None,
+        budget_bytes=config.buffer.budget_bytes,
+        max_trajectory_bytes=config.buffer.max_trajectory_bytes,
+        disk_floor_bytes=config.run.disk_reserve_mb << 20,
+        dynamic_sampling=config.dynamic_sampling,
+        node=head.name,
+    )
+
+
+def conductor_settings(
+    config: RunConfig, directory: RunDirectory, head: Node, tasks: tuple[str, ...]
+) -> ConductorSettings:
+    return ConductorSettings(
+        run_id=directory.run_id,
+        run_dir=directory.path,
+        node=head.name,
+        tasks=tasks,
+        group_size=config.rollout.group_size,
+        admission=Admission(config.run.mode, config.rollout.groups_per_step, config.staleness.eta),
+        total_steps=config.run.steps,
+        replacement_limit=config.rollout.replacement_limit,
+        ticket_deadline_s=ticket_deadline_s(config),
+        seed=config.run.seed,
+        order=config.data.order,
+        in_flight=own_in_flight(config),
+        publish_every=config.publish_every,
+    )
+
+
+def engine_settings(
+    config: RunConfig, directory: RunDirectory, model_path: Path, name: str, node: Node
+) -> EngineSettings:
+    return EngineSettings(
+        name=name,
+        run_dir=directory.path,
+        model_path=str(model_path),
+        context_length=config.agent.context_tokens,
+        max_total_tokens=config.engine.max_total_tokens,
+        max_running=config.engine.max_running,
+        device=config.engine.device,
+        dtype=config.engine.dtype,
+        deterministic=config.engine.deterministic,
+        seed=config.run.seed,
+        attempt=directory.attempt,
+        node=node.name,
+        start_timeout_s=config.engine.start_timeout_s,
+    )
+
+
+def worker_settings(
+    config: RunConfig,
+    directory: RunDirectory,
+    model_path: Path,
+    name: str,
+    node: Node,
+    *,
+    endpoint: str,
+    keys: RunKeys | None,
+    share: Share,
+) -> WorkerSettings:
+    agent, rollout, sandbox = config.agent, config.rollout, config.sandbox
+    return WorkerSettings(
+        name=name,
+        node=node.name,
+        run_id=directory.run_id,
+        run_dir=directory.path,
+        model_path=str(model_path),
+        tools=agent.tools,
+        endpoints=(endpoint,),
+        curves=(keys.clients[name],) if keys is not None else None,
+        episodes=share.episodes,
+        episode=EpisodeSettings(
+            system_prompt=agent.system_prompt,
+            max_turns=agent.max_turns,
+            max_malformed=agent.max_malformed,
+            max_new_tokens=agent.max_new_tokens,
+            context_tokens=agent.context_tokens,
+            temperature=agent.temperature,
+            generate_deadline_s=config.engine.request_timeout_s,
+            engine_restart_s=config.engine.start_timeout_s,
+            nominal_tokens_per_s=agent.nominal_tokens_per_s,
+            time_limit_s=agent.time_limit_s,
+            reward=rollout.reward,
+        ),
+        episode_deadline_s=rollout.episode_deadline_s,
+        acquire_timeout_s=rollout.acquire_timeout_s,
+        command_timeout_s=sandbox.command_timeout_s,
+        grade_timeout_s=sandbox.grade_timeout_s,
+        observation_chars=agent.observation_chars,
+        send_deadline_s=rollout.send_deadline_s,
+        pool=PoolSettings(
+            pool=f"{directory.run_id}/{name}",
+            run_id=directory.run_id,
+            capacity=share.episodes,
+            start_concurrency=share.starts,
+            unattended_s=sandbox.deadline_s,
+            session_max_s=sandbox.max_s,
+            start_timeout_s=sandbox.start_timeout_s,
+            image=sandbox.image,
+            drain_s=STOP_S / 2,
+            gate=sandbox.gate,
+        ),
+    )

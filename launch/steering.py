@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from actors.admission import SLACK_STEPS, Flow, Tuning
 from actors.remote import RemoteError
-from launch.config import RunConfig
 from launch.rundir import refused, write_json
 from launch.standing import Stand
 from protocol.errors import UserError
@@ -41,11 +40,6 @@ class Steering(BaseModel):
         if self.in_flight is None and self.lead is None and self.slack is None:
             return None
         return Tuning(self.in_flight or in_flight, self.lead, SLACK_STEPS if self.slack is None else self.slack)
-
-
-def own_in_flight(config: RunConfig) -> int:
-    """What the engines are to hold at once."""
-    return config.rollout.in_flight or config.engine.count * config.engine.max_running
 
 
 def read_steering(run_dir: Path) -> Steering:

@@ -88,7 +88,7 @@ class RolloutSection(Section):
     workers_per_node: PositiveInt = 1
     """Rollout processes on each node."""
     episodes_per_worker: PositiveInt = 16
-    """Episodes that one worker runs at the same time."""
+    """Episodes that one worker runs at the same time; simulated nodes share those of one node."""
     in_flight: CountInt = 0
     """Most episodes at once over all workers; 0 for as many as the engines decode together (``engine.count`` ×
     ``engine.max_running``)."""
@@ -107,6 +107,19 @@ class RolloutSection(Section):
     @property
     def episodes_per_step(self) -> int:
         return self.groups_per_step * self.group_size
+
+    def share(self, nodes: int) -> int:
+        """Episodes at once of each worker where ``nodes`` nodes are on one machine, and so share its containers.
+
+        Raises UserError where that is not one for each.
+        """
+        if nodes > self.episodes_per_worker:
+            raise UserError(
+                f"{nodes} nodes on one machine share rollout.episodes_per_worker = {self.episodes_per_worker}, not one "
+                f"for each: raise it to {nodes} (sandbox.capacity_per_node has to be {nodes * self.workers_per_node} "
+                "then), or ask for fewer --nodes"
+            )
+        return self.episodes_per_worker // nodes
 
 
 class SamplingSection(Section):
@@ -185,9 +198,11 @@ class SandboxSection(Section):
     image: str = ""
     """Image of tasks that name none; empty for the base image that ``make setup`` leaves."""
     capacity_per_node: PositiveInt = 24
-    """Most containers alive at once on a node: a run that would need more is refused."""
+    """Most containers alive at once on a node, or on a machine whose nodes are simulated: a run that would need more is
+    refused."""
     start_concurrency: PositiveInt = 4
-    """Containers that start at once on a node."""
+    """Containers that start at once on a node to begin with; how long they take moves it.  Its workers share it, those
+    of simulated nodes too, and each may start one."""
     start_timeout_s: Seconds = 60.0
     """Longest start of one container."""
     command_timeout_s: Seconds = 20.0

@@ -21,6 +21,7 @@ from launch.config.rollout import (
     SamplingSection,
     SandboxSection,
 )
+from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
 BYTES_PER_TOKEN = 17
@@ -208,6 +209,11 @@ class RunConfig(Section):
                 f"{episodes} episodes a node (rollout.workers_per_node × episodes_per_worker) need as many containers, "
                 f"and sandbox.capacity_per_node = {self.sandbox.capacity_per_node}: lower the one or raise the other"
             )
+        if not self.cluster.address:
+            try:
+                self.rollout.share(self.cluster.nodes)
+            except UserError as error:
+                found.append(str(error))
         largest = self.agent.context_tokens * BYTES_PER_TOKEN + TRAJECTORY_HEADER_BYTES
         if self.buffer.max_trajectory_bytes < largest:
             found.append(

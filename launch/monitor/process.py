@@ -1,7 +1,7 @@
 """Starts the monitor as a process of its own, beside a run.  Should it fail to start or die, the run goes on.
 
-Its session is its own too: Ctrl-C in a terminal is the driver's, which stops in order while the page still shows it.  It
-carries the run's token, so that :mod:`launch.guardian` ends it where the driver could not.
+Its session is its own too: Ctrl-C in a terminal is the driver's, which stops in order while the page still shows it.
+It carries the run's token, so that :mod:`launch.guardian` ends it where the driver could not.
 """
 
 from __future__ import annotations

@@ -107,6 +107,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
+        ("cluster.nodes=33", "raise it to 33 (sandbox.capacity_per_node has to be 33 then), or ask for fewer --nodes"),
         ("buffer.budget_bytes=1000", "or lower buffer.max_trajectory_bytes"),
         ("rollout.episode_deadline_s=100", "must exceed its stages, 420 s"),
         ("sandbox.max_s=300", "raise it to 660"),

@@ -1,13 +1,117 @@
-"""If these fail, the learner runs on another device than the configuration says."""
+"""If these fail, a room is told something else than the configuration says, or simulated nodes ask their one machine
+for more containers than it has."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launch.config import load_recipe
-from launch.settings import learner_environment, learner_settings
+from actors.worker import TAKE_S
+from launch.config import RunConfig, load_recipe
+from launch.nodes import Node
+from launch.rundir import RunDirectory
+from launch.settings import (
+    STOP_S,
+    Share,
+    buffer_settings,
+    daemon_share,
+    engine_homes,
+    learner_environment,
+    learner_settings,
+    own_in_flight,
+    ticket_deadline_s,
+    worker_homes,
+    worker_settings,
+)
+from protocol.errors import UserError
+from protocol.stream import make_run_keys
+
+MODEL = Path("model")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[RunDirectory]:
+    with RunDirectory.create(tmp_path, "demo", "mine") as made:
+        yield made
+
+
+def here(count: int) -> list[Node]:
+    """Nodes that are simulated on one machine."""
+    return [Node(f"node-{index}", f"ray-{index}", "127.0.0.1") for index in range(count)]
+
+
+def apart(count: int) -> list[Node]:
+    """Nodes with a machine each."""
+    return [Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}") for index in range(count)]
+
+
+@pytest.mark.parametrize("count", range(1, 33))
+def test_simulated_nodes_share_the_containers_of_one_machine(count: int) -> None:
+    config = load_recipe("demo", [f"cluster.nodes={count}"])
+    share = daemon_share(config, here(count))
+    assert 1 <= share.episodes * count <= config.sandbox.capacity_per_node
+    assert share.starts == max(1, config.sandbox.start_concurrency // count)
+
+
+def test_the_workers_of_a_node_share_its_starts() -> None:
+    config = load_recipe("demo", ["rollout.workers_per_node=2", "rollout.episodes_per_worker=16"])
+    assert daemon_share(config, here(1)) == Share(16, 2)
+
+
+def test_machines_of_their_own_share_nothing() -> None:
+    config = load_recipe("demo", ["cluster.nodes=33", "cluster.address=10.0.0.1:6379"])
+    assert daemon_share(config, apart(33)) == Share(32, 4)
+
+
+def test_more_nodes_on_a_machine_of_a_cluster_than_episodes_are_refused() -> None:
+    config = load_recipe("demo", ["cluster.nodes=33", "cluster.address=10.0.0.1:6379"])
+    with pytest.raises(UserError, match=r"33 nodes on one machine .*ask for fewer --nodes"):
+        daemon_share(config, here(33))
+
+
+def test_engines_are_spread_and_every_node_has_its_workers() -> None:
+    config = load_recipe("demo", ["engine.count=3", "rollout.workers_per_node=2", "rollout.episodes_per_worker=16"])
+    first, second = apart(2)
+    assert engine_homes(config, [first, second]) == {"engine-0": first, "engine-1": second, "engine-2": first}
+    workers = worker_homes(config, [first, second])
+    assert workers == {"worker-0-0": first, "worker-0-1": first, "worker-1-0": second, "worker-1-1": second}
+
+
+def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: RunDirectory) -> None:
+    config, nodes = load_recipe("demo"), apart(2)
+    homes, share = worker_homes(config, nodes), daemon_share(config, nodes)
+    keys = make_run_keys(homes)
+    buffer = buffer_settings(config, directory, nodes[0], 7000, keys)
+    told = [
+        worker_settings(config, directory, MODEL, name, home, endpoint="tcp://10.0.0.0:7000", keys=keys, share=share)
+        for name, home in homes.items()
+    ]
+    assert (buffer.host, buffer.curve) == ("10.0.0.0", keys.server)
+    assert {key.public for worker in told for key in worker.curves or ()} == keys.server.clients
+
+
+def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given_up(directory: RunDirectory) -> None:
+    share, (node,) = Share(5, 2), here(1)
+    told = worker_settings(
+        load_recipe("demo"), directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+    )
+    assert (told.episodes, told.pool.capacity, told.pool.start_concurrency) == (5, 5, 2)
+    assert (told.pool.pool, told.pool.run_id, told.curves) == ("mine/worker-0-0", "mine", None)
+    assert told.pool.drain_s < STOP_S
+
+
+@pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])
+def test_a_ticket_outlives_all_that_its_worker_may_take(send_s: float) -> None:
+    """Else the conductor issues again what a worker is still sending, and the same work is done twice."""
+    config = load_recipe("demo", [f"rollout.send_deadline_s={send_s}"])
+    assert ticket_deadline_s(config) > TAKE_S + config.rollout.episode_deadline_s + send_s
+
+
+def test_the_engines_bound_what_is_in_flight() -> None:
+    assert own_in_flight(RunConfig()) == 64
+    assert own_in_flight(load_recipe("demo", ["rollout.in_flight=5"])) == 5
 
 
 @pytest.mark.parametrize(("device", "hidden"), [("cpu", {"CUDA_VISIBLE_DEVICES": ""}), ("cuda", {})])

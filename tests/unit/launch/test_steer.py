@@ -16,7 +16,7 @@ from launch import steering
 from launch.config import RunConfig
 from launch.standing import Stand
 from launch.steer import main, steer
-from launch.steering import STEERING_FILE, Steering, follow_steering, own_in_flight, read_steering
+from launch.steering import STEERING_FILE, Steering, follow_steering, read_steering
 from protocol.errors import UserError
 from protocol.events import EventLog
 
@@ -92,7 +92,3 @@ async def test_the_conductor_hears_of_every_change_once(run_dir: Path, monkeypat
     assert [standing.flow for standing in conductor.told] == [Flow.DRAIN, Flow.RUN]
     lines = [orjson.loads(line) for line in (run_dir / "events" / "driver-1.jsonl").read_bytes().splitlines()]
     assert [line["kind"] for line in lines] == ["steering.refused"]
-
-
-def test_the_engines_bound_what_is_in_flight() -> None:
-    assert own_in_flight(RunConfig()) == OWN

@@ -1,5 +1,5 @@
-"""If these fail, the conductor issues again what a worker is still sending, and the same work is done twice; or nobody
-knows which process did not stop."""
+"""If these fail, what a dead worker left is not swept, nobody knows which process did not stop, or a dead engine's tokens
+are not counted."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ import pytest
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStatistics
 from actors.remote import Remote, RemoteError
-from actors.worker import TAKE_S, Worker
+from actors.worker import Worker
 from launch import fleet
 from launch.config import load_recipe
-from launch.fleet import Fleet, ticket_deadline_s
+from launch.fleet import Fleet
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from protocol.events import EventLog
 from sandbox.sweep import SETTLED_S
-
-
-@pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])
-def test_a_ticket_outlives_all_that_its_worker_may_take(send_s: float) -> None:
-    config = load_recipe("demo", [f"rollout.send_deadline_s={send_s}"])
-    assert ticket_deadline_s(config) > TAKE_S + config.rollout.episode_deadline_s + send_s
 
 
 @contextmanager
@@ -97,7 +91,7 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
 
 
 async def test_an_actor_that_does_not_stop_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_STOP_S", 0.01)
+    monkeypatch.setattr(fleet, "STOP_S", 0.01)
     hangs, stops = (cast("Remote[Worker]", Stopping(name, seconds)) for name, seconds in (("hangs", 60), ("stops", 0)))
     with a_fleet(tmp_path) as made:
         assert await made._each_stop([hangs, stops], Worker.stop) == [hangs]
