@@ -41,13 +41,15 @@ from actors.engines.messages import (
     RequestRefused,
     ServerLost,
 )
-from actors.engines.server import Server, ServerSettings, resolve_device
+from actors.engines.server import Server, ServerSettings
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
 _RESEND_PAUSE_S = 0.1
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _FAILED_PROBES = 3
+_MAX_QUEUED = 4096
+"""Requests that wait for a place in the server; beyond it one is refused at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +63,8 @@ class EngineSettings:
     """KV slots; None lets the server fill its memory share."""
     max_running: int
     """Requests that the server works on at once; further ones wait in the engine."""
-    max_queued: int = 4096
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["cpu", "cuda"]
     dtype: Literal["float32", "bfloat16"] = "float32"
-    tp: int = 1
     seed: int = 0
     attempt: int = 0
     node: str = ""
@@ -75,22 +75,16 @@ class EngineSettings:
     probe_every_s: float = 15.0
     load_grace_s: float = 60.0
     """Seconds beyond its deadline that a load which has begun may take before the server is restarted."""
-    mem_fraction: float | None = None
-    """Share of memory for weights and KV; None: 0.2 on a CPU, 0.85 on CUDA."""
     deterministic: bool = False
     """Honour ``GenerateRequest.seed``; SGLang gives up its prefix cache for it with most attention backends."""
 
     def server(self) -> ServerSettings:
-        device = resolve_device(self.device)
-        default = 0.2 if device == "cpu" else 0.85
         return ServerSettings(
-            device=device,
+            device=self.device,
             dtype=self.dtype,
-            tp=self.tp,
             context_length=self.context_length,
             max_total_tokens=self.max_total_tokens,
             max_running=self.max_running + 1,  # the probe always finds a place
-            mem_fraction=default if self.mem_fraction is None else self.mem_fraction,
             seed=self.seed,
             deterministic=self.deterministic,
             log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log",
@@ -197,7 +191,7 @@ class Engine:
         """
         self._check(request)
         counts = self._counts
-        if counts.queued >= self._settings.max_queued:
+        if counts.queued >= _MAX_QUEUED:
             counts.unavailable += 1
             raise EngineBusy(f"engine {self._settings.name} has {counts.queued} requests waiting, its limit")
         begun = time.monotonic()

@@ -27,6 +27,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
+_MEMORY_SHARE = {"cpu": 0.2, "cuda": 0.85}
+"""Of the device, for weights and KV."""
 _TAIL_LINES = 5
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -36,11 +38,9 @@ class ServerSettings:
     device: str
     """``cpu`` or ``cuda``."""
     dtype: str
-    tp: int
     context_length: int
     max_total_tokens: int | None
     max_running: int
-    mem_fraction: float
     seed: int
     deterministic: bool
     log: Path
@@ -57,24 +57,15 @@ class _Guardian:
     """Read end: the exit status comes here; end of file is the guardian's death."""
 
 
-def resolve_device(device: str) -> str:
-    """``cpu`` or ``cuda`` for ``auto``: CUDA where this process may use an NVIDIA device."""
-    if device != "auto":
-        return device
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles")
-    return "cuda" if Path("/dev/nvidiactl").exists() and not hidden else "cpu"
-
-
 def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: int, api_key: str) -> list[str]:
     """SGLang's command line.  Overlap scheduling is off because with it the token in flight at a pause is labelled
     with the new version though the old weights sampled it."""
     arguments = [
         "--model-path", manifest.path, "--weight-version", str(manifest.version), "--skip-tokenizer-init",
         "--host", "127.0.0.1", "--port", str(port), "--api-key", api_key,
-        "--device", settings.device, "--dtype", settings.dtype, "--tp", str(settings.tp),
-        "--random-seed", str(settings.seed),
+        "--device", settings.device, "--dtype", settings.dtype, "--random-seed", str(settings.seed),
         "--context-length", str(settings.context_length), "--max-running-requests", str(settings.max_running),
-        "--mem-fraction-static", str(settings.mem_fraction), "--grammar-backend", "none",
+        "--mem-fraction-static", str(_MEMORY_SHARE[settings.device]), "--grammar-backend", "none",
         "--sampling-backend", "pytorch", "--skip-server-warmup", "--disable-overlap-schedule", "--sleep-on-idle",
     ]  # fmt: skip
     if settings.max_total_tokens is not None:
@@ -97,9 +88,6 @@ def server_environment(settings: ServerSettings) -> dict[str, str]:
     }
     if settings.device == "cpu":
         environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-        if settings.tp > 1:
-            cores = os.cpu_count() or 1
-            environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(str(rank % cores) for rank in range(settings.tp))
     return environment
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +31,6 @@ class Consumed(NamedTuple):
     @property
     def trained(self) -> int:
         return int(self.tokens[self.kept].sum())
-
-
-Pick = Callable[[Consumed], npt.NDArray[np.integer[Any]]]
 
 
 class Sample(NamedTuple):
@@ -115,10 +112,11 @@ class Account:
 
     def ages(self) -> list[int]:
         """Trained tokens by age."""
-        return self._by(lambda use: use.ages[use.kept], lambda use: use.tokens[use.kept])
-
-    def ages_masked(self) -> list[int]:
-        return self._by(lambda use: use.ages[~use.kept], lambda use: use.tokens[~use.kept])
+        if not self._used:
+            return []
+        ages = np.concatenate([use.ages[use.kept] for use in self._used])
+        tokens = np.concatenate([use.tokens[use.kept] for use in self._used])
+        return [int(count) for count in np.bincount(ages, weights=tokens)]
 
     def share_by_decile(self) -> list[float]:
         """Trained share of the trajectories in each tenth by sampled tokens, shortest first."""
@@ -126,9 +124,3 @@ class Account:
         trained = np.array([use.trained for use in self._used])
         tenths = np.array_split(np.argsort(lengths, kind="stable"), DECILES)
         return [float(trained[tenth].sum() / max(lengths[tenth].sum(), 1)) for tenth in tenths]
-
-    def _by(self, index: Pick, weight: Pick) -> list[int]:
-        if not self._used:
-            return []
-        at, tokens = (np.concatenate([pick(use) for use in self._used]) for pick in (index, weight))
-        return [int(count) for count in np.bincount(at, weights=tokens)] if len(at) else []

@@ -24,7 +24,6 @@ from protocol.staleness import Admission, AdmissionMode, StalePolicy
 UNBOUNDED = 1_000_000
 """η of asynchronous training without a bound, and steps of a run that does not end."""
 _TASKS = 4096
-_LARGEST_TOKENS = 262_144
 _LIMIT_STEPS = 100
 """A simulation that takes so many times the learner's own time for its steps stands still."""
 

@@ -1,5 +1,5 @@
-"""If these fail, what a dead worker left is not swept, nobody knows which process did not stop, or a dead engine's tokens
-are not counted."""
+"""If these fail, what a dead worker left is not swept, nobody knows which process did not stop, or the tokens of a dead
+engine are not counted."""
 
 from __future__ import annotations
 
