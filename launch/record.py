@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from launch.config import RunConfig
-from launch.rundir import CONFIG_FILE, RunDirectory
+from launch.rundir import CONFIG_FILE, RunDirectory, config_values
 from protocol.events import Json
 from sandbox.host import current_host
 from sandbox.provision import image_id
@@ -37,7 +38,7 @@ def make_record(directory: RunDirectory, config: RunConfig, images: Mapping[str,
         "attempt": directory.attempt,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [*sys.orig_argv],
-        "config": config.model_dump(mode="json", exclude_none=True),
+        "config": cast("Json", config_values(config)),
         "seeds": {"run": config.run.seed},
         "code": {
             "commit": commit,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from launch.monitor.state import Evaluation
 from launch.monitor.tail import Event, integer, mapping, number, numbers, text
 from launch.monitor.view import RunView
+from protocol.journal import Whereabouts
 
 
 class Figure(NamedTuple):
@@ -21,20 +22,6 @@ class Promise(NamedTuple):
     kind: str
     """``kept``, ``broken`` or ``unknown``."""
     statement: str
-
-
-class Books(NamedTuple):
-    """Where every acknowledged trajectory is."""
-
-    acked: int
-    trained: int
-    dropped: dict[str, int]
-    superseded: int
-    in_buffer: int
-
-    @property
-    def balanced(self) -> bool:
-        return self.acked == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
 
 
 @dataclass(slots=True)
@@ -123,18 +110,18 @@ def _subtitle(view: RunView, known: Event) -> list[str]:
     return [part for part in parts if part]
 
 
-def _books(view: RunView, known: Event) -> Books:
+def _books(view: RunView, known: Event) -> Whereabouts[str]:
     told = mapping(known, "trajectories")
     if told:
         dropped = {reason: int(n) for reason, n in mapping(told, "dropped").items() if isinstance(n, int) and n}
         superseded, buffered = integer(told, "superseded"), integer(told, "in_buffer")
-        return Books(integer(told, "acked"), integer(told, "trained"), dropped, superseded, buffered)
+        return Whereabouts(integer(told, "acked"), integer(told, "trained"), dropped, superseded, buffered)
     totals = view.totals
-    out = sum(totals.dropped.values()) + totals.superseded + totals.trained
-    return Books(totals.acked, totals.trained, dict(totals.dropped), totals.superseded, max(0, totals.acked - out))
+    buffered = max(0, totals.acked - sum(totals.dropped.values()) - totals.superseded - totals.trained)
+    return Whereabouts(totals.acked, totals.trained, dict(totals.dropped), totals.superseded, buffered)
 
 
-def _lossless(books: Books, *, measured: bool) -> Promise:
+def _lossless(books: Whereabouts[str], *, measured: bool) -> Promise:
     out = f"{count(books.trained)} trained + {count(sum(books.dropped.values()))} dropped"
     rest = f"{count(books.superseded)} superseded + {count(books.in_buffer)} in the buffer"
     said = f"{count(books.acked)} acknowledged = {out} + {rest}."

@@ -39,6 +39,7 @@ from protocol.journal.values import (
     LeasedGroup,
     LeasedRow,
     OpenGroup,
+    Whereabouts,
 )
 
 
@@ -62,5 +63,6 @@ __all__ = [
     "LeasedGroup",
     "LeasedRow",
     "OpenGroup",
+    "Whereabouts",
     "wal_bytes",
 ]

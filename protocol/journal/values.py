@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from protocol.errors import InfraError, LongshoreError
 from protocol.groups import GroupOutcome, GroupPlan
@@ -101,27 +102,36 @@ class Lease:
         return [row.trajectory for group in self.groups for row in group.rows]
 
 
+Reason = TypeVar("Reason", bound=str)
+
+
 @dataclass(frozen=True, slots=True)
-class Accounting:
+class Whereabouts(Generic[Reason]):
     """Where every acknowledged trajectory is."""
 
     acked: int
     trained: int
-    dropped: dict[DropReason, int]
+    dropped: dict[Reason, int]
     superseded: int
     in_buffer: int
+
+    @property
+    def balanced(self) -> bool:
+        return self.acked == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting(Whereabouts[DropReason]):
+    """The journal's own, and what is not in the sum."""
+
     unknown: int
-    """Arrived for no open group and were refused: not acknowledged, so not in the sum."""
+    """Arrived for no open group and were refused: not acknowledged."""
     abandoned: int
     """Samples given up after infrastructure failed their last replacement."""
     bytes: int
     """Of payloads that are stored."""
     dropped_tokens: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """What drops cost by length: reason → bucket of length → sampled tokens."""
-
-    @property
-    def balanced(self) -> bool:
-        return self.acked == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "dropped": {reason.value: number for reason, number in self.dropped.items()}}

@@ -14,6 +14,7 @@ from actors.admission import Flow, Tuning
 from actors.conductor import Standing
 from launch import steering
 from launch.config import RunConfig
+from launch.rundir import config_values
 from launch.standing import Stand
 from launch.steer import main, steer
 from launch.steering import STEERING_FILE, Steering, follow_steering, read_steering
@@ -25,7 +26,7 @@ OWN = 64
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
-    record = {"config": RunConfig().model_dump(mode="json", exclude_none=True)}
+    record = {"config": config_values(RunConfig())}
     (tmp_path / "config.json").write_bytes(orjson.dumps(record))
     return tmp_path
 
