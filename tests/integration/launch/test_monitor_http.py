@@ -233,10 +233,13 @@ async def test_the_launcher_starts_and_ends_the_process(tmp_path: Path, session)
         await _get(session, url)
 
 
+def _children() -> list[int]:
+    return [int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+
+
 async def test_ctrl_c_in_a_terminal_leaves_the_page_to_the_driver(tmp_path: Path):
     async with monitor_process(tmp_path, log=tmp_path / "monitor.log"):
-        children = [pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
-        (page,) = [int(pid) for pid in children if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text()]
+        (page,) = [pid for pid in _children() if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text()]
         assert os.getpgid(page) != os.getpgrp()
 
 
