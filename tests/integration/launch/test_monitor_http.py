@@ -233,13 +233,15 @@ async def test_the_launcher_starts_and_ends_the_process(tmp_path: Path, session)
         await _get(session, url)
 
 
-def _children() -> list[int]:
-    return [int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+def _children(word: str) -> list[int]:
+    """Of this process, those whose command line has ``word``."""
+    pids = [int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
+    return [pid for pid in pids if word in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 async def test_ctrl_c_in_a_terminal_leaves_the_page_to_the_driver(tmp_path: Path):
     async with monitor_process(tmp_path, log=tmp_path / "monitor.log"):
-        (page,) = [pid for pid in _children() if str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text()]
+        (page,) = _children(str(tmp_path))
         assert os.getpgid(page) != os.getpgrp()
 
 
