@@ -26,7 +26,7 @@ from protocol.events import Json
 from protocol.filesystem import replace_whole
 
 _STATIC = Path(__file__).parent / "static"
-_SCRIPTS = ("dom.js", "format.js", "curve.js", "terminal.js", "player.js", "report.js")
+_SCRIPTS = ("dom.js", "format.js", "curve.js", "charts.js", "terminal.js", "player.js", "report.js")
 _MAX_RECORDING_BYTES = 200_000
 
 

@@ -1,11 +1,17 @@
 // The page's panels: state in, elements out.
 
+import { ageChart, clipChart, passChart, rewardChart } from "./charts.js";
 import { drawCurve, drawSpark } from "./curve.js";
 import { h, replace } from "./dom.js";
 import { clock, count, duration, fixed, milliseconds, percent, plural, words } from "./format.js";
 
-const PHASE_NAMES = { nodes: "nodes", engine: "engine", model: "model", warm_start: "warm start", eval_before: "eval before", training: "training", eval_after: "eval after", done: "done" };
 const QUIET_S = 60;
+const OUTCOMES = { open: "open", ready: "ready", zero_variance: "no variance", infra_short: "too few" };
+const byId = (id) => document.getElementById(id);
+const total = (counts) => Object.values(counts).reduce((sum, value) => sum + value, 0);
+const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+// -- header ----------------------------------------------------------------------------------------------------------
 
 export function runStatus(state, connected) {
   const quiet = Date.now() / 1000 - (state.last_event_at ?? 0);
@@ -20,146 +26,268 @@ export function drawHeader(state, connected) {
   const { run } = state;
   const [label, kind] = runStatus(state, connected);
   document.title = `${run.steps ? `${state.step}/${run.steps} · ` : ""}${run.id} · longshore`;
-  document.getElementById("run-id").textContent = run.id;
-  const end = run.finished_at ?? (kind === "live" ? Date.now() / 1000 : state.last_event_at);
-  const facts = [run.recipe && `recipe ${run.recipe}`, run.mode && words(run.mode), run.nodes && plural(run.nodes, "node"), run.seed !== null && `seed ${run.seed}`,
-    run.started_at && `${kind === "live" ? "running" : "ran"} ${duration(end - run.started_at)}`, run.attempts > 1 && `attempt ${run.attempts}`];
-  replace(document.getElementById("run-facts"), ...facts.filter(Boolean).map((fact) => h("span", {}, fact)));
-  const pill = document.getElementById("pill");
+  byId("run-id").textContent = run.id;
+  replace(byId("run-facts"), ...runFacts(state, kind === "live").map((fact) => h("span", {}, fact)));
+  const pill = byId("pill");
   pill.textContent = label;
   pill.className = `pill ${kind}`;
   pill.title = run.reason;
-  replace(document.getElementById("steps"), "step ", h("b", {}, String(state.step)), run.steps ? ` of ${run.steps}` : "");
+  replace(byId("steps"), "step ", h("b", {}, String(state.step)), run.steps ? ` of ${run.steps}` : "");
   drawPhases(state);
+}
+
+function runFacts({ run, last_event_at: lastEventAt }, live) {
+  const end = run.finished_at ?? (live ? Date.now() / 1000 : lastEventAt);
+  const facts = [
+    run.recipe && `recipe ${run.recipe}`,
+    run.mode && words(run.mode),
+    run.nodes && plural(run.nodes, "node"),
+    run.seed !== null && `seed ${run.seed}`,
+    run.started_at && `${live ? "running" : "ran"} ${duration(end - run.started_at)}`,
+    run.attempts > 1 && `attempt ${run.attempts}`,
+  ];
+  return facts.filter(Boolean);
 }
 
 function drawPhases(state) {
   const spans = new Map(state.phases.map((span) => [span.name, span]));
   const current = state.phases.at(-1);
   const ended = state.run.finished_at !== null;
-  const items = state.order.map((name) => {
-    const span = spans.get(name);
-    const now = span !== undefined && span === current && !ended;
-    const share = !span ? 0 : !now ? 1 : span.total ? span.done / span.total : 0.5;
-    const took = span && span.until ? duration(span.until - span.since) : now && span.total ? `${count(span.done)} / ${count(span.total)}` : "";
-    const fill = h("span", { class: "fill", width: `${100 * share}%` });
-    return h("li", { class: `${name} ${now ? "now" : span ? "done" : ""}`, title: span?.detail ?? "" },
-      h("span", { class: "track" }, fill), h("span", {}, PHASE_NAMES[name] ?? words(name), took && name !== "done" ? h("small", {}, took) : ""));
-  });
-  const wide = current ? `${PHASE_NAMES[current.name] ?? words(current.name)}${current.detail ? `: ${current.detail}` : ""}` : "waiting for the first event";
-  const list = document.getElementById("phases");
+  const items = state.order.map((name) => phase(name, spans.get(name), !ended && name === current?.name));
+  const detail = current?.detail ? `: ${current.detail}` : "";
+  const wide = current ? `${words(current.name)}${detail}` : "waiting for the first event";
+  const list = byId("phases");
   list.style.gridTemplateColumns = state.order.map((name) => (name === "training" ? "3fr" : "1fr")).join(" ");
   replace(list, ...items, h("li", { class: "wide" }, wide));
 }
 
+function phase(name, span, now) {
+  const share = !span ? 0 : !now ? 1 : span.total ? span.done / span.total : 0.5;
+  const took = name !== "done" && phaseTook(span, now);
+  return h(
+    "li",
+    { class: `${name} ${now ? "now" : span ? "done" : ""}`, title: span?.detail ?? "" },
+    h("span", { class: "track" }, h("span", { class: "fill", width: `${100 * share}%` })),
+    h("span", {}, words(name), took ? h("small", {}, took) : ""),
+  );
+}
+
+function phaseTook(span, now) {
+  if (span?.until) return duration(span.until - span.since);
+  return now && span.total ? `${count(span.done)} / ${count(span.total)}` : "";
+}
+
+// -- cards -----------------------------------------------------------------------------------------------------------
+
 export function drawCards(box, state) {
-  const { latest, totals, tokens, run, curves } = state;
-  const engines = state.engines;
-  const pause = engines.length ? Math.max(...engines.map((engine) => engine.pause_ms ?? NaN).filter(Number.isFinite)) : NaN;
-  const worst = Math.max(0, ...engines.map((engine) => engine.pause_ms_max));
-  const dropped = Object.values(totals.dropped).reduce((sum, value) => sum + value, 0);
+  const { latest, curves, sandboxes } = state;
+  replace(
+    box,
+    card({
+      label: "Reward",
+      value: fixed(latest.reward_mean),
+      sub: change(curves.reward_mean, (value) => fixed(value)),
+      values: curves.reward_mean,
+    }),
+    card({
+      label: "Pass rate",
+      value: percent(latest.pass_rate, 0),
+      sub: change(curves.pass_rate, (value) => `${fixed(100 * value, 0)} points`),
+      values: curves.pass_rate,
+    }),
+    card({
+      label: "Sampled tokens",
+      value: count(latest.tokens_per_s_sampled),
+      unit: "/s",
+      sub: `${count(latest.tokens_per_s_trained)} /s trained`,
+      values: curves.tokens_per_s_sampled,
+    }),
+    ageCard(state),
+    pauseCard(state),
+    card({
+      label: "Sandboxes live",
+      value: count(sandboxes.live),
+      sub: `${sandboxes.waiting} waiting · ${count(sandboxes.started)} started`,
+    }),
+    trainedCard(state),
+  );
+}
+
+function ageCard({ latest, curves, run }) {
   const bound = run.age_bound;
   const over = bound !== null && latest.age_max > bound;
+  const allowed = bound === null ? "" : h("span", { class: over ? "bad" : "good" }, ` · bound ${fixed(bound, 0)}`);
+  return card({
+    label: "Token age",
+    value: fixed(latest.age_mean, 1),
+    unit: "steps",
+    sub: [`oldest ${fixed(latest.age_max, 0)}`, allowed],
+    values: curves.age_mean,
+  });
+}
+
+function pauseCard({ engines, curves }) {
+  const pauses = engines.map((engine) => engine.pause_ms ?? NaN).filter(Number.isFinite);
+  const worst = Math.max(0, ...engines.map((engine) => engine.pause_ms_max));
+  return card({
+    label: "Engine pause",
+    value: milliseconds(engines.length ? Math.max(...pauses) : NaN),
+    sub: worst ? `longest ${milliseconds(worst)}` : "no load yet",
+    values: curves.pause_ms,
+  });
+}
+
+function trainedCard({ tokens, totals }) {
   const handled = tokens.trained + tokens.masked;
-  replace(box,
-    card("Reward", fixed(latest.reward_mean), "", change(curves.reward_mean, (value) => fixed(value)), curves.reward_mean, 0),
-    card("Pass rate", percent(latest.pass_rate, 0), "", change(curves.pass_rate, (value) => `${fixed(100 * value, 0)} points`), curves.pass_rate, 0),
-    card("Sampled tokens", count(latest.tokens_per_s_sampled), "/s", `${count(latest.tokens_per_s_trained)} /s trained`, curves.tokens_per_s_sampled, 0),
-    card("Token age", fixed(latest.age_mean, 1), "steps", [`oldest ${fixed(latest.age_max, 0)}`, bound === null ? "" : h("span", { class: over ? "bad" : "good" }, ` · bound ${fixed(bound, 0)}`)], curves.age_mean, 0),
-    card("Engine pause", milliseconds(pause), "", worst ? `longest ${milliseconds(worst)}` : "no load yet", curves.pause_ms, 0),
-    card("Sandboxes live", count(state.sandboxes.live), "", `${state.sandboxes.waiting} waiting · ${count(state.sandboxes.started)} started`, null),
-    meterCard("Tokens trained", count(tokens.trained), handled ? [tokens.trained / handled, tokens.masked / handled] : [],
-      h("span", { title: "tokens above the age bound" }, `${count(tokens.masked)} masked`), h("span", { title: reasons(totals.dropped) }, `${plural(dropped, "episode")} dropped`)));
-}
-
-function card(label, value, unit, sub, values, low) {
-  const spark = h("div", { class: "spark" });
-  if (values) drawSpark(spark, values, low);
-  return h("div", { class: "card" }, h("span", { class: "label" }, label), h("span", { class: "value" }, value, unit && h("small", {}, unit)), h("span", { class: "sub" }, ...[sub].flat()), spark);
-}
-
-function meterCard(label, value, shares, sub, below) {
+  const masked = h("span", { title: "tokens above the age bound" }, `${count(tokens.masked)} masked`);
+  const dropped = h("span", { title: reasons(totals.dropped) }, `${plural(total(totals.dropped), "episode")} dropped`);
+  const shares = handled ? [tokens.trained / handled, tokens.masked / handled] : [];
   const bars = shares.map((share, index) => h("i", { class: index ? "masked" : "", width: `${100 * share}%` }));
-  return h("div", { class: "card" }, h("span", { class: "label" }, label), h("span", { class: "value" }, value), h("span", { class: "sub" }, sub),
-    h("div", { class: "meter" }, ...bars), h("span", { class: "sub" }, below));
+  return h(
+    "div",
+    { class: "card" },
+    h("span", { class: "label" }, "Tokens trained"),
+    h("span", { class: "value" }, count(tokens.trained)),
+    h("span", { class: "sub" }, masked),
+    h("div", { class: "meter" }, ...bars),
+    h("span", { class: "sub" }, dropped),
+  );
 }
 
-function reasons(dropped) {
-  return Object.entries(dropped).map(([reason, number]) => `${words(reason)}: ${number}`).join("\n") || "none";
+function card({ label, value, unit = "", sub, values = null }) {
+  const spark = h("div", { class: "spark" });
+  if (values) drawSpark(spark, values, 0);
+  return h(
+    "div",
+    { class: "card" },
+    h("span", { class: "label" }, label),
+    h("span", { class: "value" }, value, unit && h("small", {}, unit)),
+    h("span", { class: "sub" }, ...[sub].flat()),
+    spark,
+  );
+}
+
+function reasons(counts) {
+  const lines = Object.entries(counts).map(([reason, number]) => `${words(reason)}: ${number}`);
+  return lines.join("\n") || "none";
 }
 
 // The last five steps against the first five.
 function change(values, format) {
   const known = values.filter(Number.isFinite);
   if (known.length < 6) return "";
-  const mean = (part) => part.reduce((sum, value) => sum + value, 0) / part.length;
   const size = Math.min(5, Math.floor(known.length / 2));
   const rise = mean(known.slice(-size)) - mean(known.slice(0, size));
-  return [h("span", { class: rise > 0 ? "good" : "", title: "last five steps against the first five" }, `${rise > 0 ? "+" : "−"}${format(Math.abs(rise))}`)];
+  const title = "last five steps against the first five";
+  return h("span", { class: rise > 0 ? "good" : "", title }, `${rise > 0 ? "+" : "−"}${format(Math.abs(rise))}`);
 }
 
-export function drawCurves(state) {
-  const { curves, run } = state;
-  const steps = curves.step;
-  const common = { steps, from: 0, to: run.steps };
-  const marks = [];
-  for (const evaluation of state.evaluations) {
-    const at = evaluation.name.includes("before") ? "start" : evaluation.name.includes("after") ? "end" : null;
-    if (at) marks.push({ at, value: evaluation.pass_at_1, stderr: evaluation.stderr, label: `evaluation ${at === "start" ? "before" : "after"} ${percent(evaluation.pass_at_1)}` });
-  }
-  drawCurve(document.getElementById("reward"), { ...common, title: "Mean reward", series: [{ label: "reward", values: curves.reward_mean }], low: 0, smooth: true, height: 196, format: (value) => fixed(value) });
-  drawCurve(document.getElementById("pass"), { ...common, title: "Pass rate", series: [{ label: "pass rate", values: curves.pass_rate }], marks, low: 0, high: 1, smooth: true, height: 196, format: (value, tick) => percent(value, tick ? 0 : 1) });
+// -- curves ----------------------------------------------------------------------------------------------------------
+
+export function drawCurves({ curves, run, evaluations }) {
+  const common = { steps: curves.step, from: 0, to: run.steps, height: 196 };
+  drawCurve(byId("reward"), { ...common, ...rewardChart(curves) });
+  drawCurve(byId("pass"), { ...common, ...passChart(curves, evaluations.flatMap(evaluationMark)) });
 }
 
-export function drawSmall(box, state) {
-  const { curves, run } = state;
+function evaluationMark({ name, pass_at_1: value, stderr }) {
+  const side = ["before", "after"].find((word) => name.includes(word));
+  if (!side) return [];
+  return [{ at: side === "before" ? "start" : "end", value, stderr, label: `evaluation ${side} ${percent(value)}` }];
+}
+
+export function drawSmall(box, { curves, run }) {
   if (!box.children.length) replace(box, ...[0, 1, 2, 3].map(() => h("div")));
+  const plots = [...box.children].map((child) => child.firstElementChild ?? child.appendChild(h("div")));
   const common = { steps: curves.step, from: 0, to: run.steps, height: 110 };
-  const [age, clip, entropy, time] = [...box.children].map((child) => child.firstElementChild ?? child.appendChild(h("div")));
-  const bound = run.age_bound === null ? undefined : { value: run.age_bound, label: "bound" };
-  drawCurve(age, { ...common, title: "Token age", series: [{ label: "mean", values: curves.age_mean }, { label: "oldest", values: curves.age_max }], bound, low: 0, whole: true, format: (value, tick) => fixed(value, tick ? 0 : 2) });
-  drawCurve(clip, { ...common, title: "Clipped tokens", series: [{ label: "above", values: curves.clip_high }, { label: "below", values: curves.clip_low }], low: 0, format: (value) => percent(value) });
-  drawCurve(entropy, { ...common, title: "Entropy", series: [{ label: "nats", values: curves.entropy }], low: 0, format: (value) => fixed(value, 1) });
-  drawCurve(time, { ...common, title: "Step time", series: [{ label: "training", values: curves.step_s }, { label: "waiting", values: curves.wait_s }], low: 0, format: (value) => `${fixed(value, 1)} s` });
+  const charts = [ageChart(curves, run.age_bound), clipChart(curves), entropyChart(curves), timeChart(curves)];
+  charts.forEach((chart, index) => drawCurve(plots[index], { ...common, ...chart }));
 }
 
-export function drawGroups(box, state, open) {
-  const short = { open: "open", ready: "ready", zero_variance: "no variance", infra_short: "too few" };
-  document.getElementById("groups-note").textContent = state.groups.length ? "newest first; a bar is a member's reward; grey groups are dropped" : "";
-  replace(box, ...state.groups.map((group) => {
-    const size = Math.max(group.size, group.members.length);
-    const bars = Array.from({ length: size }, (_, sample) => {
-      const member = group.members.find((found) => found.sample === sample);
-      const known = member && member.reward !== null;
-      const bar = h("i", { class: known ? (member.reward > 0 ? "" : "zero") : "empty", height: known ? `${Math.max(6, Math.min(1, member.reward) * 100)}%` : "6%" });
-      if (!member?.trajectory) return h("span", {}, bar);
-      const title = `sample ${sample}: ${known ? `reward ${fixed(member.reward)}` : "running"}`;
-      return h("button", { type: "button", title, "aria-label": title, onclick: () => open(member.trajectory) }, bar);
-    });
-    const rewards = group.members.map((member) => member.reward).filter(Number.isFinite);
-    const mean = rewards.length ? fixed(rewards.reduce((sum, value) => sum + value, 0) / rewards.length) : "";
-    const what = group.outcome === "open" ? `${rewards.length} of ${size}` : [mean, short[group.outcome] ?? words(group.outcome)].filter(Boolean).join(" · ");
-    return h("div", { class: `group ${group.outcome}` }, h("div", { class: "bars" }, ...bars), h("div", { class: "name", title: group.task }, group.task), h("div", { class: "what" }, what));
-  }));
-  if (!state.groups.length) replace(box, h("p", { class: "note" }, "Groups appear once training begins."));
+function entropyChart(curves) {
+  const series = [{ label: "nats", values: curves.entropy }];
+  return { title: "Entropy", series, low: 0, format: (value) => fixed(value, 1) };
 }
+
+function timeChart(curves) {
+  const series = [
+    { label: "training", values: curves.step_s },
+    { label: "waiting", values: curves.wait_s },
+  ];
+  return { title: "Step time", series, low: 0, format: (value) => `${fixed(value, 1)} s` };
+}
+
+// -- groups ----------------------------------------------------------------------------------------------------------
+
+export function drawGroups(box, { groups }, open) {
+  const note = "newest first; a bar is a member's reward; grey groups are dropped";
+  byId("groups-note").textContent = groups.length ? note : "";
+  if (groups.length) replace(box, ...groups.map((each) => group(each, open)));
+  else replace(box, h("p", { class: "note" }, "Groups appear once training begins."));
+}
+
+function group(each, open) {
+  const size = Math.max(each.size, each.members.length);
+  const bars = Array.from({ length: size }, (_, sample) => {
+    return bar(sample, each.members.find((member) => member.sample === sample), open);
+  });
+  return h(
+    "div",
+    { class: `group ${each.outcome}` },
+    h("div", { class: "bars" }, ...bars),
+    h("div", { class: "name", title: each.task }, each.task),
+    h("div", { class: "what" }, groupResult(each, size)),
+  );
+}
+
+function bar(sample, member, open) {
+  const known = member && member.reward !== null;
+  const height = known ? `${Math.max(6, Math.min(1, member.reward) * 100)}%` : "6%";
+  const drawn = h("i", { class: known ? (member.reward > 0 ? "" : "zero") : "empty", height });
+  if (!member?.trajectory) return h("span", {}, drawn);
+  const title = `sample ${sample}: ${known ? `reward ${fixed(member.reward)}` : "running"}`;
+  const onclick = () => open(member.trajectory);
+  return h("button", { type: "button", title, "aria-label": title, onclick }, drawn);
+}
+
+function groupResult({ members, outcome }, size) {
+  const rewards = members.map((member) => member.reward).filter(Number.isFinite);
+  if (outcome === "open") return `${rewards.length} of ${size}`;
+  return [rewards.length ? fixed(mean(rewards)) : "", OUTCOMES[outcome] ?? words(outcome)].filter(Boolean).join(" · ");
+}
+
+// -- log and foot ----------------------------------------------------------------------------------------------------
 
 export function drawLog(box, lines, details) {
   const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 24;
   const shown = lines.filter((line) => details || line.level !== "detail").slice(-200);
-  replace(box, ...shown.map((line) => h("li", { class: line.level, title: `${line.kind} ${line.node}` }, h("time", {}, clock(line.t)), h("i"), h("span", {}, line.text))));
+  replace(box, ...shown.map(logLine));
   if (atEnd) box.scrollTop = box.scrollHeight;
 }
 
-export function drawFoot(box, state) {
-  const { totals, reading } = state;
-  const failed = Object.values(totals.failed).reduce((sum, value) => sum + value, 0);
-  const versions = state.engines.map((engine) => `${engine.name} ${engine.state === "serving" ? `serves ${engine.version}` : engine.state}${engine.restarts ? `, restarted ${engine.restarts}×` : ""}`);
-  replace(box, h("span", {}, `${count(totals.acked)} acknowledged`), h("span", {}, `${count(totals.superseded)} superseded`),
-    h("span", { class: failed ? "warn" : "", title: reasons(totals.failed) }, `${plural(failed, "ticket")} issued again`),
-    totals.deaths ? h("span", { class: "warn" }, plural(totals.deaths, "process death")) : "",
-    totals.refused_messages ? h("span", { class: "warn" }, `${plural(totals.refused_messages, "message")} refused`) : "",
+function logLine({ kind, level, node, t, text }) {
+  return h("li", { class: level, title: `${kind} ${node}` }, h("time", {}, clock(t)), h("i"), h("span", {}, text));
+}
+
+export function drawFoot(box, { totals, reading, engines }) {
+  const failed = total(totals.failed);
+  const again = `${plural(failed, "ticket")} issued again`;
+  const warn = (number, text) => (number ? h("span", { class: "warn" }, text) : "");
+  replace(
+    box,
+    h("span", {}, `${count(totals.acked)} acknowledged`),
+    h("span", {}, `${count(totals.superseded)} superseded`),
+    h("span", { class: failed ? "warn" : "", title: reasons(totals.failed) }, again),
+    warn(totals.deaths, plural(totals.deaths, "process death")),
+    warn(totals.refused_messages, `${plural(totals.refused_messages, "message")} refused`),
     totals.rewinds ? h("span", {}, `went back to a checkpoint ${totals.rewinds}×`) : "",
-    ...versions.map((text) => h("span", {}, text)), h("span", {}, `${count(reading.lines)} lines from ${plural(reading.files, "file")}`),
-    reading.damaged ? h("span", { class: "warn" }, `${plural(reading.damaged, "damaged line")} left out`) : "");
+    ...engines.map((engine) => h("span", {}, engineLine(engine))),
+    h("span", {}, `${count(reading.lines)} lines from ${plural(reading.files, "file")}`),
+    warn(reading.damaged, `${plural(reading.damaged, "damaged line")} left out`),
+  );
+}
+
+function engineLine({ name, state, version, restarts }) {
+  const does = state === "serving" ? `serves ${version}` : state;
+  return `${name} ${does}${restarts ? `, restarted ${restarts}×` : ""}`;
 }

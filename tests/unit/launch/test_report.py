@@ -23,6 +23,7 @@ from protocol.recordings import CastWriter
 from protocol.trajectory import Status
 from tests.support.fake_run import HELD_OUT, write_fake_run
 
+STATIC = Path(report_room.__file__).parent / "static"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
@@ -95,7 +96,7 @@ def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the script")
 @pytest.mark.parametrize("high", [1, 2, 3, 4, 5, 8, 21])
 def test_a_whole_axis_has_whole_ticks_and_none_twice(high: int):
-    source = (Path(report_room.__file__).parent / "static" / "curve.js").read_text()
+    source = (STATIC / "curve.js").read_text()
     ticks = re.search(r"function niceTicks.*?\n}\n", source, re.DOTALL)
     assert ticks
     script = f"{ticks[0]} console.log(JSON.stringify(niceTicks(0, {high}, 4, 1)))"
@@ -105,9 +106,16 @@ def test_a_whole_axis_has_whole_ticks_and_none_twice(high: int):
 
 
 def test_the_age_is_drawn_on_a_whole_axis():
-    for name in ("report.js", "panels.js"):
-        source = (Path(report_room.__file__).parent / "static" / name).read_text()
-        assert all("whole: true" in line for line in source.splitlines() if "age_mean" in line and "drawCurve" in line)
+    chart = re.search(r"function ageChart.*?\n}\n", (STATIC / "charts.js").read_text(), re.DOTALL)
+    assert chart
+    assert "whole: true" in chart[0]
+    assert all("curves.age_max" not in (STATIC / name).read_text() for name in ("report.js", "panels.js"))
+
+
+def test_the_pages_scripts_can_be_read():
+    """Nothing formats them but people."""
+    lines = [(path.name, line) for path in STATIC.glob("*.js") for line in path.read_text().splitlines()]
+    assert [(name, line) for name, line in lines if len(line) > 120] == []
 
 
 def test_what_a_sandbox_printed_cannot_become_part_of_the_page(run_dir: Path):
