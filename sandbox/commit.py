@@ -16,6 +16,8 @@ from sandbox.completion import made
 from sandbox.engine import DockerEngine, EngineError, retried
 
 _BUSY = frozenset({409, 500, 502, 503})
+COPY_S = 180.0
+"""A healthy host copies within this what a sandbox may write (:class:`sandbox.engine.ContainerLimits`), busy or not."""
 _NOT_FROZEN = frozenset({500, 503})
 """A busy host may fail to freeze a container; then nothing has been copied."""
 
@@ -34,7 +36,7 @@ async def committed(engine: DockerEngine, container: str, *, pause: bool) -> Asy
 
     async def copy() -> str:
         again = _NOT_FROZEN if pause else frozenset[int]()
-        return await retried(f"copy container {container[:12]}", call, again, idempotent=False)
+        return await retried(f"copy container {container[:12]}", call, again, idempotent=False, within_s=COPY_S)
 
     async def forget(image: str) -> None:
         with contextlib.suppress(EngineError):
@@ -42,6 +44,14 @@ async def committed(engine: DockerEngine, container: str, *, pause: bool) -> Asy
 
     async with made(copy, forget) as image:
         yield image
+
+
+async def written_bytes(engine: DockerEngine, container: str) -> int:
+    """The length of all files that the container has beyond its image's, holes included: what a copy of it takes up.
+
+    Raises EngineError.
+    """
+    return int((await engine.inspect(container, size=True)).get("SizeRw") or 0)
 
 
 @dataclass(frozen=True, slots=True)

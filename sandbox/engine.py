@@ -287,11 +287,12 @@ class DockerEngine:
 
         return await retried("list containers", call, _RETRIED_STATUS)
 
-    async def inspect(self, container: str) -> Json:
-        """All that the daemon says of a container."""
+    async def inspect(self, container: str, *, size: bool = False) -> Json:
+        """All that the daemon says of a container; ``size``: also of how much it holds, for which it looks at every
+        file."""
 
         async def call() -> Json:
-            return await self._container(container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+            return await self._container(container).show(size=int(size))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
         return await retried(f"inspect container {container[:12]}", call, _RETRIED_STATUS)
 
@@ -356,12 +357,18 @@ class DockerEngine:
 
 
 async def retried(
-    what: str, call: Callable[[], Awaitable[T]], statuses: frozenset[int], *, idempotent: bool = True
+    what: str,
+    call: Callable[[], Awaitable[T]],
+    statuses: frozenset[int],
+    *,
+    idempotent: bool = True,
+    within_s: float = _CALL_S,
 ) -> T:
-    """Call again on these HTTP statuses and, where a call may run twice, on a cut connection.  Raises EngineError."""
+    """Call again on these HTTP statuses and, where a call may run twice, on a cut connection.  ``within_s`` is for each
+    call; beyond a minute the client's own limit must be lifted too.  Raises EngineError."""
     for attempt in range(_ATTEMPTS):
         try:
-            async with asyncio.timeout(_CALL_S):
+            async with asyncio.timeout(within_s):
                 return await call()
         except (aiodocker.DockerError, EngineError) as error:
             if error.status not in statuses or attempt == _ATTEMPTS - 1:

@@ -46,6 +46,8 @@ class Ruin(StrEnum):
     """PID 1 was killed because the container had no memory left."""
     DISK = "disk"
     """It wrote more than its disk limit."""
+    TESTED = "tested"
+    """What ran in it as its tests, or what they left, could not be removed from it."""
 
 
 class SandboxDestroyed(LongshoreError):

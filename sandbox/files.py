@@ -11,7 +11,8 @@ import errno
 import io
 import os
 import tarfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
 MAX_TREE_FILES = 10_000
+CLEAR_S = 60.0
+"""For what stands where a file or a folder is to be."""
 _TREE_S = 120.0
 _PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
 
@@ -34,7 +37,7 @@ class FileTooLarge(Exception):
     """More than the caller takes."""
 
 
-def put(
+def _put(
     link: Link, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
 ) -> list[int]:
     """Send one file without waiting.  Returns the requests to await with :meth:`Link.answered`."""
@@ -51,12 +54,33 @@ async def write_files(link: Link, contents: Mapping[str, bytes], *, mode: int = 
 
     Raises OSError with the container's errno, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
     """
-    requests = [(path, put(link, path, data, mode=mode)) for path, data in contents.items()]
-    for path, sent in requests:
-        for request in sent:
-            ack = await link.answered(request)
-            if ack.error:
-                raise OSError(ack.error, os.strerror(ack.error), path)
+    requests = [(path, _put(link, path, data, mode=mode)) for path, data in contents.items()]
+    failed = [(error, path) for path, sent in requests if (error := await _written(link, sent))]
+    for error, path in failed:
+        raise OSError(error, os.strerror(error), path)
+
+
+async def replace(
+    link: Link, path: str, data: bytes = b"", *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.REPLACE
+) -> None:
+    """Put a file, or a folder where ``path`` ends in ``/``, in the place of whatever stands there.
+
+    PID 1 clears for a moment at a time, and has time for everything else in between.  Raises OSError with the
+    container's errno, ETIME where there is more than is cleared within :data:`CLEAR_S`, SandboxLost, SandboxDestroyed.
+    """
+    give_up = time.monotonic() + CLEAR_S
+    while error := await _written(link, _put(link, path, data, mode=mode, flags=flags)):
+        if error != errno.ETIME or time.monotonic() > give_up:
+            raise OSError(error, os.strerror(error), path)
+
+
+async def _written(link: Link, requests: Sequence[int]) -> int:
+    """The first error of these requests, 0 for none.  Raises SandboxLost, SandboxDestroyed."""
+    try:
+        acks = [await link.answered(request) for request in requests]
+    except TimeoutError as error:
+        raise SandboxLost(f"PID 1 did not take a file within {ANSWER_S:.0f} s") from error
+    return next((ack.error for ack in acks if ack.error), 0)
 
 
 async def read_file(link: Link, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:

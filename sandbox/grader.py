@@ -23,8 +23,6 @@ a PID 1 that does not answer is infrastructure (InfraError).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -33,10 +31,10 @@ from dataclasses import dataclass
 from protocol.errors import InfraError
 from sandbox import wire
 from sandbox.child import run_child
-from sandbox.errors import SandboxDestroyed, SandboxLost
-from sandbox.files import FileTooLarge
+from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
+from sandbox.files import FileTooLarge, replace, write_files
 from sandbox.grading.alone import leave_alone
-from sandbox.grading.artifacts import BadArtifactError
+from sandbox.grading.artifacts import Unfit
 from sandbox.grading.outcome import REWARD, GradedTest, Report, contradiction, judge, weighted
 from sandbox.grading.place import place
 from sandbox.grading.reports import MAX_BYTES, read_report
@@ -44,7 +42,7 @@ from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
 from sandbox.grading.whose import Isolation, isolation_of, shell_of
 from sandbox.kit.phase import FACTS, verify_environment
-from sandbox.session import ANSWER_S, SandboxSession
+from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.truncate import HeadTail
 
@@ -123,8 +121,8 @@ async def grade(
             verifier = await _has_verifier(bench)
             isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
             ran = await _test(bench, task, isolation, limit_s, network, verifier=verifier)
-    except BadArtifactError as error:
-        ran = _Ran(note=f"the artifacts could not be carried over: {error}")
+    except Unfit as error:
+        ran = _Ran(note=f"what the agent left could not be carried to its tests: {error}")
     tests, reward = judge(task.expected_tests, task.weights, () if ran.note else ran.reports)
     passed = bool(tests) and all(test.passed for test in tests)
     return GradeResult(
@@ -190,20 +188,21 @@ async def _test(
 
 @asynccontextmanager
 async def _taken_back(bench: SandboxSession, *, wanted: bool) -> AsyncGenerator[None]:
-    """At the end, however it comes, what the tests left running is dead and their folder is empty.  Where that cannot
-    be done the verdict stands: it has been read."""
+    """At the end, however it comes, what the tests left running is dead and their folder is empty; or the container has
+    ended, and the verdict that has been read stands."""
     try:
         yield
     finally:
         if wanted and bench.alive:
-            with contextlib.suppress(InfraError, SandboxDestroyed, TimeoutError):
-                await asyncio.shield(_take_back(bench))
+            await asyncio.shield(_take_back(bench))
 
 
 async def _take_back(bench: SandboxSession) -> None:
-    await leave_alone(bench)
-    for request in bench.put(f"{TESTS_DIR}/", b"", mode=0o700, flags=wire.WriteFlag.REPLACE):
-        await bench.answered(request, ANSWER_S)
+    try:
+        await leave_alone(bench)
+        await replace(bench, f"{TESTS_DIR}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
+    except (OSError, InfraError, SandboxDestroyed) as error:
+        await bench.destroy(SandboxDestroyed(f"its tests could not be taken out of it again: {error}", Ruin.TESTED))
 
 
 async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> str:
@@ -212,22 +211,16 @@ async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> s
     files = {"run-tests.sh": task.run_tests.encode(), **task.tests}
     if any(name.endswith(".py") for name in files) and _PYTEST_SETTINGS.isdisjoint(files):
         files["pytest.ini"] = _PYTEST_INI
-    sent = bench.put(f"{TESTS_DIR}/", b"", mode=0o700, flags=wire.WriteFlag.REPLACE)
-    for name, data in files.items():
-        sent += bench.put(f"{TESTS_DIR}/{name}", data, mode=0o700)
-    for report in task.reports:
-        sent += bench.put(report, b"", mode=0o600, flags=wire.WriteFlag.REPLACE)
-    if ours_first:
-        sent += bench.put("/etc/nsswitch.conf", _NSSWITCH, flags=wire.WriteFlag.REPLACE)
-    why = ""
-    for request in sent:
-        try:
-            ack = await bench.answered(request, ANSWER_S)
-        except TimeoutError as error:
-            raise SandboxLost("PID 1 did not take the tests") from error
-        if ack.error and not why:
-            why = f"the tests could not be written into the container: {os.strerror(ack.error)}"
-    return why
+    try:
+        await replace(bench, f"{TESTS_DIR}/", mode=0o700)
+        await write_files(bench, {f"{TESTS_DIR}/{name}": data for name, data in files.items()}, mode=0o700)
+        for report in task.reports:
+            await replace(bench, report, mode=0o600)
+        if ours_first:
+            await replace(bench, "/etc/nsswitch.conf", _NSSWITCH)
+    except OSError as error:
+        return f"the tests could not be written into the container: {error.strerror}"
+    return ""
 
 
 async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[Report, ...]:

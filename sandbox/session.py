@@ -171,12 +171,6 @@ class SandboxSession(Link):
         """See :func:`sandbox.files.read_file`."""
         return await files.read_file(self, path, max_bytes)
 
-    def put(
-        self, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
-    ) -> list[int]:
-        """Send one file without waiting.  Returns the requests to await with :meth:`answered`."""
-        return files.put(self, path, data, mode=mode, flags=flags)
-
     async def setup(self, contents: Mapping[str, bytes], script: str, timeout_s: float) -> None:
         """What a task needs before its agent: files, then a script in a subshell.  Raises SandboxStartError; TaskFault
         where the script fails."""

@@ -13,7 +13,7 @@ from enum import IntEnum, IntFlag
 
 from sandbox.docker_stream import WireError
 
-PROTOCOL = 3
+PROTOCOL = 4
 SLOTS = 32
 """Shells and terminals of one session; the first is the shell that is there from the start."""
 MAIN_SLOT = 0
@@ -35,7 +35,10 @@ class WriteFlag(IntFlag):
     NONE = 0
     APPEND = 1
     REPLACE = 2
-    """Remove whatever stands there first, a directory tree too."""
+    """Make room first: what stands there is removed, a folder of whatever size put aside under a name beside its own.
+    One that cannot be (the image's, a mount point) is emptied, for a moment at a time: ETIME until that is done."""
+    CLEAR = 4
+    """With REPLACE: a folder is emptied, never put aside."""
 
 
 class Death(IntEnum):

@@ -16,30 +16,30 @@ MAX_BYTES = 512 << 20
 _MAX_MEMBERS = 100_000
 
 
-class BadArtifactError(Exception):
-    """What the agent left at an artifact's path cannot be carried.  The message says why."""
+class Unfit(Exception):
+    """What the agent left cannot be carried to where its tests run.  The message says why."""
 
 
 def clean_tar(source: Path, target: Path, name: str) -> None:
     """Copy what is sound of ``source`` to ``target``.  ``name`` is the artifact's own base name, the top of the tar.
 
-    Raises BadArtifactError when the tar is broken, too long, or its top is a link.
+    Raises Unfit when the tar is broken, too long, or its top is a link.
     """
     try:
         with tarfile.open(source, "r:") as old, tarfile.open(target, "w") as new:
             _copy(old, new, name)
     except tarfile.TarError as error:
-        raise BadArtifactError(f"{name} cannot be read: {error}") from error
+        raise Unfit(f"{name} cannot be read: {error}") from error
 
 
 def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str) -> None:
     links: set[str] = set()
     for count, member in enumerate(old):
         if count >= _MAX_MEMBERS:
-            raise BadArtifactError(f"{top} holds more than {_MAX_MEMBERS} files")
+            raise Unfit(f"{top} holds more than {_MAX_MEMBERS} files")
         path = posixpath.normpath(member.name)
         if path == top and not (member.isreg() or member.isdir()):
-            raise BadArtifactError(f"{top} is neither a file nor a folder")
+            raise Unfit(f"{top} is neither a file nor a folder")
         if not _within(path, top) or links.intersection(_above(path)):
             continue
         if member.issym():

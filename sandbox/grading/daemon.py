@@ -6,16 +6,19 @@ Never ``kill`` on a paused container: it resumes it.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import aiodocker
+import aiohttp
 from aiodocker.containers import DockerContainer
 
 from sandbox.completion import made
 from sandbox.engine import DockerEngine, EngineError, retried
 
+CARRY_S = 180.0
+"""A healthy host packs or unpacks within this as much as artifacts may be, busy or not."""
 _AGAIN = frozenset({500, 502, 503})
 _CHUNK_BYTES = 256 << 10
 
@@ -80,21 +83,20 @@ async def read_archive(engine: DockerEngine, container: str, path: str, into: IO
     """
 
     async def call() -> bool:
-        docker = engine.docker
-        query = docker._query  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the public call reads it all into memory
         try:
-            async with query(f"containers/{container}/archive", params={"path": path}) as response:
+            async with _query(engine, "GET", container, path) as response:
                 async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                     if into.tell() + len(chunk) > most:
                         raise TooLargeError
                     into.write(chunk)
         except aiodocker.DockerError as error:
-            if error.status == 404:
+            if error.status == 404 and "No such container" not in error.message:
                 return False
             raise
         return True
 
-    return await retried(f"read {path} from container {container[:12]}", call, frozenset(), idempotent=False)
+    what = f"read {path} from container {container[:12]}"
+    return await retried(what, call, frozenset(), idempotent=False, within_s=CARRY_S)
 
 
 async def write_archive(engine: DockerEngine, container: str, folder: str, tar: Path) -> None:
@@ -102,8 +104,15 @@ async def write_archive(engine: DockerEngine, container: str, folder: str, tar: 
 
     async def call() -> None:
         with tar.open("rb") as source:
-            await _container(engine, container).put_archive(  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-                folder, source
-            )
+            async with _query(engine, "PUT", container, folder, source) as response:
+                await response.read()
 
-    await retried(f"write {folder} in container {container[:12]}", call, frozenset(), idempotent=False)
+    await retried(f"write {folder} in container {container[:12]}", call, frozenset(), idempotent=False, within_s=CARRY_S)
+
+
+def _query(
+    engine: DockerEngine, method: str, container: str, path: str, data: IO[bytes] | None = None
+) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    query = engine.docker._query  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the public calls end after a minute, and read all into memory
+    where, headers = f"containers/{container}/archive", {"Content-Type": "application/x-tar"}
+    return query(where, method, params={"path": path}, data=data, headers=headers, timeout=None)

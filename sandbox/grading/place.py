@@ -7,7 +7,11 @@
 ``sibling``    as ``artifacts``, or as ``commit`` where none are declared, in the network of the agent's container.
                Its processes go on: the tests speak with live services, and those may answer what they like.
 
-A place beside the agent's is gone when its context ends, with its image; it also ends by its own deadline.
+What the tests write in a place beside the agent's reaches nobody: it is gone when its context ends, with its image; it
+also ends by its own deadline.
+
+That something of the agent's cannot be carried to such a place is its own doing only where that is shown: it fails, the
+daemon then does the same with a container of the task's own image, and it fails again.
 """
 
 from __future__ import annotations
@@ -15,28 +19,33 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from sandbox.commit import committed
+from protocol.errors import InfraError
+from sandbox.commit import committed, written_bytes
 from sandbox.engine import ContainerSpec, EngineError
-from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.grading.alone import leave_alone
-from sandbox.grading.artifacts import MAX_BYTES, BadArtifactError, clean_tar
+from sandbox.grading.artifacts import MAX_BYTES, Unfit, clean_tar
 from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
 
+T = TypeVar("T")
 _SETUP_S = 120.0
+_REFUSED = (EngineError, SandboxStartError)
 _SPARE_S = 300.0
 """Beyond setup and tests: what a container beside the agent's lives for at most on a busy host."""
 
 
 @asynccontextmanager
 async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> AsyncGenerator[SandboxSession]:
-    """Where to run the tests.  Raises BadArtifactError (the agent's doing), SandboxDestroyed, InfraError."""
+    """Where to run the tests.  Raises Unfit (the agent's doing), SandboxDestroyed, InfraError."""
     match task.grading:
         case GradingLevel.SAME:
             await leave_alone(session)
@@ -78,9 +87,13 @@ async def _still(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]
 
 @asynccontextmanager
 async def _copy(session: SandboxSession, *, live: bool) -> AsyncGenerator[str]:
-    """An image of the agent's container as it stands."""
+    """An image of the agent's container as it stands.  Raises Unfit for one whose files are larger than its disk limit: the
+    copy of a hole is no hole."""
     async with AsyncExitStack() as stack:
         async with _still(session, live=live):
+            size, most = await written_bytes(session.engine, session.container), _spec(session).limits.disk_bytes
+            if size > most:
+                raise Unfit(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
             image = await stack.enter_async_context(committed(session.engine, session.container, pause=False))
         yield image
 
@@ -90,12 +103,15 @@ async def _in_copy(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """A container of a copy of the agent's, in which nothing runs but PID 1."""
-    async with _copy(session, live=live) as image:
+    works = partial(_untouched_works, session, spec, task)
+    async with AsyncExitStack() as stack:
+        image = await carried(lambda: stack.enter_async_context(_copy(session, live=live)), works)
         if not live:
             await leave_alone(session)
-        async with _beside(session, replace(spec, image=image), task, test_timeout_s) as bench:
-            await leave_alone(bench)
-            yield bench
+        copied = partial(_beside, session, replace(spec, image=image), task, test_timeout_s)
+        bench = await carried(lambda: stack.enter_async_context(copied()), works)
+        await leave_alone(bench)
+        yield bench
 
 
 @asynccontextmanager
@@ -103,17 +119,17 @@ async def _clean(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """A fresh container of the task's image, with the artifacts over what its setup made."""
+    works = partial(_untouched_works, session, spec, task)
     with tempfile.TemporaryDirectory(prefix="longshore-artifacts-") as folder:
         async with _still(session, live=True) if live else nullcontext():
-            found = await _take(session, task, Path(folder))
+            found = await carried(lambda: _take(session, task, Path(folder)), works)
         async with _beside(session, spec, task, test_timeout_s) as bench:
             await bench.setup(task.files, task.setup, _SETUP_S)
             try:
                 await bench.write_files({f"{above}/": b"" for above, _ in found if above != "/"}, mode=0o755)
             except OSError as error:
                 raise SandboxStartError(f"no room for the artifacts in a clean container: {error}") from error
-            for above, tar in found:
-                await write_archive(bench.engine, bench.container, above, tar)
+            await carried(lambda: _give(bench, found), works)
             yield bench
 
 
@@ -129,12 +145,43 @@ async def _take(session: SandboxSession, task: Task, folder: Path) -> list[tuple
                 exists = await read_archive(session.engine, session.container, artifact, into, room)
                 room -= into.tell()
         except TooLargeError as error:
-            raise BadArtifactError(f"the artifacts hold more than {MAX_BYTES >> 20} MiB") from error
+            raise Unfit(f"the artifacts hold more than {MAX_BYTES >> 20} MiB") from error
         if exists:
             await asyncio.to_thread(clean_tar, raw, sound, name)
             found.append((above, sound))
         raw.unlink()
     return found
+
+
+async def _give(bench: SandboxSession, found: Sequence[tuple[str, Path]]) -> None:
+    for above, tar in found:
+        await write_archive(bench.engine, bench.container, above, tar)
+
+
+async def carried(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitable[bool]]) -> T:
+    """What ``work`` gives.  Raises Unfit where it fails, ``works`` holds, and it fails again; else its own error."""
+    try:
+        return await work()
+    except _REFUSED:
+        if not await works():
+            raise
+    try:
+        return await work()
+    except _REFUSED as error:
+        raise Unfit(str(error)) from error
+
+
+async def _untouched_works(session: SandboxSession, spec: ContainerSpec, task: Task) -> bool:
+    """Whether the daemon starts a container of the task's own image and copies it, while the agent's lives on."""
+    if not session.alive:
+        raise await session.why_gone()
+    with suppress(InfraError, SandboxDestroyed):
+        async with (
+            _beside(session, spec, task, 0.0) as other,
+            committed(session.engine, other.container, pause=False),
+        ):
+            return True
+    return False
 
 
 @asynccontextmanager
@@ -151,5 +198,7 @@ async def _beside(
 
 
 async def _end(bench: SandboxSession) -> None:
-    await bench.close()
-    await bench.engine.remove(bench.container)  # its image can only go after it
+    """What is not gone then is swept; the verdict stands."""
+    with suppress(EngineError):
+        await bench.close()
+        await bench.engine.remove(bench.container)  # its image can only go after it

@@ -11,20 +11,41 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-enum { WRITE_APPEND = 1, WRITE_REPLACE = 2 };
+enum { WRITE_APPEND = 1, WRITE_REPLACE = 2, WRITE_CLEAR = 4 };
+enum { CLEAR_MS = 1000 };
+
+static uint64_t clear_until_ms; /* from the first removal on: listing a large folder takes long too */
 
 static int remove_one(const char *path, const struct stat *s, int kind, struct FTW *walk) {
-    (void)s, (void)kind, (void)walk;
-    return remove(path) < 0 ? errno : 0;
+    (void)s, (void)kind;
+    if (!clear_until_ms) clear_until_ms = now_ms() + CLEAR_MS;
+    if (now_ms() > clear_until_ms) return ETIME;
+    return remove(path) < 0 && !(errno == EBUSY && walk->level == 0) ? errno : 0; /* a mount point stays, empty */
 }
 
-/* Remove whatever stands there, without following links. */
-static int remove_tree(const char *path) {
+/* Remove a folder and all in it, following no link.  ETIME when there is more than is soon removed: asked again, this
+   goes on, and in between everything else has its turn. */
+static int remove_folder(const char *path) {
+    clear_until_ms = 0;
+    int failed = nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS);
+    return failed < 0 ? errno : failed;
+}
+
+/* Give a folder another name beside its own, at once, whatever it holds. */
+static int put_aside(const char *path) {
+    char aside[PATH_MOST + 64];
+    int above = (int)(strrchr(path, '/') - path);
+    snprintf(aside, sizeof aside, "%.*s/.sbx-aside-%llx", above, path, (unsigned long long)now_ns());
+    return renameat2(AT_FDCWD, path, AT_FDCWD, aside, RENAME_NOREPLACE) == 0;
+}
+
+/* Whatever stands there stands there no more.  A folder is put aside; one of the image's cannot be, nor a mount point:
+   those are emptied. */
+static int make_room(const char *path, int flags) {
     struct stat s;
     if (lstat(path, &s) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : errno;
     if (!S_ISDIR(s.st_mode)) return unlink(path) < 0 ? errno : 0;
-    int failed = nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS);
-    return failed < 0 ? errno : failed;
+    return !(flags & WRITE_CLEAR) && put_aside(path) ? 0 : remove_folder(path);
 }
 
 void make_parents(char *path) {
@@ -52,7 +73,7 @@ static int write_file(char *path, uint32_t mode, int flags, const char *data, si
     int directory = path_length > 1 && path[path_length - 1] == '/';
     if (directory) path[path_length - 1] = 0;
     if (flags & WRITE_REPLACE) {
-        int failed = remove_tree(path);
+        int failed = make_room(path, flags);
         if (failed) return failed;
     }
     make_parents(path);

@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from sandbox.files import FileTooLarge, read_tree
+from sandbox import wire
+from sandbox.files import FileTooLarge, read_tree, replace
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import Task
 
@@ -85,3 +86,21 @@ async def test_a_file_in_the_way_is_replaced_never_followed(pool: SandboxPool):
         with pytest.raises(OSError, match="symbolic links"):
             await session.write_files({"/app/link": b"evil"})
         assert await session.read_file("/app/target") == b"keep\n"
+
+
+async def test_a_folder_makes_room_whatever_it_holds_and_the_images_own_too(pool: SandboxPool):
+    """Else a grading takes as long as an agent wants it to."""
+    async with pool.acquire(TASK) as session:
+        await session.run("mkdir -p t/a; echo 1 > t/a/f; mkdir u; echo 2 > u/f", S)
+        await replace(session, "/app/t/")
+        await replace(session, "/app/u", b"file")
+        await replace(session, "/etc/skel/")
+        seen = "ls -A t /etc/skel; cat u .sbx-aside-*/a/f .sbx-aside-*/f"
+        assert (await session.run(seen, S)).output == "/etc/skel:\n\nt:\nfile1\n2\n"
+
+
+async def test_a_folder_that_is_to_be_cleared_is_gone_with_all_it_holds(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        await session.run("mkdir t; cd t; seq 20000 | xargs touch; mkdir -p a/b/c; ln -s / a/l; cd ..", S)
+        await replace(session, "/app/t/", flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
+        assert (await session.run("ls -A t; ls -A; ls -d /etc", S)).output == "t\n/etc\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sandbox.engine import DockerEngine
@@ -9,16 +11,22 @@ from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
 from sandbox.grader import grade
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import GradingLevel, Task
 from sandbox.tools import ToolContext, call_tool
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
+REWARD = "/logs/verifier/reward.txt"
+RUN_TESTS = f"""#!/bin/sh
+echo "== short test summary info =="
+if test "$(cat /app/answer)" = 42; then echo PASSED test_answer; echo 1 > {REWARD}
+else echo FAILED test_answer; echo 0 > {REWARD}; fi
+"""
 TASK = Task(
     id="wreck",
     instruction="write 42 to /app/answer",
-    run_tests='#!/bin/sh\necho "== short test summary info =="\n'
-    'if test "$(cat /app/answer)" = 42; then echo PASSED test_answer; else echo FAILED test_answer; fi\n',
+    run_tests=RUN_TESTS,
+    reports=(REWARD,),
     expected_tests=("test_answer",),
     test_timeout_s=S,
 )
@@ -34,30 +42,49 @@ WRECKS = {
     "no devices": "rm -rf /dev/null /dev/ptmx /dev/pts/* /dev/shm /tmp; mkfifo /dev/null; chmod 000 / /app",
     "pipes": "exec 0<&- 1>&- 2>&-; for f in /proc/*/fd/*; do echo x > $f; done; exec sleep 1000",
     "folder for a file": "rm -rf /app; ln -s /proc/self /app; mount -t tmpfs x /mnt; umount /.sbx; umount -l /proc",
+    "files where the tests go": f"mkdir -p /tests {REWARD}; for d in /tests {REWARD}; do cd $d && seq 20000 | xargs touch; done",
+    "a folder without end": "i=0; while [ $i -lt 3000 ] && mkdir d && cd d; do i=$((i+1)); done",
+    "a system's folder moved": "mv /etc /elsewhere; touch /etc",
+    "holes": "for i in 1 2 3; do truncate -s 1G /hole$i; done",
     "every slot and process": "for i in $(seq 1 200); do (trap '' TERM HUP INT; exec setsid sleep 1000) & done; wait",
 }
 
 
-async def outcome(pool: SandboxPool, command: str) -> bool:
+async def outcome(pool: SandboxPool, command: str, level: GradingLevel, limit_s: float = 2.0) -> bool:
     """Whether the grader passes what the agent left.  SandboxLost, which costs a replacement, is not caught."""
-    async with pool.acquire(TASK) as session:
-        context = ToolContext(session, command_timeout_s=2.0)
+    task = replace(TASK, grading=level, artifacts=("/app",) if level is GradingLevel.ARTIFACTS else ())
+    async with pool.acquire(task) as session:
+        context = ToolContext(session, command_timeout_s=limit_s)
         try:
             for number in range(2):
                 await call_tool(context, "shell_exec", {"id": str(number), "command": command})
             await call_tool(context, "shell_exec", {"id": "0", "command": "echo after", "block": False})
-            return (await grade(session, TASK)).all_passed
+            return (await grade(session, task)).all_passed
         except SandboxDestroyed:
             return False
 
 
+LEVELS = (GradingLevel.SAME, *(pytest.param(each, marks=pytest.mark.slow) for each in GradingLevel if each != "same"))
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("wreck", WRECKS.values(), ids=WRECKS.keys())
-async def test_a_wrecked_box_scores_nothing_and_costs_no_replacement(pool: SandboxPool, wreck: str):
-    assert not await outcome(pool, wreck)
+async def test_a_wrecked_box_scores_nothing_and_costs_no_replacement(
+    pool: SandboxPool, wreck: str, level: GradingLevel
+):
+    assert not await outcome(pool, wreck, level)
 
 
-async def test_the_same_agent_scores_when_it_does_its_task(pool: SandboxPool):
-    assert await outcome(pool, "echo 42 > /app/answer")
+@pytest.mark.slow
+@pytest.mark.parametrize("level", GradingLevel)
+async def test_more_files_than_can_be_removed_in_time_cost_no_replacement_either(pool: SandboxPool, level: GradingLevel):
+    command = f"mkdir -p /tests {REWARD}; cd /tests && seq 400000 | xargs touch; cd {REWARD} && seq 400000 | xargs touch"
+    assert not await outcome(pool, command, level, limit_s=S)
+
+
+@pytest.mark.parametrize("level", GradingLevel)
+async def test_the_same_agent_scores_when_it_does_its_task(pool: SandboxPool, level: GradingLevel):
+    assert await outcome(pool, f"echo 42 > /app/answer; mkdir -p /tests/a {REWARD}/b", level)
 
 
 async def test_who_waits_is_told_what_the_agent_did(pool: SandboxPool, engine: DockerEngine):

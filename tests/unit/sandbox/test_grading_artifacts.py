@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.grading.artifacts import BadArtifactError, clean_tar
+from sandbox.grading.artifacts import Unfit, clean_tar
 
 File = tuple[str, bytes, str]
 """Name, type, link name or content."""
@@ -71,7 +71,7 @@ def test_what_would_reach_outside_is_left_behind(tmp_path, member):
 
 @pytest.mark.parametrize("kind", [SYM, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_an_artifact_that_is_no_file_or_folder_is_refused(tmp_path, kind):
-    with pytest.raises(BadArtifactError, match="neither a file nor a folder"):
+    with pytest.raises(Unfit, match="neither a file nor a folder"):
         cleaned(tmp_path, ("app", kind, "/usr"))
 
 
@@ -84,5 +84,5 @@ def test_set_uid_bits_are_left_behind(tmp_path):
 def test_a_broken_archive_is_refused(tmp_path):
     whole = packed(tmp_path, ("app/a", REG, "text" * 1000))
     whole.write_bytes(whole.read_bytes()[:1500])
-    with pytest.raises(BadArtifactError):
+    with pytest.raises(Unfit):
         clean_tar(whole, tmp_path / "sound.tar", "app")

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from sandbox.engine import ContainerSpec
+from sandbox.engine import ContainerSpec, EngineError
+from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading import place
+from sandbox.grading.artifacts import Unfit
 from sandbox.tasks.task import GradingLevel, Task
 
 ARTIFACTS = ("/app",)
@@ -21,6 +23,7 @@ class Bench:
 
     def __init__(self, container: str, spec: ContainerSpec) -> None:
         self.container, self.spec, self.alive = container, spec, True
+        self.excess_bytes = 0
         self.engine = self
 
     async def close(self) -> None:
@@ -28,6 +31,9 @@ class Bench:
 
     async def remove(self, container: str) -> None:
         assert container == self.container
+
+    async def inspect(self, container: str, *, size: bool) -> dict[str, int]:
+        return {"SizeRw": self.spec.limits.disk_bytes + self.excess_bytes}
 
     async def setup(self, *_: object) -> None: ...
 
@@ -90,3 +96,52 @@ async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, 
         assert bench.alive
     assert steps.done == expected
     assert bench.alive is (level is GradingLevel.SAME)
+
+
+@pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])
+async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    agents.excess_bytes = 1
+    with pytest.raises(Unfit, match="disk limit is 2048 MiB"):
+        async with place.place(agents, Task("t", "", grading=level), 1.0):
+            pass
+    assert not any(each.startswith(("copy", "start")) for each in steps.done)
+
+
+class Work:
+    """Fails as often as it is told to."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures, self.times = list(failures), 0
+
+    async def do(self) -> str:
+        self.times += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return "done"
+
+
+async def works() -> bool:
+    return True
+
+
+async def fails() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("error", [EngineError("no"), SandboxStartError("no")])
+async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agents_doing(error: Exception):
+    """Else a busy host costs an honest agent its reward, or a wrecked box a replacement."""
+    assert await place.carried(Work().do, fails) == "done"
+    assert await place.carried(Work(error).do, works) == "done"
+    with pytest.raises(Unfit, match="no"):
+        await place.carried(Work(error, error).do, works)
+    once = Work(error, error)
+    with pytest.raises(type(error)):
+        await place.carried(once.do, fails)
+    assert once.times == 1
+
+
+async def test_a_container_that_is_lost_is_never_the_agents_doing():
+    with pytest.raises(SandboxLost):
+        await place.carried(Work(SandboxLost("gone")).do, works)

@@ -42,6 +42,7 @@ OF_PYTHON = {
     "NONCE": wire.NONCE_BYTES,
     "WRITE_APPEND": wire.WriteFlag.APPEND,
     "WRITE_REPLACE": wire.WriteFlag.REPLACE,
+    "WRITE_CLEAR": wire.WriteFlag.CLEAR,
     **{f"DIED_{each.name}": each for each in wire.Death},
     **{f"BYE_{each.name}": each for each in wire.ByeReason},
     **{each.name: each for each in wire.SlotKind},
