@@ -12,18 +12,24 @@ from collections.abc import Iterator, Mapping
 
 _FILE = "test_outputs.py"
 _SELECTS = re.compile(r"\s(-k|-m|--deselect|--ignore|--lf|--ff)\b|::")
+_RUNS_MODULE = re.compile(r"\b(?:(?:python|pypy)[\d.]*|uv +run)(?: +-[A-Za-ln-z]\w*)* +-m +\S+")
+"""An interpreter's ``-m``, which names a program; pytest's selects tests."""
 
 
 def expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str, ...]:
     """Names as pytest reports them, without the file; empty when they are not certain."""
     pytest_lines = [line for line in run_tests.splitlines() if "pytest" in line and not line.lstrip().startswith("#")]
-    if _FILE not in tests or not any(_FILE in line for line in pytest_lines) or _SELECTS.search(run_tests):
+    if _FILE not in tests or not any(_FILE in line for line in pytest_lines) or _selects(run_tests):
         return ()
     try:
         names = tuple(_names(ast.parse(tests[_FILE]).body))
     except (SyntaxError, ValueError, RecursionError, LookupError):
         return ()
     return names if len(set(names)) == len(names) else ()
+
+
+def _selects(script: str) -> bool:
+    return bool(_SELECTS.search(_RUNS_MODULE.sub("", script)))
 
 
 class _UncertainError(LookupError):

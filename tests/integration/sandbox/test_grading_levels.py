@@ -19,7 +19,7 @@ from sandbox.grading.daemon import main_pid, paused, pids_of
 from sandbox.grading.outcome import Outcome
 from sandbox.host import Host
 from sandbox.pool import LABEL, PoolSettings, SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
@@ -73,6 +73,36 @@ async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level,
         ), "the agent's container is not frozen, and only a sibling leaves its processes alive"
         others = await engine.containers({f"{LABEL}.lease": pool._blueprint.lease})
         assert [each.id for each in others] == [session.container], "containers were left"
+
+
+VOLUMES = """
+[ -e /app/left ] && echo PASSED file
+[ -e /data/left ] && echo PASSED volume
+[ "$(ls /tests)" = run-tests.sh ] && echo PASSED tests
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "artifacts", "seen"),
+    [
+        (GradingLevel.SAME, (), {"file", "volume", "tests"}),
+        (GradingLevel.COMMIT, (), {"file", "tests"}),
+        (GradingLevel.ARTIFACTS, ("/app", "/data"), {"file", "volume", "tests"}),
+        (GradingLevel.SIBLING, (), {"file", "tests"}),
+    ],
+)
+async def test_what_a_level_sees_of_an_image_s_volumes(pool: SandboxPool, engine: DockerEngine, level, artifacts, seen):
+    """Tests of files on a volume need ``same`` or ``artifacts``, and no level leaves a volume behind."""
+    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nVOLUME /data /tests\n".encode()})
+    graded = task(VOLUMES, level, "file", "volume", "tests", build=build, artifacts=artifacts)
+    before = (await engine.inventory()).volumes
+    async with pool.acquire(graded) as session:
+        await session.run("touch /app/left /data/left /tests/left", S)
+        result = await grade(session, graded)
+        assert {test.name for test in result.tests if test.passed} == seen, result.log
+    async with asyncio.timeout(S):
+        while (await engine.inventory()).volumes - before:  # noqa: ASYNC110  the engine tells nobody
+            await asyncio.sleep(0.1)
 
 
 async def test_a_sibling_speaks_with_the_live_service_and_sees_none_of_its_processes(pool: SandboxPool):
