@@ -23,17 +23,21 @@ import orjson
 from pydantic import TypeAdapter
 
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
-from sandbox.grader import GradeResult
+from sandbox.grader import GradeResult, longest_s
 from sandbox.images.names import wanted
 from sandbox.provider import READ_BYTES
 from sandbox.server import failures
+from sandbox.server.messages import CLIENT_SPARE_S, MAX_S
 from sandbox.shell import CommandResult
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
 from sandbox.tools import Arguments, ToolResult
 
 _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
-_AGAIN_S = 0.2
+_AGAIN_S, _CONNECT_S = 0.2, 10.0
+_SLACK_S = 60.0
+"""Beyond a command's own time."""
+_LEAST_S = 0.001
 _BUSY = frozenset({429, 503})
 _TRANSPORT = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 
@@ -58,10 +62,10 @@ class RemotePool:
         request_s: float = 660.0,
         unreachable_s: float = 30.0,
     ) -> None:
-        """``acquire_s``: longest wait for a sandbox; ``request_s``: for one reply; ``unreachable_s``: for a server that
-        does not answer at all, before its sandboxes count as lost."""
+        """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply whose time is not known; ``unreachable_s``:
+        for a server that does not answer at all, before its sandboxes count as lost."""
         self._url, self._token = url.rstrip("/"), token
-        self._acquire_s, self._request_s, self._unreachable_s = acquire_s, request_s, unreachable_s
+        self._acquire_s, self.request_s, self._unreachable_s = acquire_s, request_s, unreachable_s
         self._leases: dict[str, float] = {}
         """Lease → its time to live without a heartbeat, in seconds."""
         self._http: aiohttp.ClientSession | None = None
@@ -70,9 +74,8 @@ class RemotePool:
 
     async def __aenter__(self) -> Self:
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        timeout = aiohttp.ClientTimeout(total=self._request_s, sock_connect=10.0)
         self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=headers, raise_for_status=False
+            connector=aiohttp.TCPConnector(limit=0), headers=headers, raise_for_status=False
         )
         await self._tasks.__aenter__()
         self._heart = self._tasks.create_task(self._beat())
@@ -96,11 +99,11 @@ class RemotePool:
         try:
             async with asyncio.timeout(self._acquire_s):
                 lease = await self._patiently("/allocate", request, give_up)
-                sandbox = RemoteSandbox(self, str(lease["lease_id"]), deadline_s)
+                sandbox = RemoteSandbox(self, str(lease["lease_id"]), deadline_s, task)
                 self._leases[sandbox.lease_id] = float(lease["ttl_s"])
                 try:
                     meta = {"task_name": task.id, "instruction": task.instruction, "task": encode_task(task)}
-                    await sandbox.post("/reset", task_meta=meta)
+                    await sandbox.post("/reset", give_up - time.monotonic(), task_meta=meta)
                 except BaseException:
                     await sandbox.close()
                     raise
@@ -119,22 +122,24 @@ class RemotePool:
                     raise
                 await asyncio.sleep(refused.retry_after_s or _AGAIN_S)
 
-    async def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def ask(self, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
         """One request that may be repeated: again while nobody answers.  Raises Refused, and what aiohttp raises."""
         give_up = time.monotonic() + self._unreachable_s
         while True:
             try:
-                return await self._post(path, body)
+                return await self._post(path, body, deadline_s or self.request_s)
             except _TRANSPORT:
                 if time.monotonic() > give_up:
                     raise
             await asyncio.sleep(_AGAIN_S)
 
-    async def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _post(self, path: str, body: dict[str, Any], deadline_s: float) -> dict[str, Any]:
         if self._http is None:
             raise RuntimeError("use `async with RemotePool(...)`")
         headers = {"content-type": "application/json"}
-        async with self._http.post(self._url + path, data=io.BytesIO(_encoded(body)), headers=headers) as response:
+        timeout = aiohttp.ClientTimeout(total=deadline_s + CLIENT_SPARE_S, sock_connect=_CONNECT_S)
+        data = io.BytesIO(_encoded(body))
+        async with self._http.post(self._url + path, data=data, headers=headers, timeout=timeout) as response:
             raw = await response.read()
             try:
                 value = cast("dict[str, Any]", orjson.loads(raw))
@@ -162,7 +167,7 @@ class RemotePool:
     async def _renew(self, lease_id: str) -> None:
         try:
             async with asyncio.timeout(10.0):
-                await self._post("/heartbeat", {"lease_id": lease_id})
+                await self._post("/heartbeat", {"lease_id": lease_id}, self.request_s)
         except (Refused, *_TRANSPORT):
             return  # the next one may be heard; the operation on a lost lease says what happened
 
@@ -181,8 +186,11 @@ def _encoded(body: dict[str, Any]) -> bytes:
 class RemoteSandbox:
     """A lease.  See :class:`sandbox.provider.Sandbox`."""
 
-    def __init__(self, pool: RemotePool, lease_id: str, deadline_s: float | None) -> None:
-        self._pool, self.lease_id = pool, lease_id
+    def __init__(
+        self, pool: RemotePool, lease_id: str, deadline_s: float | None = None, task: Task | None = None
+    ) -> None:
+        """``task`` is None where another client has opened it."""
+        self._pool, self.lease_id, self._task = pool, lease_id, task
         self._ends_at = time.monotonic() + deadline_s if deadline_s else None
         self._gone = self._closed = False
 
@@ -192,27 +200,29 @@ class RemoteSandbox:
         return not (self._gone or self._closed)
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
-        return _COMMAND.validate_python((await self.post("/run", command=command, timeout_s=timeout_s))["result"])
+        done = await self.post("/run", timeout_s + _SLACK_S, command=command, timeout_s=timeout_s)
+        return _COMMAND.validate_python(done["result"])
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         packed = {path: base64.b64encode(data).decode() for path, data in files.items()}
-        await self.post("/write_files", files=packed, mode=mode)
+        await self.post("/write_files", self._pool.request_s, files=packed, mode=mode)
 
     async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
-        reply = await self.post("/read_file", path=path, max_bytes=max_bytes)
+        reply = await self.post("/read_file", self._pool.request_s, path=path, max_bytes=max_bytes)
         return base64.b64decode(str(reply["content"]))
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
         call = {"name": name, "arguments": dict(arguments)}
         try:
-            done = self._ended(await self.post("/exec_tool", tool_call=call))
+            done = self._ended(await self.post("/exec_tool", self._pool.request_s, tool_call=call))
         except ValueError as error:  # it cannot be sent, or the server does not take it
             return ToolResult(f"Error: {error}.")
         text = str(done["observation"])
         return ToolResult(text, done["exit_code"], float(done["ms"]), bool(done["timed_out"]), text)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        done = self._ended(await self.post("/evaluate", timeout_s=timeout_s))
+        most_s = longest_s(self._task, timeout_s) if self._task else self._pool.request_s
+        done = self._ended(await self.post("/evaluate", most_s, timeout_s=timeout_s))
         return _GRADE.validate_python(done["result"])
 
     def _ended(self, reply: dict[str, Any]) -> dict[str, Any]:
@@ -235,15 +245,16 @@ class RemoteSandbox:
         async with asyncio.timeout(20.0):
             await self._pool.ask("/close", {"lease_id": self.lease_id})
 
-    async def post(self, endpoint: str, **fields: object) -> dict[str, Any]:
-        """Raises what the library raises."""
+    async def post(self, endpoint: str, deadline_s: float, **fields: object) -> dict[str, Any]:
+        """``deadline_s``: every hop gives the request up in its turn then.  Raises what the library raises."""
         if self._closed:
             raise SandboxLost("the session was closed")
         left_s = self._ends_at - time.monotonic() if self._ends_at else None
-        body = {"lease_id": self.lease_id, "request_id": uuid.uuid4().hex, **fields}
+        deadline_s = max(min(deadline_s, MAX_S, MAX_S if left_s is None else left_s), _LEAST_S)
+        body = {"lease_id": self.lease_id, "request_id": uuid.uuid4().hex, "deadline_s": deadline_s, **fields}
         try:
             async with asyncio.timeout(left_s):
-                return await self._pool.ask(endpoint, body)
+                return await self._pool.ask(endpoint, body, deadline_s)
         except Refused as refused:
             raise self._translated(refused) from None
         except TimeoutError as error:

@@ -36,7 +36,7 @@ from sandbox.files import FileTooLarge, replace, write_files
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import Unfit
 from sandbox.grading.outcome import REWARD, GradedTest, Report, contradiction, judge, weighted
-from sandbox.grading.place import place
+from sandbox.grading.place import extra_s, place
 from sandbox.grading.reports import MAX_BYTES, read_report
 from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
@@ -135,6 +135,11 @@ async def grade(
         (time.perf_counter() - started) * 1000,
         suspicions(commands, task) if passed else (),
     )
+
+
+def longest_s(task: Task, timeout_s: float | None = None) -> float:
+    """What :func:`grade` takes at most on a host that answers."""
+    return (timeout_s or task.test_timeout_s) + extra_s(task.grading)
 
 
 async def _has_verifier(bench: SandboxSession) -> bool:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from protocol.errors import InfraError
-from sandbox.commit import committed, written_bytes
+from sandbox.commit import COPY_S, committed, written_bytes
 from sandbox.engine import ContainerSpec, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.grading.alone import leave_alone
@@ -65,6 +65,11 @@ async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> A
             else:
                 async with _in_copy(session, joined, task, test_timeout_s, live=True) as bench:
                     yield bench
+
+
+def extra_s(level: GradingLevel) -> float:
+    """What a grading takes at most beyond its tests: two copies, and one of an untouched container between them."""
+    return _SPARE_S if level is GradingLevel.SAME else _SPARE_S + _SETUP_S + 3 * COPY_S
 
 
 def _spec(session: SandboxSession) -> ContainerSpec:

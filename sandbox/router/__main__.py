@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--port", type=whole(0, 65535), default=environment.get("ROUTER_PORT", "18080"), help="0: a free one")
     add("--token-file", type=Path, help="bearer token, asked of clients and shown to workers")
     add("--no-auth", action="store_true", help="let everyone who reaches the port run programs on the workers")
-    add("--forward-timeout-s", type=number(1), default=environment.get("ROUTER_FORWARD_TIMEOUT", "3900"))
+    add("--forward-timeout-s", type=number(1), default=environment.get("ROUTER_FORWARD_TIMEOUT", "3900"),
+        help="longest wait for a worker's answer where a request carries no deadline")  # fmt: skip
     chosen = parser.parse_args(arguments)
     token = read_token(chosen.token_file, environment)
     urls = worker_urls(chosen.workers)

@@ -15,6 +15,7 @@ import orjson
 
 from protocol.errors import InfraError
 from sandbox.router.placement import Node, repeatable
+from sandbox.server.messages import ROUTER_SPARE_S
 
 _LOOK_S = 5.0
 _CONNECT_S = 5.0
@@ -44,20 +45,19 @@ class Workers:
     """``async with Workers(urls) as workers``: looks at each every few seconds."""
 
     def __init__(self, urls: tuple[str, ...], token: str, forward_s: float) -> None:
+        """``forward_s``: longest wait for the answer to a request that carries no deadline."""
         self._nodes = {url: Node(url) for url in urls}
         self.status: dict[str, dict[str, Any]] = {}
         """Last reply of each, or why there is none."""
         self.counts: Counter[str] = Counter()
         self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
-        self._timeout = aiohttp.ClientTimeout(total=forward_s, sock_connect=_CONNECT_S)
+        self._forward_s = forward_s
         self._http: aiohttp.ClientSession | None = None
         self._tasks = asyncio.TaskGroup()
         self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), timeout=self._timeout, headers=self._headers
-        )
+        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=self._headers)
         await self._tasks.__aenter__()
         await self.look()
         self._looking = self._tasks.create_task(self._keep_looking())
@@ -112,11 +112,14 @@ class Workers:
         self._nodes[node.url] = replace(self._nodes[node.url], reachable=False)
         self.status[node.url] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
-    async def ask(self, node: Node, path: str, body: dict[str, Any]) -> Answer:
-        """Once, and once more where that does no harm.  Raises WorkerUnreachable."""
+    async def ask(self, node: Node, path: str, body: dict[str, Any], within_s: float | None = None) -> Answer:
+        """Once, and once more where that does no harm, within so long or by the deadline that the request carries.
+
+        Raises WorkerUnreachable.
+        """
         self.counts["forwarded"] += 1
         try:
-            return await self._exchange("POST", node, path, body)
+            return await self._exchange("POST", node, path, body, within_s)
         except WorkerUnreachable as error:
             self.counts["unreachable"] += 1
             if not error.sent or not repeatable(path, body):
@@ -124,14 +127,19 @@ class Workers:
                 raise
         self.counts["repeated"] += 1
         await asyncio.sleep(_AGAIN_S)
-        return await self._exchange("POST", node, path, body)
+        return await self._exchange("POST", node, path, body, within_s)
 
-    async def _exchange(self, method: str, node: Node, path: str, body: dict[str, Any] | None) -> Answer:
+    async def _exchange(
+        self, method: str, node: Node, path: str, body: dict[str, Any] | None, within_s: float | None = None
+    ) -> Answer:
         if self._http is None:
             raise RuntimeError("use `async with Workers(...)`")
         data = None if body is None else io.BytesIO(json.dumps(body).encode())  # orjson refuses integers above 64 bits
+        carried = (body or {}).get("deadline_s")
+        total = within_s or (carried + ROUTER_SPARE_S if carried else self._forward_s)
+        timeout = aiohttp.ClientTimeout(total=total, sock_connect=_CONNECT_S)
         try:
-            async with self._http.request(method, node.url + path, data=data) as response:
+            async with self._http.request(method, node.url + path, data=data, timeout=timeout) as response:
                 raw = await response.read()
                 after = response.headers.get("retry-after", "")
                 return Answer(response.status, orjson.loads(raw), float(after) if after.isdigit() else 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator, Callable
@@ -15,7 +16,7 @@ from sandbox.edge.app import application
 from sandbox.edge.auth import Access
 from sandbox.edge.endpoint import Call, Endpoint
 from sandbox.errors import SandboxDestroyed
-from sandbox.grader import GradeResult
+from sandbox.grader import GradeResult, longest_s
 from sandbox.leases import SlotsExhausted
 from sandbox.server import messages as m
 from sandbox.server.messages import Reply
@@ -114,10 +115,11 @@ class _Handlers:
         return Reply(200, m.Closed(found=self.service.close(call.body.lease_id)))
 
     async def _once(
-        self, call: Call[Op], what: str, limit_s: float, do: Callable[[LeasedRun], Any], request_id: str | None
+        self, call: Call[Op], what: str, limit_s: Callable[[LeasedRun], float], do: Callable[[LeasedRun], Any]
     ) -> Reply:
-        asked = Asked(what, call.digest, request_id or "", call)
-        return await self.service.operate(call.body.lease_id, asked, do, limit_s)
+        body = call.body
+        asked = Asked(what, call.digest, body.request_id or "", call)
+        return await self.service.operate(body.lease_id, asked, do, limit_s, body.deadline_s)
 
     async def reset(self, call: Call[m.Reset]) -> Reply:
         body, settings = call.body, self.service.settings
@@ -132,7 +134,7 @@ class _Handlers:
             schemas = [json.loads(json.dumps(tool.schema)) for tool in OPENCLAW.values()]
             return Reply(200, m.ResetDone(user_msg=f"Task name:{name}\nTask instruction: {told}", tool_schemas=schemas))
 
-        return await self._once(call, "reset", limit_s, do, body.request_id)
+        return await self._once(call, "reset", lambda _: limit_s, do)
 
     async def exec_tool(self, call: Call[m.ExecTool]) -> Reply:
         tool = call.body.tool_call
@@ -148,19 +150,25 @@ class _Handlers:
                 m.Observation(observation=done.text, exit_code=done.exit_code, timed_out=done.timed_out, ms=done.ms),
             )
 
-        return await self._once(call, "exec_tool", m.MAX_COMMAND_S, do, call.body.request_id)
+        return await self._once(call, "exec_tool", lambda _: m.MAX_COMMAND_S, do)
 
     async def evaluate(self, call: Call[m.Evaluate]) -> Reply:
+        timeout_s = call.body.timeout_s
+
+        def limit_s(run: LeasedRun) -> float:
+            if run.evaluate_s and not timeout_s:
+                return run.evaluate_s
+            return longest_s(run.task, timeout_s) if run.task else 0.0
+
         async def do(run: LeasedRun) -> Reply:
-            sandbox, task = self.service.sandbox(run)
-            limit_s = call.body.timeout_s or min(run.evaluate_s, 4 * task.test_timeout_s)
+            sandbox, _ = self.service.sandbox(run)
             try:
-                graded = await sandbox.grade(limit_s)
+                graded = await sandbox.grade(timeout_s)
             except SandboxDestroyed:
                 return Reply(200, m.Score(score=0.0, ended=DESTROYED))
             return Reply(200, m.Score(score=graded.pass_ratio, result=_values(graded)))
 
-        return await self._once(call, "evaluate", self.service.settings.evaluate_s, do, call.body.request_id)
+        return await self._once(call, "evaluate", limit_s, do)
 
     async def run(self, call: Call[m.Run]) -> Reply:
         body = call.body
@@ -169,21 +177,22 @@ class _Handlers:
             done = await self.service.sandbox(run)[0].run(body.command, body.timeout_s)
             return Reply(200, m.RunDone(result=_values(done)))
 
-        return await self._once(call, "run", body.timeout_s, do, body.request_id)
+        return await self._once(call, "run", lambda _: body.timeout_s, do)
 
     async def write_files(self, call: Call[m.WriteFiles]) -> Reply:
         async def do(run: LeasedRun) -> Reply:
             await self.service.sandbox(run)[0].write_files(call.body.files, mode=call.body.mode)
             return Reply(200, m.Done())
 
-        return await self._once(call, "write_files", 0.0, do, call.body.request_id)
+        return await self._once(call, "write_files", lambda _: 0.0, do)
 
     async def read_file(self, call: Call[m.ReadFile]) -> Reply:
         """Reading changes nothing: it is neither recorded nor queued behind an operation."""
         service, lease_id = self.service, call.body.lease_id
         with service.table.operation(lease_id):
             sandbox, _ = service.sandbox(service.run_of(lease_id))
-            content = await sandbox.read_file(call.body.path, call.body.max_bytes)
+            async with asyncio.timeout(call.body.deadline_s):
+                content = await sandbox.read_file(call.body.path, call.body.max_bytes)
         return Reply(200, m.FileRead(content=base64.b64encode(content).decode()))
 
 

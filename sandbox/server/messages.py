@@ -14,9 +14,12 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from sandbox.provider import READ_BYTES
 
 MAX_GROUP = 16
-MAX_COMMAND_S = 3600.0
+MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
+ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
+"""Beyond a request's deadline: how much longer than the worker its router and its client wait for the reply, so that who
+is nearest to the work says what became of it."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 RequestId = Annotated[
     str | None,
     Field(max_length=200, description="Repeat a request with the same id, and it is done once; the reply comes again."),
@@ -72,6 +75,17 @@ class OnLease(Message):
     lease_id: Name
 
 
+class Timed(OnLease):
+    deadline_s: Annotated[
+        Seconds | None,
+        Field(description="How long the client waits for the reply: what is not done by then is given up, with 504."),
+    ] = None
+
+
+class Operation(Timed):
+    request_id: RequestId = None
+
+
 class Heartbeat(OnLease):
     pass
 
@@ -95,14 +109,13 @@ class TaskTimeouts(Message):
     eval: Seconds | None = None
 
 
-class Reset(OnLease):
+class Reset(Operation):
     task_meta: Annotated[
         dict[str, Any],
         Field(description="task_name, task_path below the server's data set, instruction; or task: a whole task."),
     ]
     run_ctx: dict[str, Any] | None = None
     task_timeouts: TaskTimeouts | None = None
-    request_id: RequestId = None
 
 
 class ResetDone(Done):
@@ -115,9 +128,8 @@ class ToolCall(Message):
     arguments: dict[str, Any] | None = None
 
 
-class ExecTool(OnLease):
+class ExecTool(Operation):
     tool_call: ToolCall
-    request_id: RequestId = None
 
 
 class Ended(Done):
@@ -131,9 +143,8 @@ class Observation(Ended):
     ms: float = 0.0
 
 
-class Evaluate(OnLease):
-    request_id: RequestId = None
-    timeout_s: Seconds | None = None
+class Evaluate(Operation):
+    timeout_s: Annotated[Seconds | None, Field(description="Of the tests alone; else the task's.")] = None
 
 
 class Score(Ended):
@@ -141,23 +152,21 @@ class Score(Ended):
     result: dict[str, Any] | None = None
 
 
-class Run(OnLease):
+class Run(Operation):
     command: Annotated[str, Field(max_length=1 << 20)]
     timeout_s: Annotated[float, Field(gt=0, le=MAX_COMMAND_S)] = 20.0
-    request_id: RequestId = None
 
 
 class RunDone(Done):
     result: dict[str, Any]
 
 
-class WriteFiles(OnLease):
+class WriteFiles(Operation):
     files: dict[str, Base64Bytes]
     mode: Annotated[int, Field(ge=0, le=0o7777)] = 0o644
-    request_id: RequestId = None
 
 
-class ReadFile(OnLease):
+class ReadFile(Timed):
     path: Annotated[str, Field(min_length=1, max_length=4096)]
     max_bytes: Annotated[int, Field(ge=0, le=READ_BYTES)] = READ_BYTES
 

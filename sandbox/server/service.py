@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -63,9 +63,8 @@ class ServiceSettings:
     """Sandboxes ended at once."""
     ensure_image_s: float = 300.0
     reset_s: float = 300.0
-    evaluate_s: float = 600.0
     slack_s: float = 60.0
-    """Beyond a command's own time before its request is answered with DEADLINE."""
+    """Beyond what an operation takes at most, before a request without a deadline is answered with DEADLINE."""
     admit_wait_s: float = 120.0
     """No slot is given while a start would wait for its turn longer than this."""
     images_s: float = 10.0
@@ -84,7 +83,8 @@ class LeasedRun:
     lost: Exception | None = None
     """Why there is no sandbox although there was one."""
     closed: bool = False
-    evaluate_s: float = field(default=600.0)
+    evaluate_s: float | None = None
+    """How long an evaluation may take as a whole, where its reset says so."""
 
 
 class PoolService:
@@ -175,7 +175,7 @@ class PoolService:
     def _run(self, lease: Lease) -> LeasedRun:
         journal = self._state.journal(lease.id)
         operations = Operations(self._spawn, journal, self.settings.leases.remember_s, self._now)
-        run = self._runs[lease.id] = LeasedRun(lease, journal, operations, evaluate_s=self.settings.evaluate_s)
+        run = self._runs[lease.id] = LeasedRun(lease, journal, operations)
         return run
 
     def run_of(self, lease_id: str) -> LeasedRun:
@@ -225,14 +225,27 @@ class PoolService:
     # ---- operations
 
     async def operate(
-        self, lease_id: str, asked: Asked, do: Callable[[LeasedRun], Awaitable[Reply]], limit_s: float
+        self,
+        lease_id: str,
+        asked: Asked,
+        do: Callable[[LeasedRun], Awaitable[Reply]],
+        limit_s: Callable[[LeasedRun], float],
+        deadline_s: float | None = None,
     ) -> Reply:
-        """Do ``do`` once for this request; the lease lives at least until it ends.  Raises UnknownLease."""
-        run = self.run_of(lease_id)
+        """Do ``do`` once for this request; the lease lives at least until it ends.
+
+        What has waited for its turn until ``deadline_s`` is not begun.  Without a deadline it may take ``limit_s`` from
+        its turn on.  Raises UnknownLease.
+        """
+        run, now = self.run_of(lease_id), asyncio.get_running_loop().time
+        ends_at = now() + deadline_s if deadline_s else None
 
         async def bounded() -> Reply:
             with self.table.operation(lease_id):
-                async with asyncio.timeout(limit_s + self.settings.slack_s):
+                until = ends_at or now() + limit_s(run) + self.settings.slack_s
+                if now() >= until:
+                    raise TimeoutError("its turn did not come before its deadline")
+                async with asyncio.timeout_at(until):
                     return await do(run)
 
         return await run.operations.once(asked, bounded)
@@ -249,7 +262,7 @@ class PoolService:
         if run.closed:
             await sandbox.close()
             raise UnknownLease(run.lease.id)
-        run.sandbox, run.task, run.evaluate_s = sandbox, task, evaluate_s or self.settings.evaluate_s
+        run.sandbox, run.task, run.evaluate_s = sandbox, task, evaluate_s
         run.journal.sandbox(sandbox.container, request)
         return task
 

@@ -170,6 +170,42 @@ async def test_a_blind_retry_of_a_cut_request_does_not_run_the_command_again(pro
         assert sandbox.ran == ["shell_exec charge card"]
 
 
+async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(provider: FakeProvider, tmp_path: Path):
+    async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        lease = await leased(http)
+        sandbox = provider.opened[0]
+        sandbox.hold = asyncio.Event()
+        status, told = await call(http, "/run", lease_id=lease, command="slow", timeout_s=3600, deadline_s=0.05)
+        assert (status, told["code"]) == (504, "DEADLINE")
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(call(http, "/run", lease_id=lease, command="first"))
+            await until(lambda: sandbox.ran == ["slow", "first"])
+            queued = group.create_task(call(http, "/run", lease_id=lease, command="late", deadline_s=0.05))
+            await asyncio.sleep(0.2)
+            sandbox.hold.set()
+            assert [(await each)[0] for each in (running, queued)] == [200, 504]
+        assert sandbox.ran == ["slow", "first"]
+
+
+async def test_an_evaluation_may_take_what_its_level_and_its_tests_take(
+    provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Not ten minutes, whatever the task says."""
+    asked: list[tuple[str, float | None]] = []
+
+    def longest(task: Task, timeout_s: float | None) -> float:
+        asked.append((task.id, timeout_s))
+        return 0.05
+
+    monkeypatch.setattr("sandbox.server.app.longest_s", longest)
+    async with pool_server(provider, tmp_path, slack_s=0.0) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        lease = await leased(http)
+        provider.opened[0].hold = asyncio.Event()
+        for timeout_s in (None, 7200.0):
+            assert (await call(http, "/evaluate", lease_id=lease, timeout_s=timeout_s))[0] == 504
+        assert asked == [("t1", None), ("t1", 7200.0)]
+
+
 async def test_evaluation_with_a_request_id_grades_once(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
 from sandbox.client import RemotePool
+from sandbox.edge.auth import Access
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.grader import longest_s
 from sandbox.leases import LeaseLimits
 from sandbox.provider import acquired
-from sandbox.tasks.task import Task
+from sandbox.router.app import create_app
+from sandbox.router.workers import Workers
+from sandbox.tasks.task import GradingLevel, Task
 from tests.support.fake_provider import FakeProvider
-from tests.support.http_servers import pool_server
+from tests.support.http_servers import pool_server, serving
 
 TASK = Task(id="t", instruction="x")
 ONE = LeaseLimits(tasks=1, runs_per_task=1)
@@ -114,6 +119,43 @@ async def test_a_deadline_ends_the_session_here_too(tmp_path: Path):
         with pytest.raises(SandboxLost, match="deadline"):
             await sandbox.run("x", 60)
         assert not sandbox.alive
+
+
+@pytest.mark.parametrize("behind_a_router", [False, True])
+async def test_whoever_is_nearest_to_the_work_gives_a_request_up_at_its_deadline(tmp_path: Path, behind_a_router: bool):
+    """Else a client gives up what still runs, and nobody says what became of it."""
+    provider = FakeProvider()
+    async with pool_server(provider, tmp_path) as (worker, _), AsyncExitStack() as stack:
+        router = create_app(lambda: Workers((worker,), "", 0.5), Access("127.0.0.1"))
+        url = await stack.enter_async_context(serving(router)) if behind_a_router else worker
+        pool = await stack.enter_async_context(RemotePool(url, request_s=1.5))
+        sandbox = await pool.open(TASK)
+        provider.opened[0].hold = asyncio.Event()
+        with pytest.raises(SandboxLost, match="504 DEADLINE"):
+            await sandbox.call_tool("shell_exec", {"command": "x"})
+
+
+async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked: dict[str, float] = {}
+    real = RemotePool.ask
+
+    async def ask(self: RemotePool, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
+        asked[path] = body.get("deadline_s", 0.0)
+        return await real(self, path, body, deadline_s)
+
+    monkeypatch.setattr(RemotePool, "ask", ask)
+    long = Task(id="long", instruction="", test_timeout_s=7200.0, grading=GradingLevel.COMMIT)
+    async with pool_server(FakeProvider(), tmp_path) as (url, _), RemotePool(url, acquire_s=1800.0) as pool:
+        sandbox = await pool.open(long)
+        assert 1700 < asked["/reset"] <= 1800
+        await sandbox.run("x", 3600.0)
+        assert asked["/run"] > 3600
+        await sandbox.grade()
+        assert asked["/evaluate"] == longest_s(long) > 7200
+        await sandbox.grade(10.0)
+        assert asked["/evaluate"] == longest_s(long, 10.0) < 7200
 
 
 class CuttingProxy:
