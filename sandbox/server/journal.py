@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, cast
@@ -17,6 +17,10 @@ from typing import Any, Self, cast
 from protocol.errors import InfraError, UserError
 from sandbox.leases import Lease
 from sandbox.server.messages import Reply
+from sandbox.server.operations import Known
+
+MOST_APPENDED_BYTES = 2 << 20
+"""To one file before it is rewritten with what is still remembered."""
 
 
 @dataclass(slots=True)
@@ -28,9 +32,8 @@ class Remembered:
     """Empty before the first reset."""
     reset: dict[str, Any] = field(default_factory=dict[str, Any])
     """The request that made the container."""
-    under_way: set[str] = field(default_factory=set[str])
-    """Operations that had begun and not ended."""
-    replies: dict[str, Reply] = field(default_factory=dict[str, Reply])
+    operations: dict[str, Known] = field(default_factory=dict[str, Known])
+    """By their keys: those that may be asked for again."""
 
 
 class LeaseJournal:
@@ -38,30 +41,65 @@ class LeaseJournal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._appended = 0
 
     def opened(self, lease: Lease) -> None:
-        self._append(
-            {"lease": lease.id, "task_key": lease.task_key, "request_id": lease.request_id, "group": lease.group}
-        )
+        self._append(_opened(lease))
 
     def sandbox(self, container: str, reset: dict[str, Any]) -> None:
         self._append({"container": container, "reset": reset})
 
-    def begin(self, key: str) -> None:
-        self._append({"begin": key})
+    def begin(self, key: str, digest: str) -> None:
+        self._append({"begin": key, "digest": digest})
 
-    def end(self, key: str, reply: Reply | None) -> None:
-        self._append({"end": key, "reply": reply.record() if reply else None})
+    def end(self, key: str, reply: Reply) -> None:
+        self._append({"end": key, "reply": reply.record()})
+
+    def heard(self, key: str) -> None:
+        self._append({"heard": key})
+
+    @property
+    def is_long(self) -> bool:
+        return self._appended > MOST_APPENDED_BYTES
+
+    def rewrite(self, known: Iterable[Known]) -> None:
+        """Of all operations, these alone: a file grows with what is remembered, not with a lease's age."""
+        found = _read(self._path)
+        if found is None:
+            return
+        lines = [_opened(found.lease), {"container": found.container, "reset": found.reset}]
+        for each in known:
+            lines.append({"begin": each.key, "digest": each.digest})
+            if each.reply is not None:
+                lines.append({"end": each.key, "reply": each.reply.record()})
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_bytes(b"".join(map(_encoded, lines)))
+            new.rename(self._path)
+        except OSError as error:
+            raise InfraError(f"the lease's journal cannot be rewritten: {error}") from error
+        self._appended = 0
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
 
     def _append(self, line: dict[str, Any]) -> None:
+        encoded = _encoded(line)
         try:
             with self._path.open("ab") as file:
-                file.write(json.dumps(line).encode() + b"\n")
+                file.write(encoded)
         except OSError as error:
             raise InfraError(f"the lease's journal cannot be written: {error}") from error
+        self._appended += len(encoded)
+
+
+def _opened(lease: Lease) -> dict[str, Any]:
+    return {"lease": lease.id, "task_key": lease.task_key, "request_id": lease.request_id, "group": lease.group}
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    """On a line of its own, also after one that was cut off."""
+    return b"\n" + json.dumps(line).encode() + b"\n"
 
 
 class StateDirectory:
@@ -113,9 +151,9 @@ def _read(path: Path) -> Remembered | None:
         elif "container" in line:
             found.container, found.reset = line["container"], line["reset"]
         elif "begin" in line:
-            found.under_way.add(line["begin"])
-        elif "end" in line:
-            found.under_way.discard(line["end"])
-            if line["reply"] is not None:
-                found.replies[line["end"]] = Reply.recorded(line["reply"])
+            found.operations[line["begin"]] = Known(line["begin"], line["digest"], None)
+        elif "end" in line and (begun := found.operations.get(line["end"])):
+            found.operations[begun.key] = begun._replace(reply=Reply.recorded(line["reply"]))
+        elif "heard" in line:
+            found.operations.pop(line["heard"], None)
     return found

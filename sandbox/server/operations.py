@@ -2,9 +2,12 @@
 
 An operation belongs to the server: a client that goes away does not end it.  With a request id, a repeated request gets
 the first one's reply, also while that still runs, and also after the server was killed (the journal has it, or the
-outcome is unknown; it is never done a second time).  Without one, a request that equals an operation whose client had
-gone before it could be answered takes that one's reply: that is what a client's blind retry looks like.
-Operations of one lease run one after the other.
+outcome is unknown; it is never done a second time).  Without one, a request that equals an operation whose reply nobody
+has heard yet takes that one's reply: that is what a client's blind retry looks like, whether or not the server has
+noticed that the first connection is dead.  A reply that was sent and then lost on its way cannot be told from one that
+was heard; who needs that too gives a request id.
+Operations of one lease run one after the other.  What is kept of them is bounded: replies by their bytes (a request
+whose reply is gone is told so, and not done again), all else by time.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -21,6 +24,8 @@ from sandbox.server import failures
 from sandbox.server.messages import Reply, WireError
 
 _log = logging.getLogger(__name__)
+MOST_REPLY_BYTES = 1 << 20
+"""Of the replies of one lease that are kept to be given again."""
 
 
 class Client(Protocol):
@@ -43,28 +48,54 @@ class Asked(NamedTuple):
     client: Client
 
 
+class Known(NamedTuple):
+    """An operation that may be asked for again."""
+
+    key: str
+    """``exec_tool/<request id>``, or ``exec_tool#<number>`` without one."""
+    digest: str
+    reply: Reply | None
+    """None before its end."""
+
+
 class Record(Protocol):
     """What outlives the server's process."""
 
-    def begin(self, key: str) -> None:
+    @property
+    def is_long(self) -> bool:
+        """It is worth rewriting."""
+        ...
+
+    def begin(self, key: str, digest: str) -> None:
         """Raises InfraError when it cannot be written."""
         ...
 
-    def end(self, key: str, reply: Reply | None) -> None:
-        """``reply`` is None where nobody can ask for it again.  Raises InfraError."""
+    def end(self, key: str, reply: Reply) -> None:
+        """Raises InfraError."""
+        ...
+
+    def heard(self, key: str) -> None:
+        """Nobody will ask for it again.  Raises InfraError."""
+        ...
+
+    def rewrite(self, known: Iterable[Known]) -> None:
+        """Of all operations, these alone.  Raises InfraError."""
         ...
 
 
 @dataclass(slots=True)
 class _Operation:
     key: str
-    """``exec_tool/<request id>``, or with ``#<number>`` without one."""
     digest: str
     done: asyncio.Event = field(default_factory=asyncio.Event)
     reply: Reply | None = None
-    unanswered: bool = False
-    """Its client went away before the reply."""
+    waiting: int = 0
+    """Requests that wait for the reply."""
     ended_at: float = 0.0
+
+    @property
+    def is_blind(self) -> bool:
+        return "/" not in self.key
 
 
 class Operations:
@@ -80,38 +111,56 @@ class Operations:
         """``spawn`` starts what goes on when its request ends; when that is cancelled, its request is told so."""
         self._spawn, self._record, self._remember_s, self._now = spawn, record, remember_s, now
         self._known: dict[str, _Operation] = {}
+        """In their order, which is the order in which they end."""
+        self._reply_bytes = 0
         self._count = 0
         self._turn = asyncio.Lock()
 
-    def restore(self, key: str, reply: Reply | None) -> None:
+    def restore(self, known: Known) -> None:
         """An operation of an earlier server; without a reply, nobody knows whether it was done."""
-        operation = _Operation(key, "", ended_at=self._now())
-        operation.reply = (
-            reply
-            or WireError(
-                409, failures.UNKNOWN_OUTCOME, "the server was restarted while this ran; it is not done a second time"
-            ).reply()
-        )
+        operation = _Operation(known.key, known.digest, ended_at=self._now())
+        unknown = "the server was restarted while this ran; it is not done a second time"
+        self._keep(operation, known.reply or _outcome_unknown(unknown))
         operation.done.set()
-        self._known[key] = operation
+        self._known[known.key] = operation
+        if operation.is_blind:
+            self._count = max(self._count, int(known.key.partition("#")[2]))
 
     async def once(self, asked: Asked, do: Callable[[], Awaitable[Reply]]) -> Reply:
         """Do it, or join it, or give its reply again.  Raises WireError for a request id of another request."""
-        self._forget()
+        self._forget_old()
         operation = self._find(asked)
         if operation is None:
             self._count += 1
-            operation = _Operation(f"{asked.what}/{asked.request_id or f'#{self._count}'}", asked.digest)
-            self._known[operation.key] = operation
-            self._spawn(self._perform(operation, do, keep=bool(asked.request_id)))
-        operation.unanswered = False
-        async with asyncio.TaskGroup() as waiting:
-            watch = waiting.create_task(self._watch(operation, asked.client))
-            await operation.done.wait()
-            watch.cancel()
-        if not asked.request_id and not operation.unanswered:
-            self._known.pop(operation.key, None)
+            key = f"{asked.what}/{asked.request_id}" if asked.request_id else f"{asked.what}#{self._count}"
+            operation = self._known[key] = _Operation(key, asked.digest)
+            self._spawn(self._perform(operation, do))
+        heard = await self._waited(operation, asked.client)
+        if heard and operation.is_blind and operation.key in self._known:
+            self._forget(operation)
+            with contextlib.suppress(InfraError):
+                self._record.heard(operation.key)
         return operation.reply or WireError(503, failures.DRAINING, "the server was stopped under this").reply()
+
+    async def _waited(self, operation: _Operation, client: Client) -> bool:
+        """Until its end.  Whether the client is there to hear of it, for all that its connection has told by then."""
+        there = True
+
+        async def watch() -> None:
+            nonlocal there
+            await client.gone()
+            there = False
+
+        operation.waiting += 1
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(watch())
+                await operation.done.wait()
+                await asyncio.sleep(0)  # an end of the connection that came together with the operation's is seen
+                watching.cancel()
+        finally:
+            operation.waiting -= 1
+        return there
 
     def _find(self, asked: Asked) -> _Operation | None:
         if asked.request_id:
@@ -119,25 +168,25 @@ class Operations:
             if operation is not None and operation.digest not in ("", asked.digest):
                 raise WireError(409, failures.REUSED_ID, f"request id {asked.request_id} was used for another request")
             return operation
-        blind = f"{asked.what}/#"
-        for each in self._known.values():
-            if each.unanswered and each.digest == asked.digest and each.key.startswith(blind):
-                return each
-        return None
+        blind = f"{asked.what}#"
+        return next((e for e in self._known.values() if e.key.startswith(blind) and e.digest == asked.digest), None)
 
-    async def _perform(self, operation: _Operation, do: Callable[[], Awaitable[Reply]], *, keep: bool) -> None:
+    async def _perform(self, operation: _Operation, do: Callable[[], Awaitable[Reply]]) -> None:
         try:
             async with self._turn:
-                operation.reply = await self._attempt(operation.key, do)
+                reply = await self._attempt(operation, do)
+                self._keep(operation, reply)
                 with contextlib.suppress(InfraError):  # not written: after a restart its outcome is unknown
-                    self._record.end(operation.key, operation.reply if keep else None)
+                    self._record.end(operation.key, reply)
+                    if self._record.is_long:
+                        self._record.rewrite(self._all())
         finally:
             operation.ended_at = self._now()
             operation.done.set()
 
-    async def _attempt(self, key: str, do: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _attempt(self, operation: _Operation, do: Callable[[], Awaitable[Reply]]) -> Reply:
         try:
-            self._record.begin(key)
+            self._record.begin(operation.key, operation.digest)
             return await do()
         except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
             failure = failures.describe(error)
@@ -145,12 +194,36 @@ class Operations:
                 _log.exception("an operation failed by a defect")
             return failure.reply()
 
-    async def _watch(self, operation: _Operation, client: Client) -> None:
-        await client.gone()
-        operation.unanswered = not operation.done.is_set()
+    def _keep(self, operation: _Operation, reply: Reply) -> None:
+        """With its reply; the oldest that nobody waits for lose theirs where all of them are too much."""
+        self._set_reply(operation, reply)
+        if self._reply_bytes <= MOST_REPLY_BYTES:
+            return
+        for each in self._known.values():
+            if each is not operation and each.done.is_set() and not each.waiting:
+                self._set_reply(each, _outcome_unknown("it was done, and its reply is no longer kept"))
+            if self._reply_bytes <= MOST_REPLY_BYTES // 2:
+                return
 
-    def _forget(self) -> None:
-        old = self._now() - self._remember_s
-        for key, operation in tuple(self._known.items()):
-            if operation.done.is_set() and operation.ended_at < old:
-                del self._known[key]
+    def _set_reply(self, operation: _Operation, reply: Reply) -> None:
+        self._reply_bytes += len(reply.body) - (len(operation.reply.body) if operation.reply else 0)
+        operation.reply = reply
+
+    def _all(self) -> Iterator[Known]:
+        return (Known(each.key, each.digest, each.reply) for each in self._known.values())
+
+    def _forget(self, operation: _Operation) -> None:
+        del self._known[operation.key]
+        self._reply_bytes -= len(operation.reply.body) if operation.reply else 0
+
+    def _forget_old(self) -> None:
+        before = self._now() - self._remember_s
+        while self._known:
+            oldest = next(iter(self._known.values()))
+            if not oldest.done.is_set() or oldest.ended_at >= before:
+                return
+            self._forget(oldest)
+
+
+def _outcome_unknown(message: str) -> Reply:
+    return WireError(409, failures.UNKNOWN_OUTCOME, message).reply()

@@ -293,8 +293,8 @@ class PoolService:
     def _restore(self, remembered: Remembered) -> LeasedRun:
         self.table.restore(remembered.lease)
         run = self._run(remembered.lease)
-        for key in remembered.under_way | set(remembered.replies):
-            run.operations.restore(key, remembered.replies.get(key))
+        for known in remembered.operations.values():
+            run.operations.restore(known)
         return run
 
     async def _adopt(self, run: LeasedRun, remembered: Remembered) -> bool:

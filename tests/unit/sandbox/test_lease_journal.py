@@ -8,8 +8,9 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.leases import Lease
-from sandbox.server.journal import LeaseJournal, StateDirectory
+from sandbox.server.journal import LeaseJournal, Remembered, StateDirectory
 from sandbox.server.messages import Done, Reply
+from sandbox.server.operations import Known
 
 LEASE = Lease("run-0", "task", 5.0, "request", "group")
 RESET = {"task_meta": {"task_name": "é\n"}}
@@ -25,27 +26,56 @@ def journal(tmp_path: Path) -> LeaseJournal:
 def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: LeaseJournal, tmp_path: Path):
     journal.sandbox("old", {})
     journal.sandbox("container", RESET)
-    journal.begin("run/a"), journal.end("run/a", Reply(200, Done()))
-    journal.begin("run/#1"), journal.end("run/#1", None)
-    journal.begin("exec_tool/b")
+    journal.begin("run/a", "d"), journal.end("run/a", Reply(200, Done()))
+    journal.begin("run#1", "e"), journal.end("run#1", Reply(200, Done())), journal.heard("run#1")
+    journal.begin("exec_tool/b", "f")
     (found,) = StateDirectory(tmp_path).remembered()
     assert (found.lease.id, found.lease.task_key, found.lease.request_id, found.lease.group) == (
         "run-0", "task", "request", "group",
     )  # fmt: skip
-    assert (found.container, found.reset, found.under_way) == ("container", RESET, {"exec_tool/b"})
-    assert {key: reply.body for key, reply in found.replies.items()} == {"run/a": b'{"ok":true}'}
+    assert (found.container, found.reset) == ("container", RESET)
+    assert told(found) == {"run/a": ("d", b'{"ok":true}'), "exec_tool/b": ("f", b"")}
+
+
+def told(found: Remembered) -> dict[str, tuple[str, bytes]]:
+    return {each.key: (each.digest, each.reply.body if each.reply else b"") for each in found.operations.values()}
+
+
+def test_a_lease_that_lives_long_has_a_file_no_longer_than_what_is_remembered(journal: LeaseJournal, tmp_path: Path):
+    journal.sandbox("container", RESET)
+    sizes: list[int] = []
+    for number in range(3000):
+        known = [Known(f"run/{number}", "d", Reply(200, b"x" * 2000))]
+        journal.begin(known[0].key, "d"), journal.end(known[0].key, known[0].reply)
+        if journal.is_long:
+            journal.rewrite(known)
+            sizes.append((tmp_path / "run-0.jsonl").stat().st_size)
+    assert sizes
+    assert max(sizes) < 10_000
+    journal.rewrite(known)
+    (found,) = StateDirectory(tmp_path).remembered()
+    assert (found.lease.group, found.container, found.reset) == ("group", "container", RESET)
+    assert told(found) == {"run/2999": ("d", b"x" * 2000)}
+
+
+def test_what_follows_a_line_that_was_cut_off_is_read(journal: LeaseJournal, tmp_path: Path):
+    with (tmp_path / "run-0.jsonl").open("ab") as file:
+        file.write(b'{"begin": "run/cu')
+    journal.begin("run/next", "d")
+    (found,) = StateDirectory(tmp_path).remembered()
+    assert told(found) == {"run/next": ("d", b"")}
 
 
 def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path):
     journal.sandbox("container", RESET)
-    journal.begin("run/a"), journal.end("run/a", Reply(200, Done()))
+    journal.begin("run/a", "d"), journal.end("run/a", Reply(200, Done()))
     path = tmp_path / "run-0.jsonl"
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at])
         for found in StateDirectory(tmp_path).remembered():
             assert found.container in ("", "container")
-            assert not (found.replies and "run/a" in found.under_way)
+            assert told(found) in ({}, {"run/a": ("d", b"")}, {"run/a": ("d", b'{"ok":true}')})
         path.write_bytes(whole)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
 from protocol.errors import InfraError
 from sandbox.errors import SandboxLost
 from sandbox.server.messages import Done, Reply, WireError
-from sandbox.server.operations import Asked, Operations
+from sandbox.server.operations import MOST_REPLY_BYTES, Asked, Known, Operations
 
 
 class FakeClient:
@@ -26,15 +26,23 @@ class FakeClient:
 class FakeRecord:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
-        self.full = False
+        self.full = self.is_long = False
+        self.rewritten: dict[str, int] = {}
+        """Keys of what is known → statuses of their replies."""
 
-    def begin(self, key: str) -> None:
+    def begin(self, key: str, digest: str) -> None:
         if self.full:
             raise InfraError("no space")
         self.lines.append(("begin", key))
 
-    def end(self, key: str, reply: Reply | None) -> None:
-        self.lines.append(("end" if reply else "ended", key))
+    def end(self, key: str, reply: Reply) -> None:
+        self.lines.append(("end", key))
+
+    def heard(self, key: str) -> None:
+        self.lines.append(("heard", key))
+
+    def rewrite(self, known: Iterable[Known]) -> None:
+        self.rewritten = {each.key: each.reply.status if each.reply else 0 for each in known}
 
 
 class Bench:
@@ -132,6 +140,79 @@ async def test_a_blind_retry_after_the_end_takes_the_reply_that_nobody_heard():
         assert bench.times == 2
 
 
+async def test_a_blind_retry_that_comes_before_its_first_client_is_known_to_be_gone_joins_it():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        bench.hold.clear()
+        first = bench.start()
+        await turns()
+        retry, other = bench.start(), bench.start(digest="another")
+        await turns()
+        bench.hold.set()
+        assert [(await each).body for each in (first, retry, other)] == [b"1", b"1", b"2"]
+
+
+async def test_a_client_that_leaves_in_the_moment_of_the_end_has_not_heard_it():
+    async with asyncio.TaskGroup() as group:
+        bench, client = Bench(group), FakeClient()
+
+        async def last() -> Reply:
+            client.left.set()
+            return await bench.do()
+
+        await bench.ask(client=client, do=last)
+        assert [(await bench.ask()).body, (await bench.ask()).body] == [b"1", b"2"]
+
+
+async def test_of_several_that_wait_for_one_reply_it_is_enough_that_one_hears_it():
+    """Else a command that is honestly repeated gets an old answer."""
+    async with asyncio.TaskGroup() as group:
+        bench, client = Bench(group), FakeClient()
+        bench.hold.clear()
+        both = [bench.start(client=client), bench.start()]
+        await turns()
+        client.left.set()
+        await turns()
+        bench.hold.set()
+        assert [(await each).body for each in both] == [b"1", b"1"]
+        assert (await bench.ask()).body == b"2"
+
+
+async def test_a_request_id_cannot_pass_for_a_request_without_one():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        assert [(await bench.ask("#1")).body, (await bench.ask()).body, (await bench.ask("#1")).body] == [
+            b"1", b"2", b"1",
+        ]  # fmt: skip
+
+
+async def test_replies_that_are_too_much_are_dropped_and_nothing_is_done_twice_for_it():
+    async def much() -> Reply:
+        bench.times += 1
+        return Reply(200, b"x" * (MOST_REPLY_BYTES // 3))
+
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        for number in range(100):
+            await bench.ask(str(number), do=much)
+        assert sum(len(each.reply.body) for each in bench.operations._all() if each.reply) <= MOST_REPLY_BYTES
+        assert (await bench.ask("99", do=much)).status == 200
+        told = await bench.ask("0", do=much)
+        assert (told.status, told.value()["code"]) == (409, "OUTCOME_UNKNOWN")
+        assert bench.times == 100
+
+
+async def test_a_record_that_has_become_long_is_rewritten_with_what_is_still_known():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        await bench.ask("old")
+        bench.at = 301.0
+        await bench.ask()
+        bench.record.is_long = True
+        await bench.ask("new")
+        assert bench.record.rewritten == {"exec_tool/new": 200}
+
+
 async def test_a_client_that_leaves_ends_nothing():
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
@@ -190,8 +271,10 @@ async def test_what_cannot_be_recorded_is_not_done():
 async def test_an_operation_that_a_killed_server_began_is_not_done_again():
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
-        bench.operations.restore("exec_tool/begun", None)
-        bench.operations.restore("exec_tool/ended", Reply(200, Done()))
+        bench.operations.restore(Known("exec_tool/begun", "d", None))
+        bench.operations.restore(Known("exec_tool/ended", "d", Reply(200, Done())))
+        bench.operations.restore(Known("exec_tool#7", "blind", None))
+        assert (await bench.ask(digest="blind")).value()["code"] == "OUTCOME_UNKNOWN"
         unknown = await bench.ask("begun")
         assert (unknown.status, unknown.value()["code"]) == (409, "OUTCOME_UNKNOWN")
         assert (await bench.ask("ended")).value() == {"ok": True}
@@ -212,5 +295,6 @@ async def test_begin_is_written_before_and_the_reply_after():
         await bench.ask("r")
         await bench.ask()
         assert bench.record.lines == [
-            ("begin", "exec_tool/r"), ("end", "exec_tool/r"), ("begin", "exec_tool/#2"), ("ended", "exec_tool/#2"),
+            ("begin", "exec_tool/r"), ("end", "exec_tool/r"),
+            ("begin", "exec_tool#2"), ("end", "exec_tool#2"), ("heard", "exec_tool#2"),
         ]  # fmt: skip

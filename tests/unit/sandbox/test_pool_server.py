@@ -360,7 +360,7 @@ async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_remove
         await call(http, "/exec_tool", lease_id=kept, tool_call={"name": "n"}, request_id="done")
         journals = {path: path.read_bytes() for path in state.glob("*.jsonl")}
         (begun,) = [path for path in journals if path.stem == kept]
-        journals[begun] += json.dumps({"begin": "exec_tool/begun"}).encode() + b"\n"
+        journals[begun] += json.dumps({"begin": "exec_tool/begun", "digest": ""}).encode() + b"\n"
     for path, content in journals.items():
         path.write_bytes(content)
     provider.there |= {"container-0", "nobodys"}
