@@ -36,9 +36,13 @@ async def committed(engine: DockerEngine, container: str, *, pause: bool) -> Asy
 
     async def copy() -> str:
         again = _NOT_FROZEN if pause else frozenset[int]()
-        return await retried(f"copy container {container[:12]}", call, again, idempotent=False, within_s=COPY_S)
+        with engine.making():
+            image = await retried(f"copy container {container[:12]}", call, again, idempotent=False, within_s=COPY_S)
+        engine.copies.add(image)
+        return image
 
     async def forget(image: str) -> None:
+        engine.copies.discard(image)
         with contextlib.suppress(EngineError):
             await remove(engine, image)
 

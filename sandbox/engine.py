@@ -11,7 +11,8 @@ import json
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +49,8 @@ _OOM_S = 3.0
 _DEATH_S = 5.0
 """What the daemon has not noticed by then has not happened."""
 _RETRIED_STATUS = frozenset({409, 500, 502, 503})
+_CUT = 900
+"""aiodocker's word for a connection that cannot be made, or is cut."""
 
 
 class EngineError(InfraError):
@@ -210,6 +213,11 @@ class DockerEngine:
     def __init__(self, url: str) -> None:
         self.url = url
         self._client: aiodocker.Docker | None = None
+        self.unheard_at: float | None = None
+        """When a call that makes something went without an answer last, on the monotonic clock; see
+        :mod:`sandbox.unheard`."""
+        self.copies: set[str] = set()
+        """Images of containers that somebody here uses."""
 
     async def __aenter__(self) -> Self:
         self._client = EngineAddress.parse(self.url).client(_CALL_S)
@@ -248,7 +256,18 @@ class DockerEngine:
         async def call() -> str:
             return (await self.docker.containers.create(body)).id
 
-        return await retried(what, call, frozenset({500, 503}), idempotent=False)
+        with self.making():
+            return await retried(what, call, frozenset({500, 503}), idempotent=False)
+
+    @contextmanager
+    def making(self) -> Generator[None]:
+        """A call that makes something: where its answer does not come, the daemon may make it all the same."""
+        try:
+            yield
+        except EngineError as error:
+            if not error.status:
+                self.unheard_at = time.monotonic()
+            raise
 
     async def start(self, container: str) -> None:
         """Not tried twice: the daemon removes a container whose start failed."""
@@ -371,8 +390,10 @@ async def retried(
             async with asyncio.timeout(within_s):
                 return await call()
         except (aiodocker.DockerError, EngineError) as error:
-            if error.status not in statuses or attempt == _ATTEMPTS - 1:
-                raise EngineError(f"could not {what}: {error}", error.status) from error
+            cut = error.status == _CUT
+            again = idempotent if cut else error.status in statuses
+            if not again or attempt == _ATTEMPTS - 1:
+                raise EngineError(f"could not {what}: {error}", 0 if cut else error.status) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if not idempotent or attempt == _ATTEMPTS - 1:
                 raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error

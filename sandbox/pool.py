@@ -23,7 +23,7 @@ from typing import Self
 from protocol.errors import InfraError
 from sandbox import commit, open_files, private
 from sandbox.blueprint import LEASE_LABEL, Blueprint
-from sandbox.disk import DiskBound, probe
+from sandbox.disk import DiskBound, DiskWatch, probe
 from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.gate.on_need import GateOnNeed
@@ -37,8 +37,12 @@ from sandbox.supply import Supply
 from sandbox.surroundings import Surroundings, is_alone
 from sandbox.sweep import LABEL, remove_copy, sweep
 from sandbox.tasks.task import Task
+from sandbox.unheard import Unheard
 from sandbox.upkeep import Upkeep
 from sandbox.warm import Kind
+
+_CLAIM_S = 60.0
+"""Beyond the longest start, before a container that was created and is not started is nobody's."""
 
 
 class SandboxPool:
@@ -53,6 +57,7 @@ class SandboxPool:
         self._blueprint = Blueprint(settings, self.host, now)
         self._supply = Supply(self.engine, settings, self._blueprint.spec)
         self._upkeep = Upkeep(settings.unattended_s, self._supply)
+        self._supply.on_warm = self._upkeep.mend
         self._held: dict[SandboxSession, AsyncExitStack] = {}
         """Handed out → what ends with it: its container and everything around that."""
         self._closing = asyncio.TaskGroup()
@@ -82,8 +87,10 @@ class SandboxPool:
             await stack.enter_async_context(self._supply)
             self._closing = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end_all)
-            watch = blueprint.disk_bound is DiskBound.WATCH
-            await stack.enter_async_context(self._upkeep.running(watch_disks=watch))
+            others = [Unheard(self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S).run()]
+            if blueprint.disk_bound is DiskBound.WATCH:
+                others.append(DiskWatch(self._upkeep.writing).run())
+            await stack.enter_async_context(self._upkeep.running(*others))
             self._open = stack.pop_all()
         return self
 

@@ -13,7 +13,7 @@ import contextlib
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -62,6 +62,8 @@ class SandboxSession(Link):
         self.verifying: Callable[[SandboxSession], AbstractAsyncContextManager[Mapping[str, str]]] = _without_network
         """``async with session.verifying(bench) as env``: ``bench``, where this session's tests run, has their network,
         and ``env`` is what programs need for it.  Set by who gives the session a network."""
+        self.beside: Callable[[SandboxSession], AbstractContextManager[object]] = nullcontext
+        """``with session.beside(bench)``: whoever looks after this one looks after ``bench`` too, where its tests run."""
         self._grade: GradeListener | None = None
         self.shell = Shell(self, wire.MAIN_SLOT, workdir)
         """The one that is there from the start."""

@@ -40,6 +40,8 @@ class Supply:
         first = settings.start_concurrency
         self.gate = StartGate(Pace(first, max(first, settings.start_concurrency_max)))
         self._shelf = WarmShelf(settings.warm, settings.warm_max_age_s, settings.warm_forget_s)
+        self.on_warm: Callable[[SandboxSession], None] = lambda _: None
+        """Called with each that begins to wait."""
         self._tasks = asyncio.TaskGroup()
         self._fills: set[asyncio.Task[None]] = set()
         self._ending = False
@@ -188,6 +190,7 @@ class Supply:
             if self.waiting:
                 await self.drop(session)
             else:
+                self.on_warm(session)
                 self._shelf.put(kind, session, self._now())
         finally:
             self._shelf.filling(kind, -1)

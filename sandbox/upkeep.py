@@ -1,13 +1,15 @@
-"""What keeps a pool's sessions going: a heartbeat, an eye on their disks, and a new stream where one broke."""
+"""What keeps a pool's sessions going: a heartbeat, an eye on their disks, and a new stream where one broke.
+
+Containers beside a session, in which its tests run, live by a deadline of their own; of all else they have the same.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
-from sandbox.disk import DiskWatch
 from sandbox.session import SandboxSession
 from sandbox.supply import Supply
 
@@ -19,6 +21,7 @@ class Upkeep:
         self._unattended_s, self._supply = unattended_s, supply
         self._ends_at: dict[SandboxSession, float] = {}
         """On the monotonic clock."""
+        self._beside: set[SandboxSession] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -32,20 +35,39 @@ class Upkeep:
         """It lives for ``max_s`` from now at most."""
         self._ends_at[session] = time.monotonic() + max_s
         self._extend(session)
-        if session.spec is not None and not session.spec.auto_remove:  # it outlives its daemon
-            session.on_cut = lambda: self._revive(session)
+        self.mend(session)
+        session.beside = self._watched
 
     def end(self, session: SandboxSession) -> None:
         session.on_cut = None
         del self._ends_at[session]
 
+    def mend(self, session: SandboxSession) -> None:
+        """From here on a stream of its that breaks is followed by another."""
+        if session.spec is not None and not session.spec.auto_remove:  # it outlives its daemon
+            session.on_cut = lambda: self._revive(session)
+
+    def writing(self) -> tuple[SandboxSession, ...]:
+        """All in which somebody may write."""
+        return (*self._ends_at, *self._beside)
+
+    @contextmanager
+    def _watched(self, bench: SandboxSession) -> Generator[None]:
+        self._beside.add(bench)
+        self.mend(bench)
+        try:
+            yield
+        finally:
+            bench.on_cut = None
+            self._beside.discard(bench)
+
     @asynccontextmanager
-    async def running(self, *, watch_disks: bool) -> AsyncGenerator[None]:
+    async def running(self, *others: Coroutine[None, None, None]) -> AsyncGenerator[None]:
+        """With ``others``, which go on as long."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            self._run(tasks, self._beat())
-            if watch_disks:
-                self._run(tasks, DiskWatch(lambda: self._ends_at).run())
+            for each in (self._beat(), *others):
+                self._run(tasks, each)
             try:
                 yield
             finally:

@@ -197,7 +197,8 @@ async def _beside(
     life = _SETUP_S + test_timeout_s + _SPARE_S
     bench = await SandboxSession.start(session.engine, spec, task.workdir, SessionLimits(life, life))
     try:
-        yield bench
+        with session.beside(bench):
+            yield bench
     finally:
         await asyncio.shield(_end(bench))
 

@@ -7,6 +7,8 @@ was refused is released as a whole; a part that could not be released ends at it
 from __future__ import annotations
 
 import asyncio
+import http
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,6 +19,8 @@ from sandbox.server import messages as m
 from sandbox.server.messages import WireError
 
 _RETRY_S = 2.0
+_ANSWER_S = 10.0
+"""A worker gives and takes slots without waiting for anything: one that does not answer by then holds up no group."""
 _REMEMBERED = 10_000
 
 
@@ -55,43 +59,54 @@ class Groups:
             )
 
     async def _take(self, asked: m.AllocateGroup, shares: dict[Node, int]) -> Slots:
-        """Raises _Short, and then holds nothing."""
+        """Raises _Short, and WireError where a worker holds another group of that name; then it holds nothing."""
         taken: list[str] = []
+        holding: set[Node] = set()
         ttl_s = 0.0
         try:
             for node, slots in shares.items():
+                holding.add(node)  # also where its answer does not come
                 answer = await self._ask(node, "/allocate_group", {"task_id": asked.task_id, "n_slots": slots})
+                if answer.status == http.HTTPStatus.CONFLICT:
+                    holding.discard(node)
+                    raise WireError(409, str(answer.body.get("code")), str(answer.body.get("error")))
                 taken += [lease_id(node, each["slot_id"]) for each in answer.body["assignments"]]
                 ttl_s = float(answer.body["ttl_s"])
-        except (_Short, WorkerUnreachable) as error:
-            await self._give_back(asked.task_id, shares)
-            raise _Short from error
+        except BaseException as error:
+            await asyncio.shield(self._released(asked.task_id, holding))
+            if isinstance(error, WorkerUnreachable):
+                raise _Short from error
+            raise
         if len(self._where) >= _REMEMBERED:
             self._where.pop(next(iter(self._where)))
         self._where[asked.task_id] = {node.url: slots for node, slots in shares.items()}
         return Slots(tuple(taken), ttl_s)
 
     async def _ask(self, node: Node, path: str, body: dict[str, Any]) -> Answer:
-        answer = await self._workers.ask(node, path, body)
-        if answer.status == 409:
-            raise WireError(409, str(answer.body.get("code")), str(answer.body.get("error")))
-        if answer.status != 200:
+        """Raises _Short, WorkerUnreachable."""
+        answer = await self._workers.ask(node, path, body, _ANSWER_S)
+        if answer.status not in {http.HTTPStatus.OK, http.HTTPStatus.CONFLICT}:
             raise _Short
         return answer
-
-    async def _give_back(self, group: str, shares: dict[Node, int]) -> None:
-        for node in shares:
-            with suppress(WorkerUnreachable, _Short):
-                await self._ask(node, "/release_group", {"task_id": group})
 
     async def release(self, group: str) -> int:
         """Everywhere: a router that was restarted does not know where it is."""
         self._where.pop(group, None)
-        released = 0
-        for node in self._workers.nodes:
+        return await self._released(group, self._workers.nodes)
+
+    async def _released(self, group: str, nodes: Iterable[Node]) -> int:
+        """How many slots; those of a worker that does not answer end at their deadline."""
+        released: list[int] = []
+
+        async def one(node: Node) -> None:
             with suppress(WorkerUnreachable, _Short):
-                released += (await self._ask(node, "/release_group", {"task_id": group})).body["released_slots"]
-        return released
+                answer = await self._ask(node, "/release_group", {"task_id": group})
+                released.append(int(answer.body["released_slots"]))
+
+        async with asyncio.TaskGroup() as at_once:
+            for node in nodes:
+                at_once.create_task(one(node))
+        return sum(released)
 
 
 class _Short(Exception):

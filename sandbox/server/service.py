@@ -61,6 +61,9 @@ class ServiceSettings:
     """How often leases are looked through for those that are over."""
     closes: int = 10
     """Sandboxes ended at once."""
+    adoptions: int = 64
+    """Sandboxes of an earlier server taken over at once: one that does not answer holds up few of the others, whose time
+    without a server is running out."""
     ensure_image_s: float = 300.0
     reset_s: float = 300.0
     slack_s: float = 60.0
@@ -284,10 +287,18 @@ class PoolService:
         Raises EngineError when the daemon cannot be asked.
         """
         there = await self.provider.containers()
-        for each in self._state.remembered():
-            run = self._restore(each)
-            if each.container and not (each.container in there and await self._adopt(run, each)):
-                run.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
+        at_once = asyncio.Semaphore(self.settings.adoptions)
+
+        async def take_over(run: LeasedRun, remembered: Remembered) -> None:
+            async with at_once:
+                if not (remembered.container in there and await self._adopt(run, remembered)):
+                    run.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
+
+        async with asyncio.TaskGroup() as group:
+            for each in self._state.remembered():
+                run = self._restore(each)
+                if each.container:
+                    group.create_task(take_over(run, each))
         self.swept += await self.provider.remove_strays()
 
     def _restore(self, remembered: Remembered) -> LeasedRun:

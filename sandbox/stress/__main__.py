@@ -7,6 +7,7 @@ purpose, every fault accounted for, nothing left); 1: one did not; 2: nothing co
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 
@@ -27,7 +28,7 @@ _COLUMNS = 120
 def main(arguments: Sequence[str] | None = None) -> int:
     """See the module."""
     with parsed(options.parser(), arguments) as (given, out):
-        report = asyncio.run(_shown(options.read(given)))
+        report = asyncio.run(_shown(options.read(given, os.environ)))
         out.set(report.json())
         return EXIT_INTERRUPTED if report.interrupted else EXIT_OK if report.ok else EXIT_FAILED
 

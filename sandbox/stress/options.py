@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from protocol.cli.parser import Parser
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
+from sandbox.edge.auth import TOKEN_VARIABLE, read_token
 from sandbox.stress.faults import FAULTS
 from sandbox.wire import MAX_COMMAND_BYTES
 
@@ -34,6 +35,8 @@ class Options:
     faults: tuple[str, ...] = ()
     server: str = ""
     """Address of a pool server; empty for the library."""
+    token: str = field(default="", repr=False)
+    """Shown to that server."""
     json: bool = False
 
 
@@ -57,16 +60,18 @@ def parser() -> Parser:
     add("--faults", nargs="*", default=[], metavar="NAME",
         help=f"faults to inject (default: none): {ALL}, or of {', '.join(FAULTS)}")  # fmt: skip
     add("--server", default="", metavar="URL", help="ask a running `python -m sandbox.server` (default: the library)")
+    add("--token-file", type=Path, metavar="FILE", help=f"the server's bearer token; or {TOKEN_VARIABLE}")
     add("--json", action="store_true", help="one JSON object on standard output, last")
     return made
 
 
-def read(given: argparse.Namespace) -> Options:
+def read(given: argparse.Namespace, environment: Mapping[str, str]) -> Options:
     """What a command line says.  Raises UserError."""
     return checked(
         Options(
             given.sessions, given.rate, given.duration, read_commands(given.commands) if given.commands else COMMANDS,
-            fault_names(given.faults), given.server.rstrip("/"), given.json,
+            fault_names(given.faults), given.server.rstrip("/"),
+            read_token(given.token_file, environment) if given.server else "", given.json,
         )
     )  # fmt: skip
 

@@ -152,7 +152,7 @@ class RemotePlace:
 
     async def lease(self, lease_id: str) -> RemoteSeat:
         """A lease that another client holds, or held."""
-        return RemoteSeat(RemoteSandbox(self.pool, lease_id, None))
+        return RemoteSeat(RemoteSandbox(self.pool, lease_id))
 
     async def filled(self, count: int) -> bool:
         del count
@@ -185,5 +185,5 @@ async def remote_place(metrics: Metrics, sessions: int) -> AsyncGenerator[Remote
             f"{metrics.url} gives {slots} leases, {sessions} are needed: start it with --max-tasks "
             f"{-(-sessions // RUNS_PER_TASK) + 1} or more, or ask for fewer --sessions"
         )
-    async with RemotePool(metrics.url, acquire_s=_ACQUIRE_S, unreachable_s=_UNREACHABLE_S) as pool:
+    async with RemotePool(metrics.url, metrics.token, acquire_s=_ACQUIRE_S, unreachable_s=_UNREACHABLE_S) as pool:
         yield RemotePlace(pool, metrics)

@@ -44,8 +44,7 @@ async def stress(options: Options, host: Host, report: Report) -> None:
     async with DockerEngine(host.docker_url) as engine:
         before = await engine.inventory()
         own: ServersOwn | None = None
-        if options.server:
-            metrics = Metrics(options.server)
+        if (metrics := _metrics(options)) is not None:
             own = ServersOwn(engine, metrics, before, int(await metrics.read("sandboxes_live")))
         steal = floor.Steal()
         try:
@@ -131,9 +130,14 @@ async def _phases(options: Options, host: Host, engine: DockerEngine, report: Re
 
 def _place(options: Options, host: Host, name: str, at_once: int) -> AbstractAsyncContextManager[Place]:
     needed = options.sessions + (STRUCK if options.faults else 0)
-    if options.server:
-        return remote_place(Metrics(options.server), needed)
+    if (metrics := _metrics(options)) is not None:
+        return remote_place(metrics, needed)
     return local_place(host, name, needed + WARM, at_once)
+
+
+def _metrics(options: Options) -> Metrics | None:
+    """Of the server that is asked; None for the library."""
+    return Metrics(options.server, options.token) if options.server else None
 
 
 async def _example(bench: Bench, engine: DockerEngine) -> dict[str, Any]:
@@ -161,7 +165,7 @@ async def _faults(options: Options, host: Host, bench: Bench, talkers: list[Talk
     """One kind after another, while some sessions go on working."""
     done = False
     load = Load(bench, options.commands, _BYSTANDERS_RATE)
-    async with Arena(bench, host, options.server) as arena, asyncio.TaskGroup() as group:
+    async with Arena(bench, host, _metrics(options)) as arena, asyncio.TaskGroup() as group:
         group.create_task(load.run(talkers[:_BYSTANDERS], lambda: done, timed=False))
         try:
             for name in options.faults:

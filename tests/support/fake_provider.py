@@ -88,6 +88,8 @@ class FakeProvider:
     backlog_s: float = 0.0
     refuse: str = ""
     hold: asyncio.Event | None = None
+    adopt_together: asyncio.Barrier | None = None
+    """Nothing is taken over before so many are asked for at once."""
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     async def open(self, task: Task, deadline_s: float | None = None) -> FakeSandbox:
@@ -99,6 +101,8 @@ class FakeProvider:
 
     async def adopt(self, container: str, task: Task) -> FakeSandbox:
         self.adopted.append(container)
+        if self.adopt_together is not None:
+            await self.adopt_together.wait()
         return self._made(container, task)
 
     def _made(self, container: str, task: Task) -> FakeSandbox:

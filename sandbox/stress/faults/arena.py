@@ -15,6 +15,7 @@ from sandbox.engine import DockerEngine
 from sandbox.host import Host
 from sandbox.leaks import left
 from sandbox.stress.measure import Bench
+from sandbox.stress.metrics import Metrics
 from sandbox.stress.own_engine import OwnEngine, refusal
 from sandbox.stress.places import RUNS_PER_TASK, STRUCK_TASK, LocalPlace, Seat, local_place
 from sandbox.stress.talk import Talker
@@ -33,7 +34,8 @@ _FIRST = 2_000_000
 class Arena:
     """``async with Arena(...)``: leaving it stops the engine that faults were given."""
 
-    def __init__(self, bench: Bench, host: Host, server: str) -> None:
+    def __init__(self, bench: Bench, host: Host, server: Metrics | None) -> None:
+        """``server``: the pool server that the run asks; None for the library."""
         self.bench, self.host, self.server = bench, host, server
         self.struck = min(STRUCK, bench.report.sessions)
         self._numbers = itertools.count(_FIRST)

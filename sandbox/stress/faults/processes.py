@@ -17,6 +17,7 @@ import orjson
 from protocol.errors import InfraError
 from protocol.loopback import free_port
 from sandbox.client import RemotePool
+from sandbox.edge.auth import TOKEN_VARIABLE
 from sandbox.errors import SandboxLost
 from sandbox.stress.faults.arena import UNDER_WAY, Arena
 from sandbox.stress.faults.fault import Fault, witness
@@ -65,7 +66,7 @@ class _Server:
 
     async def start(self) -> None:
         """Returns when it answers.  Raises InfraError."""
-        self._process = await _python("sandbox.server", "--port", str(self._port), "--state", str(self._state))
+        self._process = await _python("", "sandbox.server", "--port", str(self._port), "--state", str(self._state))
         if (said := await _line(self._process)) != f"{self.url}/":
             raise InfraError(f"the pool server did not start: it said {said!r}")
 
@@ -97,18 +98,23 @@ class ClientKilled(Fault):
 
     async def inject(self, arena: Arena, tally: Tally) -> None:
         place = arena.bench.place
-        if isinstance(place, RemotePlace):
-            await self._strike(arena, tally, place.lease, ("--server", arena.server))
+        if isinstance(place, RemotePlace) and arena.server is not None:
+            await self._strike(arena, tally, place.lease, ("--server", arena.server.url), arena.server.token)
             return
         name = arena.name("client")
         async with local_place(arena.host, name, arena.struck, 1) as other:
             await self._strike(arena, tally, other.adopt, ("--pool", name))
 
     async def _strike(
-        self, arena: Arena, tally: Tally, take_over: Callable[[str], Awaitable[Seat]], where: tuple[str, str]
+        self,
+        arena: Arena,
+        tally: Tally,
+        take_over: Callable[[str], Awaitable[Seat]],
+        where: tuple[str, str],
+        token: str = "",
     ) -> None:
         sessions = [arena.number() for _ in range(arena.struck)]
-        process = await _python("sandbox.stress.faults.victim", *where, arena.bench.run, *map(str, sessions))
+        process = await _python(token, "sandbox.stress.faults.victim", *where, arena.bench.run, *map(str, sessions))
         try:
             held = cast("list[str]", orjson.loads(await _line(process) or "[]"))
         finally:
@@ -143,9 +149,13 @@ async def _nothing(talker: Talker) -> None:
     del talker
 
 
-async def _python(module: str, *arguments: str) -> Process:
-    """A module of ours in a process of its own, which sees the end of its input when this one dies."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))}
+async def _python(token: str, module: str, *arguments: str) -> Process:
+    """A module of ours in a process of its own, which sees the end of its input when this one dies.
+
+    ``token`` is of the server that it asks; a server of ours asks for none, whatever this process was given.
+    """
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "PYTHONPATH": path, TOKEN_VARIABLE: token}
     return await asyncio.create_subprocess_exec(  # noqa: TID251  stress runs asyncio's own loop
         sys.executable, "-m", module, *arguments, env=env, stdin=PIPE, stdout=PIPE
     )

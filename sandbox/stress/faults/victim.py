@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 
 import orjson
 
+from sandbox.edge.auth import read_token
 from sandbox.host import current_host
 from sandbox.stress.faults.arena import PREPARE, UNDER_WAY
 from sandbox.stress.metrics import Metrics
@@ -38,10 +40,10 @@ async def hold(place: LocalPlace | RemotePlace, run: str, sessions: list[int]) -
         await asyncio.to_thread(sys.stdin.read)
 
 
-async def run_victim(chosen: argparse.Namespace) -> None:
+async def run_victim(chosen: argparse.Namespace, token: str) -> None:
     sessions: list[int] = chosen.sessions
     where = (
-        remote_place(Metrics(chosen.server), len(sessions))
+        remote_place(Metrics(chosen.server, token), len(sessions))
         if chosen.server
         else local_place(current_host(), chosen.pool, len(sessions), 1)
     )
@@ -55,7 +57,7 @@ def main() -> None:
     parser.add_argument("--server")
     parser.add_argument("run")
     parser.add_argument("sessions", type=int, nargs="+")
-    asyncio.run(run_victim(parser.parse_args()))
+    asyncio.run(run_victim(parser.parse_args(), read_token(None, os.environ)))
 
 
 if __name__ == "__main__":

@@ -16,13 +16,14 @@ from sandbox import provision, wire
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost
 from sandbox.grader import grade
+from sandbox.grading.daemon import pids_of
 from sandbox.host import Host
 from sandbox.pool import LABEL, PoolSettings, SandboxPool
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.shell import Shell
 from sandbox.snapshot import fork, snapshot
 from sandbox.stress.own_engine import OwnEngine, refusal
-from sandbox.tasks.task import ImageBuild, Service, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, Service, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="again", instruction="")
@@ -215,6 +216,35 @@ async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_e
             assert (await session.run(answer, S)).output == "web\n"
             await pool.close(session)
         assert await engine.inventory() == before
+
+
+@pytest.mark.chaos
+async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(own_engine: OwnEngine):
+    """Else a restart of dockerd costs every sandbox that is being graded."""
+    host = own_engine.host
+    task = Task("beside", "", run_tests="#!/bin/sh\nsleep 15\n" + GRADED, grading=GradingLevel.COMMIT)
+    async with DockerEngine(host.docker_url) as engine:
+        before = await engine.inventory()
+        async with SandboxPool(PoolSettings("beside", "test", 1, drain_s=20), host) as pool:
+            session = await pool.open(task)
+            async with asyncio.TaskGroup() as group:
+                grading = group.create_task(grade(session, task, 10 * S))
+                await _tests_run(engine, {f"{LABEL}.pool": "beside"}, session.container)
+                await own_engine.kill()
+                await own_engine.start()
+            assert grading.result().all_passed, grading.result().log
+            await pool.close(session)
+        assert await engine.inventory() == before
+
+
+async def _tests_run(engine: DockerEngine, labels: dict[str, str], agents: str) -> None:
+    """Until there is more than PID 1 and a shell in another container than the agent's."""
+    async with asyncio.timeout(S):
+        while True:
+            for each in await engine.containers(labels):
+                if each.id != agents and each.state == "running" and len(await pids_of(engine, each.id)) > 2:
+                    return
+            await asyncio.sleep(0.1)
 
 
 async def _nonces(shell: Shell) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.edge.auth import TOKEN_VARIABLE
 from sandbox.engine import DockerEngine
 from sandbox.host import Host
 from sandbox.stress.faults import FAULTS
@@ -89,7 +90,10 @@ async def test_each_fault_is_accounted_for(fault: str, docker_engine: Host):
 
 @pytest.mark.slow
 @pytest.mark.chaos
-async def test_the_same_through_a_pool_server(tmp_path: Path, docker_engine: Host):
+async def test_the_same_through_a_pool_server_with_a_token(
+    tmp_path: Path, docker_engine: Host, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(TOKEN_VARIABLE, "0123456789abcdef")
     server = await started("sandbox.server", "--port", "0", "--state", str(tmp_path), "--warm", "2")
     try:
         assert server.stdout is not None

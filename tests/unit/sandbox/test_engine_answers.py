@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+import aiodocker
 import aiohttp
 import pytest
 from aiohttp import web
@@ -128,6 +129,20 @@ async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_ha
         with pytest.raises(EngineError):
             await retried("do it", call, frozenset(), idempotent=idempotent)
         assert len(asked) == times
+
+
+async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDaemon):
+    asked: list[int] = []
+
+    async def call() -> None:
+        asked.append(0)
+        raise aiodocker.DockerError(900, "Cannot connect to Docker Engine")
+
+    for idempotent, times in ((True, 5), (False, 1)):
+        asked.clear()
+        with pytest.raises(EngineError) as caught:
+            await retried("do it", call, frozenset(), idempotent=idempotent)
+        assert (len(asked), caught.value.status) == (times, 0)
 
 
 @pytest.mark.parametrize(

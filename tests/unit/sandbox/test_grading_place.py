@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,12 @@ class Bench:
     def __init__(self, container: str, spec: ContainerSpec) -> None:
         self.container, self.spec, self.alive = container, spec, True
         self.excess_bytes = 0
+        self.looked_after: list[str] = []
         self.engine = self
+
+    def beside(self, bench: Bench) -> AbstractContextManager[object]:
+        self.looked_after.append(bench.container)
+        return nullcontext()
 
     async def close(self) -> None:
         self.alive = False
@@ -96,6 +101,7 @@ async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, 
         assert bench.alive
     assert steps.done == expected
     assert bench.alive is (level is GradingLevel.SAME)
+    assert agents.looked_after == [each.removeprefix("start ") for each in steps.done if each.startswith("start ")]
 
 
 @pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from sandbox.client import RemotePool
 from sandbox.edge.auth import Access, access
 from sandbox.images.names import image_name
 from sandbox.leases import LeaseLimits
+from sandbox.router import groups
 from sandbox.router.__main__ import main, worker_urls
 from sandbox.router.app import create_app
 from sandbox.router.placement import Node, order
@@ -215,6 +217,27 @@ async def test_a_group_is_placed_as_a_whole(tmp_path: Path):
         reply = await http.post("/allocate_group", json={"task_id": "i", "n_slots": 6})
         assert (reply.status_code, "retry-after" in reply.headers) == (503, True)
         assert sorted(len(service.table) for service in workers.services.values()) == [0, 1]
+
+
+async def test_a_group_that_one_worker_refuses_for_its_name_leaves_nothing_on_the_others(tmp_path: Path):
+    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as workers, routed(workers.urls) as http:
+        empty, held = workers.services.values()
+        held.allocate_group("g", 1)
+        reply = await http.post("/allocate_group", json={"task_id": "g", "n_slots": 6})
+        assert (reply.status_code, reply.json()["code"]) == (409, "GROUP_CONFLICT")
+        assert (len(empty.table), len(held.table)) == (0, 1)
+
+
+async def test_a_worker_that_never_answers_holds_up_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(groups, "_ANSWER_S", 0.2)
+    monkeypatch.setattr("sandbox.router.workers._CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel takes what comes
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with fleet(tmp_path, 1, LeaseLimits(tasks=1)) as workers, routed([url, *workers.urls]) as http:
+            assert (await call(http, "/allocate_group", task_id="a", n_slots=2))[0] == 200
+            assert (await call(http, "/allocate_group", task_id="b", n_slots=2))[0] == 503
+            assert (await call(http, "/release_group", task_id="a"))[1]["released_slots"] == 2
+            assert (await call(http, "/allocate_group", task_id="b", n_slots=2))[0] == 200
 
 
 async def test_a_group_larger_than_one_task_s_slots_is_placed_on_one_worker_or_split(tmp_path: Path):

@@ -12,7 +12,8 @@ import pytest
 
 from sandbox.edge.auth import access
 from sandbox.errors import SandboxDestroyed, SandboxLost
-from sandbox.leases import LeaseLimits
+from sandbox.leases import Lease, LeaseLimits
+from sandbox.server.journal import StateDirectory
 from sandbox.task_codec import encode_task
 from sandbox.tasks import write_task
 from sandbox.tasks.task import Task
@@ -346,6 +347,19 @@ async def test_a_web_page_cannot_reach_a_loopback_server_by_a_name_of_its_own(pr
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         reply = await http.post("/allocate", json={"task_key": "a"}, headers={"host": "evil.example"})
         assert reply.status_code == 400
+
+
+async def test_a_killed_servers_sandboxes_are_taken_over_side_by_side(provider: FakeProvider, tmp_path: Path):
+    """One after the other, the last would have no life left when their turn came."""
+    for number in range(16):
+        journal = StateDirectory(tmp_path).journal(f"run-{number}")
+        journal.opened(Lease(f"run-{number}", "t1", 0.0))
+        journal.sandbox(f"container-{number}", {"task_meta": INLINE})
+        provider.there.add(f"container-{number}")
+    provider.adopt_together = asyncio.Barrier(16)
+    async with asyncio.timeout(30), pool_server(provider, tmp_path) as (_, service):
+        assert service.adopted == 16
+        assert all(service.sandbox(service.run_of(f"run-{number}")) for number in range(16))
 
 
 async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_removed(

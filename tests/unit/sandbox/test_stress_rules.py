@@ -139,7 +139,7 @@ def test_a_volume_a_network_or_a_copy_that_is_left_fails_the_run_too():
 
 
 def read(arguments: list[str]) -> Options:
-    return options.read(options.parser().parse_args(arguments))
+    return options.read(options.parser().parse_args(arguments), {"LONGSHORE_SANDBOX_TOKEN": "secret"})
 
 
 def test_every_option_has_a_default_that_ends():
@@ -151,7 +151,7 @@ def test_options_are_read():
     chosen = read(
         ["--sessions", "3", "--rate", "50", "--duration", "1.5", "--server", "http://127.0.0.1:18081/", "--json"]
     )
-    assert chosen == Options(3, 50.0, 1.5, COMMANDS, (), "http://127.0.0.1:18081", json=True)
+    assert chosen == Options(3, 50.0, 1.5, COMMANDS, (), "http://127.0.0.1:18081", "secret", json=True)
 
 
 def test_faults_are_given_apart_or_with_commas_or_all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,47 @@ async def test_live_sessions_are_kept_alive_while_warm_ones_do_not_end():
     async with filled(clock) as warm:
         live: Any = Started()
         upkeep = Upkeep(0.003, warm)
-        async with upkeep.running(watch_disks=False):
+        async with upkeep.running():
             upkeep.begin(live, 3600.0)
             clock.now = 601.0
             async with asyncio.timeout(30):
                 await live.beaten.wait()
             assert len(warm) == 0, "the warm ones were not too old"
             upkeep.end(live)
+
+
+async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their_daemon_too():
+    clock = Clock()
+    async with filled(clock) as warm:
+        upkeep = Upkeep(60.0, warm)
+        spec = ContainerSpec("image", Path("/kit"), {}, auto_remove=False)
+        live, bench, ready, other = (_with(spec) for _ in range(4))
+        other.spec = replace(spec, auto_remove=True)
+        upkeep.begin(live, 3600.0)
+        for each in (ready, other):
+            upkeep.mend(each)
+        assert upkeep.writing() == (live,)
+        with live.beside(bench):
+            assert upkeep.writing() == (live, bench)
+            assert [each.on_cut is not None for each in (live, bench, ready, other)] == [True, True, True, False]
+        assert (upkeep.writing(), bench.on_cut) == ((live,), None)
+
+
+def _with(spec: ContainerSpec) -> Any:
+    made: Any = Started()
+    made.spec, made.on_cut = spec, None
+    return made
+
+
+async def test_what_is_put_on_the_shelf_is_mended_from_then_on():
+    seen: list[object] = []
+    engine: Any = None
+    async with Supply(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/kit"), {})) as made:
+        made.on_warm = seen.append
+        made.refill(KIND)
+        await made.filled()
+        assert seen == list(made)
+        Started.may_end.set()
 
 
 @pytest.mark.parametrize("dead", [False, True])
