@@ -13,7 +13,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import cast
 from weakref import WeakKeyDictionary
 
 from protocol.filesystem import free_bytes
+from sandbox import owner
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.session import SandboxSession
@@ -28,6 +29,9 @@ from sandbox.session import SandboxSession
 EVERY_S = 1.0
 LONGEST_UNSEEN_S = 15.0
 """A layer is measured at least so often, while others may free what it fills."""
+FILE_BYTES = 4096
+"""What a file counts for at least: a block, which an empty one does not take, though it takes as long to copy and to
+remove."""
 _DU_S = 60.0
 _TOGETHER = 64
 """Layers that one process measures."""
@@ -42,13 +46,23 @@ class DiskBound(StrEnum):
     BTRFS_QUOTA = "btrfs quota"
     """Writes beyond it fail; the image counts too."""
     WATCH = "watch"
-    """A session that goes beyond it is ended, within seconds."""
+    """A session that goes beyond it is ended, within seconds; files count too."""
     FILE_SIZE = "file size"
     """Only a single file is bounded."""
 
     @property
     def by_daemon(self) -> bool:
         return self in (DiskBound.XFS_QUOTA, DiskBound.BTRFS_QUOTA)
+
+
+MEANS: Mapping[DiskBound, str] = {
+    DiskBound.XFS_QUOTA: "a write beyond it fails",
+    DiskBound.BTRFS_QUOTA: "a write beyond it fails; the image counts too",
+    DiskBound.WATCH: "a sandbox that goes beyond it is ended within seconds; files count too",
+    DiskBound.FILE_SIZE: "NOT HELD, only a single file is bounded: run as root on the engine's host, or keep the engine's "
+    "data on XFS mounted with pquota",
+}
+"""What becomes of one who goes beyond the limit."""
 
 
 async def probe(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
@@ -67,6 +81,12 @@ async def probe(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
     await engine.remove(container)
     driver = (await engine.info()).get("Driver")
     return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
+
+
+async def bound_of(url: str, image: str, kit: Path) -> DiskBound:
+    """Of the engine at this address.  Raises EngineError."""
+    async with DockerEngine(url) as engine:
+        return await probe(engine, ContainerSpec(image, kit, {owner.LABEL: owner.this_process()}, ("/.sbx/init",)))
 
 
 async def upper_layer(engine: DockerEngine, container: str) -> Path | None:
@@ -141,20 +161,27 @@ class DiskWatch:
             seen.used, seen.free = found, free
             if found > seen.limit:
                 what = f"the agent wrote {found >> 20} MiB, more than its disk limit of {seen.limit >> 20} MiB"
-                await session.destroy(SandboxDestroyed(what, Ruin.DISK))
+                note = f" (each file counts for {FILE_BYTES >> 10} KiB or more)"
+                await session.destroy(SandboxDestroyed(what + note, Ruin.DISK))
 
 
 def _used(uppers: Sequence[Path]) -> dict[Path, int]:
-    """Bytes on disk, by du: it follows no link, and no depth of folders is too much for it.  What it has not measured
-    in time is left out.
+    """What each takes up: its bytes on disk, or :data:`FILE_BYTES` for each of its files where that is more.  What has
+    not been measured in time is left out.  Blocks, for use in a thread."""
+    sizes, files = _du("-B1", uppers), _du("--inodes", uppers)
+    return {upper: max(size, FILE_BYTES * files.get(upper, 0)) for upper, size in sizes.items()}
 
-    Blocks, for use in a thread: the standard library starts processes by vfork.  uvloop, which runs Ray's actors, runs
-    the fork handlers of gRPC and jemalloc, and was seen to hang there for ever.
+
+def _du(what: str, uppers: Sequence[Path]) -> dict[Path, int]:
+    """By du: it follows no link, and no depth of folders is too much for it.
+
+    The standard library starts processes by vfork.  uvloop, which runs Ray's actors, runs the fork handlers of gRPC and
+    jemalloc, and was seen to hang there for ever.
     """
-    command, none = ("du", "-s", "-x", "-B1", "--", *map(str, uppers)), subprocess.DEVNULL
+    command, none = ("du", "-s", "-x", what, "--", *map(str, uppers)), subprocess.DEVNULL
     try:
         told = subprocess.run(command, stdout=subprocess.PIPE, stderr=none, timeout=_DU_S, check=False).stdout
     except subprocess.TimeoutExpired as error:
         told = error.stdout or b""
-    sizes = (line.split(b"\t", 1) for line in told.splitlines())
-    return {Path(os.fsdecode(path)): int(size) for size, path in sizes}
+    numbers = (line.split(b"\t", 1) for line in told.splitlines())
+    return {Path(os.fsdecode(path)): int(number) for number, path in numbers}

@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -173,7 +174,13 @@ def status(settings: HostSettings, say: Say) -> bool:
     say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: python -m sandbox.host up'}")
     image = answers and provision.has_image(host.docker_url, host.base_image)
     say(f"base image: {host.base_image}{'' if image else ' MISSING: python -m sandbox.host up'}, kit: {host.kit}")
-    return image and host.kit.exists()
+    if not (image and host.kit.exists()):
+        return False
+    from sandbox import disk  # with the engine's client, which nobody else here needs
+
+    bound = asyncio.run(disk.bound_of(host.docker_url, host.base_image, host.kit))
+    say(f"disk limit: {bound}: {disk.MEANS[bound]}")
+    return True
 
 
 def down(settings: HostSettings, say: Say) -> None:

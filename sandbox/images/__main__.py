@@ -1,4 +1,4 @@
-"""``python -m sandbox.images {build,pull,prefetch,prune,list}``: the images of tasks, made, brought in and evicted.
+"""``python -m sandbox.images {build,pull,import,prefetch,prune,list}``: tasks' images, made, brought in and evicted.
 
 ``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` makes every image that the tasks
 there need, whatever it takes; both leave what is there alone.
@@ -27,6 +27,7 @@ from sandbox.gate.options import add_gate_options, gate_settings
 from sandbox.host import HostSettings, current_host
 from sandbox.images import calls
 from sandbox.images.context import read_context
+from sandbox.images.names import tagged
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.network import BuildHost, SandboxNetworks
 from sandbox.tasks import load_dataset
@@ -56,6 +57,9 @@ def _parser() -> Parser:
     pull = commands.add_parser("pull", help="pull images by name")
     pull.add_argument("names", nargs="+", metavar="NAME")
     pull.add_argument("--concurrency", type=whole(1), default=2, help="images at once (default: %(default)s)")
+    take = commands.add_parser("import", help="take in a tar of a root file system as an image of one layer")
+    take.add_argument("archive", type=Path, metavar="ARCHIVE")
+    take.add_argument("name", metavar="NAME")
     prune = commands.add_parser("prune", help="evict ours, least recently used first")
     prune.add_argument("--to-gb", type=number(0), default=0.0, metavar="GB", help="until they fit (default: all)")
     commands.add_parser("list", help="list the images that are ours")
@@ -72,6 +76,8 @@ async def _run(chosen: argparse.Namespace) -> Outcome:
                 return await _make(store, _wanted(chosen.paths, builds_only=chosen.command == "build"))
             case "pull":
                 return await _make(store, [Task(id=name, instruction="", image=name) for name in chosen.names])
+            case "import":
+                return await _imported(store, chosen.archive, chosen.name)
             case "prune":
                 return {"evicted": list(await store.prune(int(chosen.to_gb * 1e9)))}
             case _:
@@ -122,6 +128,16 @@ async def _make(store: ImageStore, wanted: Sequence[Task | Service]) -> Outcome:
             group.create_task(one(task))
     counts = store.statistics()
     return {"images": images, "failed": failed, "built": counts.built, "pulled": counts.pulled}
+
+
+async def _imported(store: ImageStore, archive: Path, name: str) -> Outcome:
+    if not archive.is_file():
+        raise UserError(f"{archive} is no file: name a tar of a root file system, as `docker export` writes it")
+    try:
+        await store.imported(archive, name)
+    except ImageError as error:
+        return {"images": [], "failed": [{"task": name, "why": str(error)}]}
+    return {"images": [{"task": archive.name, "image": tagged(name)}], "failed": []}
 
 
 async def _listed(engine: DockerEngine, store: ImageStore) -> Outcome:

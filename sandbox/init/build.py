@@ -1,4 +1,5 @@
-"""Compiles PID 1 to a path that names its digest and architecture, once, atomically."""
+"""PID 1 as a program, whose name tells its digest and its architecture: the one that the wheel carries, or else compiled
+once, atomically."""
 
 from __future__ import annotations
 
@@ -34,27 +35,29 @@ def _compiler() -> str | None:
 
 
 def build_init(cache: Path, say: Say) -> Path:
-    """The compiled init under ``cache``; compiled now if it is not there.  Raises UserError where there is no C
-    compiler and none can be installed."""
-    target = cache / f"init-{_digest()}-{platform.machine()}"
-    if target.exists():
-        return target
+    """The compiled init, ours or under ``cache``; compiled now if it is not there.  Raises UserError where there is no
+    C compiler and none can be installed."""
+    name = f"init-{_digest()}-{platform.machine()}"
+    target = cache / name
+    for each in (_FOLDER / name, target):
+        if each.exists():
+            return each
     if (compiler := _compiler()) is None:
         apt_install(("gcc", "libc6-dev"), say)
         compiler = _compiler() or "gcc"
     cache.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=cache, prefix=".init-")
+    handle, made = tempfile.mkstemp(dir=cache, prefix=".init-")
     os.close(handle)
     try:
-        command = [compiler, *_FLAGS, "-o", name, *map(str, sources())]
+        command = [compiler, *_FLAGS, "-o", made, *map(str, sources())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(
                 f"{compiler} could not build {_FOLDER} (a static libc is needed: apt-get install gcc "
                 f"libc6-dev):\n{done.stderr.strip()[-2000:]}"
             )
-        Path(name).chmod(0o755)
-        Path(name).rename(target)
+        Path(made).chmod(0o755)
+        Path(made).rename(target)
     finally:
-        Path(name).unlink(missing_ok=True)
+        Path(made).unlink(missing_ok=True)
     return target

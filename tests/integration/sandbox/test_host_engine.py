@@ -13,7 +13,8 @@ import pytest
 from protocol.cli.exits import main_guard
 from protocol.errors import UserError
 from sandbox import owner, provision
-from sandbox.host import Host, HostSettings, current_host, down, ensure, main
+from sandbox.disk import MEANS, DiskBound
+from sandbox.host import Host, HostSettings, current_host, down, ensure, main, status
 
 pytestmark = pytest.mark.docker
 
@@ -55,3 +56,9 @@ def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path:
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
     assert main_guard(lambda: main(["status"])) == 2
     assert "python -m sandbox.host up" in capsys.readouterr().err
+
+
+def test_the_status_says_by_what_means_the_disk_limit_is_held(docker_engine: Host):
+    said: list[str] = []
+    assert status(HostSettings.from_environment(), said.append)
+    assert any(said[-1] == f"disk limit: {bound}: {MEANS[bound]}" for bound in DiskBound)

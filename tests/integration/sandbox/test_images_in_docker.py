@@ -123,13 +123,8 @@ async def test_two_processes_worth_of_stores_build_an_image_once(
 async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registrys_fault(
     engine: DockerEngine, store: ImageStore, tmp_path: Path
 ):
-    archive = tmp_path / "root.tar"
-    with tarfile.open(archive, "w") as tar:
-        entry = tarfile.TarInfo("hello")
-        entry.size = 2
-        tar.addfile(entry, io.BytesIO(b"hi"))
     name = f"longshore/test-import:{uuid.uuid4().hex}"
-    await store.imported(archive, name)
+    await store.imported(archived(tmp_path), name)
     assert await use(store, Task(id="t", instruction="", image=name)) == name
     assert await store.prune(0) == (name,)
     absent = Task(id="t", instruction="", image="127.0.0.1:9/absent")  # nobody serves a registry there
@@ -138,7 +133,17 @@ async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registr
     assert not await calls.image_id(engine, "127.0.0.1:9/absent:latest")
 
 
-async def test_the_commands_build_list_and_prune(docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def archived(folder: Path) -> Path:
+    """A root file system."""
+    archive = folder / "root.tar"
+    with tarfile.open(archive, "w") as tar:
+        entry = tarfile.TarInfo("hello")
+        entry.size = 2
+        tar.addfile(entry, io.BytesIO(b"hi"))
+    return archive
+
+
+async def test_the_commands_build_import_list_and_prune(docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     record = {"docker_url": docker_engine.docker_url, "base_image": docker_engine.base_image, "engine_owner": ""}
     (tmp_path / "host.json").write_text(json.dumps({**record, "kit": str(docker_engine.kit)}))
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
@@ -159,4 +164,10 @@ async def test_the_commands_build_list_and_prune(docker_engine: Host, tmp_path: 
     assert [each["image"] for each in (await said("list"))["listed"]] == [image]
     assert await said("prune") == {"evicted": [image]}
     assert (await said("list"))["listed"] == []
+    name = f"longshore/test-import:{uuid.uuid4().hex}"
+    taken = await said("import", str(await asyncio.to_thread(archived, tmp_path)), name)
+    assert taken["images"] == [{"task": "root.tar", "image": name}]
+    assert [each["image"] for each in (await said("list"))["listed"]] == [name]
+    assert await said("prune") == {"evicted": [name]}
+    assert "docker export" in (await said("import", str(tmp_path / "absent"), name, code=2))["error"]
     assert "name folders that have one" in (await said("build", str(empty), code=2))["error"]

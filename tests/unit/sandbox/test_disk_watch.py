@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.disk import LONGEST_UNSEEN_S, Seen, is_due
+from sandbox.disk import FILE_BYTES, LONGEST_UNSEEN_S, Seen, _used, is_due
 
 sizes = st.integers(0, 1 << 40)
 
@@ -24,3 +24,17 @@ def test_a_quiet_disk_is_measured_now_and_then_only():
     assert not is_due(seen, 1000, LONGEST_UNSEEN_S)
     assert not is_due(seen, 5000, LONGEST_UNSEEN_S)
     assert is_due(seen, 1000, LONGEST_UNSEEN_S + 1)
+
+
+def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_path: Path):
+    """Else empty files without end are as much work as an agent likes, for whoever copies or removes them."""
+    large, many = tmp_path / "large", tmp_path / "many"
+    for folder in (large, many):
+        folder.mkdir()
+    (large / "f").write_bytes(b"x" * (1 << 20))
+    for number in range(300):
+        (many / str(number)).touch()
+    used = _used([large, many, tmp_path / "gone"])
+    assert used.keys() == {large, many}
+    assert used[large] >= 1 << 20
+    assert used[many] == 301 * FILE_BYTES
