@@ -23,6 +23,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
+from sandbox.files import MAX_TREE_BYTES
 from sandbox.grader import GradeResult, longest_s
 from sandbox.images.names import wanted
 from sandbox.provider import READ_BYTES
@@ -210,6 +211,10 @@ class RemoteSandbox:
     async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
         reply = await self.post("/read_file", self._pool.request_s, path=path, max_bytes=max_bytes)
         return base64.b64decode(str(reply["content"]))
+
+    async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
+        reply = await self.post("/read_tree", self._pool.request_s, path=path, max_bytes=max_bytes)
+        return {name: base64.b64decode(content) for name, content in cast("dict[str, str]", reply["files"]).items()}
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
         call = {"name": name, "arguments": dict(arguments)}

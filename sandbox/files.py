@@ -125,6 +125,8 @@ async def read_tree(
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
     if end is None:
         raise SandboxLost(f"{path} was not read within {_TREE_S:.0f} s")
+    if end.signalled:
+        raise OSError(errno.EINTR, "everything in the sandbox was killed meanwhile", path)
     if end.code and not packed.strip(b"\0"):
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     return unpack(bytes(packed), max_bytes=max_bytes, max_files=max_files)

@@ -17,10 +17,11 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from protocol.errors import InfraError
+from protocol.errors import InfraError, UserError
 from sandbox import commit, open_files, private
 from sandbox.blueprint import LEASE_LABEL, Blueprint
 from sandbox.disk import DiskBound, DiskWatch, probe
@@ -29,10 +30,11 @@ from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.gate.on_need import GateOnNeed
 from sandbox.host import Host, current_host
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.network import BuildHost, SandboxNetworks
+from sandbox.network import NONE, BuildHost, SandboxNetworks
 from sandbox.pool_settings import PoolSettings, PoolStatistics
 from sandbox.services import NETWORK_LABEL
-from sandbox.session import SandboxSession
+from sandbox.session import SandboxSession, SessionLimits
+from sandbox.snapshot import snapshot
 from sandbox.supply import Supply
 from sandbox.surroundings import Surroundings, is_alone
 from sandbox.sweep import LABEL, remove_copy, sweep
@@ -172,6 +174,28 @@ class SandboxPool:
         except (EngineError, SandboxStartError) as error:
             raise SandboxLost(f"container {container[:12]} could not be taken over: {error}") from error
         return session
+
+    async def fork(self, session: SandboxSession, deadline_s: float | None = None) -> SandboxSession:
+        """A second sandbox with the files of one of this pool's as they stand, whose shell stands where that one's
+        does; it takes a place of its own, and whoever calls must :meth:`close` it.
+
+        Raises UserError for a sandbox that has a network, SandboxLost where it cannot be copied, SandboxStartError.
+        """
+        spec, max_s = session.spec, deadline_s or self.settings.session_max_s
+        if spec is None or spec.network != NONE:
+            raise UserError("a sandbox with services or a network of its own cannot be forked: open another one")
+        async with AsyncExitStack() as stack:
+            await self._supply.enter()
+            stack.callback(self._supply.leave)
+            image = await stack.enter_async_context(snapshot(session))
+            like = replace(spec, image=image, labels=self._blueprint.labels(max_s))
+            limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
+            copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
+            stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
+            copy.workdir = session.workdir
+            await self._begin(copy, Task("fork", ""), max_s, stack)
+            self._held[copy] = stack.pop_all()
+        return copy
 
     async def _begin(self, session: SandboxSession, task: Task, max_s: float, stack: AsyncExitStack) -> None:
         """A container that runs becomes a session, which ends with ``stack``."""

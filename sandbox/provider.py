@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
 from sandbox.engine import DockerEngine, retried
-from sandbox.files import MAX_FILE_BYTES, FileTooLarge
+from sandbox.files import MAX_FILE_BYTES, MAX_TREE_BYTES, FileTooLarge
 from sandbox.grader import GradeResult, grade
 from sandbox.grading.suspicion import command_of
 from sandbox.pool import PoolStatistics, SandboxPool
@@ -49,6 +49,11 @@ class Sandbox(Protocol):
         """A regular file.  Raises OSError: ENOENT, EISDIR, ELOOP for a link, EINVAL for anything else, EFBIG."""
         ...
 
+    async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
+        """The regular files below a folder, by their relative paths.  Raises OSError: ENOENT, EFBIG, EBUSY while tests
+        run, EINTR where they begin meanwhile."""
+        ...
+
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
         """One of SETA's six tools, of which OpenClaw's four are some: its errors are text."""
         ...
@@ -82,10 +87,18 @@ async def acquired(provider: Provider, task: Task, deadline_s: float | None = No
 class LocalSandbox:
     """A session of a pool in this process, with the task it was opened for."""
 
-    def __init__(self, pool: SandboxPool, session: SandboxSession, task: Task, command_timeout_s: float) -> None:
+    def __init__(
+        self,
+        pool: SandboxPool,
+        session: SandboxSession,
+        task: Task,
+        command_timeout_s: float,
+        commands: Sequence[str] = (),
+    ) -> None:
+        """``commands``: what the agent has asked for in it before."""
         self._pool, self._session, self._task = pool, session, task
         self._tools = ToolContext(session, command_timeout_s)
-        self._commands: list[str] = []
+        self._commands = [*commands]
         """What the agent asked for, as far as it asked this process."""
         self._closed = False
 
@@ -109,6 +122,18 @@ class LocalSandbox:
             return await self._session.read_file(path, max_bytes)
         except FileTooLarge as error:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path) from error
+
+    async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
+        try:
+            return await self._session.read_tree(path, max_bytes=max_bytes)
+        except FileTooLarge as error:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path) from error
+
+    async def fork(self, deadline_s: float | None = None) -> LocalSandbox:
+        """A second one with this one's files, for who wants to go on from here in two ways: see
+        :meth:`SandboxPool.fork`."""
+        copy = await self._pool.fork(self._session, deadline_s)
+        return LocalSandbox(self._pool, copy, self._task, self._tools.command_timeout_s, self._commands)
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
         self._commands.append(command_of(arguments))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -173,6 +174,12 @@ class SandboxSession(Link):
         """See :func:`sandbox.files.read_file`."""
         return await files.read_file(self, path, max_bytes)
 
+    async def read_tree(
+        self, path: str, *, max_bytes: int = files.MAX_TREE_BYTES, max_files: int = files.MAX_TREE_FILES
+    ) -> dict[str, bytes]:
+        """See :func:`sandbox.files.read_tree`."""
+        return await files.read_tree(self, path, max_bytes=max_bytes, max_files=max_files)
+
     async def setup(self, contents: Mapping[str, bytes], script: str, timeout_s: float) -> None:
         """What a task needs before its agent: files, then a script in a subshell.  Raises SandboxStartError; TaskFault
         where the script fails."""
@@ -197,7 +204,9 @@ class SandboxSession(Link):
             self.send(wire.extend(self.next_request(), round(seconds * 1000)))
 
     def grading(self, listener: GradeListener | None) -> None:
-        """Who gets the grade child's messages."""
+        """Who gets the grade child's messages.  Raises OSError (EBUSY) while somebody else does."""
+        if listener is not None and self._grade is not None:
+            raise OSError(errno.EBUSY, "the sandbox's tests run, or a tree of files is being read")
         self._grade = listener
 
     async def close(self) -> None:

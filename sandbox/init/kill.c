@@ -34,8 +34,7 @@ void kill_all(uint32_t id) {
         slots[i].died_because = DIED_INTERRUPTED;
         slot_died(&slots[i], SIGKILL);
     }
-    grade.pid = 0;
-    close_fd(&grade.fd);
+    if (grade.pid) grade_ended(SIGKILL);
     send_ack(id, 0, reaped);
 }
 

@@ -66,6 +66,7 @@ class _Handlers:
             self._on_lease("/run", "a command in the lease's shell", m.Run, m.RunDone),
             self._on_lease("/write_files", "files in", m.WriteFiles, m.Done),
             self._on_lease("/read_file", "a file out", m.ReadFile, m.FileRead),
+            self._on_lease("/read_tree", "a folder's files out", m.ReadTree, m.TreeRead),
         ]  # fmt: skip
 
     def _on_lease(self, path: str, summary: str, body: type[m.OnLease], reply: type[m.Message]) -> Endpoint[Any]:

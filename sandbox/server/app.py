@@ -18,6 +18,7 @@ from sandbox.edge.endpoint import Call, Endpoint
 from sandbox.errors import SandboxDestroyed
 from sandbox.grader import GradeResult, longest_s
 from sandbox.leases import SlotsExhausted
+from sandbox.provider import Sandbox
 from sandbox.server import messages as m
 from sandbox.server.messages import Reply
 from sandbox.server.metrics import render
@@ -66,6 +67,7 @@ class _Handlers:
             Endpoint("/run", "a command in the lease's shell", m.Run, m.RunDone, self.run, ON_LEASE),
             Endpoint("/write_files", "files in", m.WriteFiles, m.Done, self.write_files, ON_LEASE),
             Endpoint("/read_file", "a file out", m.ReadFile, m.FileRead, self.read_file, ON_LEASE),
+            Endpoint("/read_tree", "a folder's files out", m.ReadTree, m.TreeRead, self.read_tree, ON_LEASE),
         ]  # fmt: skip
 
     async def health(self, _: Call[m.Message]) -> Reply:
@@ -187,13 +189,28 @@ class _Handlers:
         return await self._once(call, "write_files", lambda _: 0.0, do)
 
     async def read_file(self, call: Call[m.ReadFile]) -> Reply:
-        """Reading changes nothing: it is neither recorded nor queued behind an operation."""
-        service, lease_id = self.service, call.body.lease_id
-        with service.table.operation(lease_id):
-            sandbox, _ = service.sandbox(service.run_of(lease_id))
-            async with asyncio.timeout(call.body.deadline_s):
-                content = await sandbox.read_file(call.body.path, call.body.max_bytes)
+        async with self._reading(call.body) as sandbox:
+            content = await sandbox.read_file(call.body.path, call.body.max_bytes)
         return Reply(200, m.FileRead(content=base64.b64encode(content).decode()))
+
+    async def read_tree(self, call: Call[m.ReadTree]) -> Reply:
+        async with self._reading(call.body) as sandbox:
+            found = await sandbox.read_tree(call.body.path, call.body.max_bytes)
+        files = {_text(path): base64.b64encode(content).decode() for path, content in found.items()}
+        return Reply(200, m.TreeRead(files=files))
+
+    @asynccontextmanager
+    async def _reading(self, body: m.Timed) -> AsyncGenerator[Sandbox]:
+        """Reading changes nothing: it is neither recorded nor queued behind an operation."""
+        with self.service.table.operation(body.lease_id):
+            sandbox, _ = self.service.sandbox(self.service.run_of(body.lease_id))
+            async with asyncio.timeout(body.deadline_s):
+                yield sandbox
+
+
+def _text(path: str) -> str:
+    """A file's name, with replacement characters for what is not UTF-8."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _values(result: CommandResult | GradeResult) -> dict[str, Any]:

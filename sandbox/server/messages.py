@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
+from sandbox.files import MAX_TREE_BYTES
 from sandbox.provider import READ_BYTES
 
 MAX_GROUP = 16
@@ -173,6 +174,15 @@ class ReadFile(Timed):
 
 class FileRead(Done):
     content: Annotated[str, Field(description="Base64.")]
+
+
+class ReadTree(Timed):
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    max_bytes: Annotated[int, Field(ge=0, le=MAX_TREE_BYTES)] = MAX_TREE_BYTES
+
+
+class TreeRead(Done):
+    files: Annotated[dict[str, str], Field(description="Paths relative to the folder's → base64.")]
 
 
 class TaskRuns(Message):

@@ -60,6 +60,9 @@ class FakeSandbox:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return self.files[path][:max_bytes]
 
+    async def read_tree(self, path: str, max_bytes: int = READ_BYTES) -> Mapping[str, bytes]:
+        return {name.removeprefix(f"{path}/"): data for name, data in self.files.items() if name.startswith(f"{path}/")}
+
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
         await self._do(f"{name} {arguments.get('command', '')}")
         return ToolResult(f"ran {len(self.ran)}", 0, 0.1)

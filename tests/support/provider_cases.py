@@ -285,3 +285,25 @@ async def two_at_once_do_not_mix(sandbox: Sandbox) -> None:
         running = group.create_task(sandbox.run("sleep 0.3; echo slow", S))
         content = await sandbox.read_file("/app/given.txt")
     assert (content, running.result().output) == (b"given\n", "slow\n")
+
+
+@case
+async def tree_of_regular_files(sandbox: Sandbox) -> None:
+    made = "mkdir -p /tmp/tree/a/b && cd /tmp/tree && echo 1 > a/b/f && echo 2 > g && ln -s /etc/passwd l && mkfifo p; cd /app"
+    await sandbox.run(made, S)
+    assert await sandbox.read_tree("/tmp/tree") == {"a/b/f": b"1\n", "g": b"2\n"}
+
+
+@case
+async def tree_that_is_absent_or_too_large(sandbox: Sandbox) -> None:
+    await sandbox.run("mkdir -p /tmp/large; head -c 2000 /dev/zero > /tmp/large/f", S)
+    for path, number in (("/tmp/none", errno.ENOENT), ("/tmp/large", errno.EFBIG)):
+        with pytest.raises(OSError) as caught:  # noqa: PT011  the number says which
+            await sandbox.read_tree(path, 1999)
+        assert caught.value.errno == number
+
+
+@case
+async def tree_with_a_name_that_is_no_text(sandbox: Sandbox) -> None:
+    await sandbox.run("mkdir -p /tmp/odd; touch $'/tmp/odd/\\xff'", S)
+    assert list((await sandbox.read_tree("/tmp/odd")).values()) == [b""]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import hashlib
 
 import pytest
 
 from sandbox import wire
-from sandbox.files import FileTooLarge, read_tree, replace
+from sandbox.child import run_child
+from sandbox.files import FileTooLarge, replace
+from sandbox.grading.alone import leave_alone
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import Task
 
@@ -65,19 +69,41 @@ async def test_a_tree_comes_out_without_its_links_and_devices(pool: SandboxPool)
     async with pool.acquire(TASK) as session:
         await session.run("mkdir -p t/a/b; echo 1 > t/a/b/f; ln -s /etc/passwd t/l; mkfifo t/p; echo 2 > t/..x", S)
         await session.run("printf '#!/bin/sh\\necho forged' > /bin/tar; export PATH=/app:$PATH", S)
-        assert await read_tree(session, "/app/t") == {"a/b/f": b"1\n", "..x": b"2\n"}
+        assert await session.read_tree("/app/t") == {"a/b/f": b"1\n", "..x": b"2\n"}
         with pytest.raises(OSError, match="No such file"):
-            await read_tree(session, "/app/none")
+            await session.read_tree("/app/none")
 
 
 async def test_a_tree_without_end_is_cut_off_and_the_session_goes_on(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("mkdir t many; truncate -s 1G t/sparse; touch many/$(seq -s ' many/' 1 200)", S)
         with pytest.raises(FileTooLarge):
-            await read_tree(session, "/app/t", max_bytes=1 << 20, max_files=10)
+            await session.read_tree("/app/t", max_bytes=1 << 20, max_files=10)
         with pytest.raises(FileTooLarge):
-            await read_tree(session, "/app/many", max_files=10)
-        assert len(await read_tree(session, "/app/many")) == 200
+            await session.read_tree("/app/many", max_files=10)
+        assert len(await session.read_tree("/app/many")) == 200
+
+
+async def test_one_child_at_a_time_and_one_that_is_killed_with_all_else_has_ended(pool: SandboxPool):
+    """Else a grading that begins while files are read keeps their reader waiting, or takes its words."""
+    async with pool.acquire(TASK) as session, asyncio.TaskGroup() as group:
+        sleeping = ("/.sbx/busybox", "sh", "-c", "echo here; exec sleep 1000")
+        begun = asyncio.Event()
+
+        def take(data: bytes) -> bool:
+            begun.set()
+            return True
+
+        child = group.create_task(run_child(session, sleeping, take, env={}, limit_s=1000))
+        await begun.wait()
+        with pytest.raises(OSError, match="tests run") as caught:
+            await session.read_tree("/app")
+        assert caught.value.errno == errno.EBUSY
+        await leave_alone(session)
+        end = await child
+        assert end is not None
+        assert (end.code, end.signalled) == (137, True)
+        assert await session.read_tree("/app") == {}
 
 
 async def test_a_file_in_the_way_is_replaced_never_followed(pool: SandboxPool):

@@ -12,16 +12,19 @@ from collections.abc import AsyncGenerator, Awaitable
 import pytest
 import pytest_asyncio
 
+from protocol.errors import UserError
 from sandbox import provision, wire
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost
 from sandbox.grader import grade
 from sandbox.grading.daemon import pids_of
 from sandbox.host import Host
+from sandbox.leaks import left
 from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.provider import LocalProvider, acquired
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.shell import Shell
-from sandbox.snapshot import fork, snapshot
+from sandbox.snapshot import snapshot
 from sandbox.stress.own_engine import OwnEngine, refusal
 from sandbox.tasks.task import GradingLevel, ImageBuild, Service, Task
 
@@ -111,15 +114,31 @@ async def test_a_container_that_is_gone_cannot_be_found_again(pool: SandboxPool)
             await SandboxSession.adopt(session.engine, "0" * 64)
 
 
-async def test_a_copy_has_the_files_and_neither_touches_the_other(pool: SandboxPool):
-    async with pool.acquire(TASK) as session:
-        await session.run("cd /srv; echo one > f", S)
-        async with fork(session, SessionLimits(60, 60)) as copy:
-            assert (await copy.run("pwd; cat f; echo two > f", S)).output == "/srv\none\n"
-            assert (await session.run("cat f", S)).output == "one\n"
-            assert copy.workdir == "/app"
+async def test_a_fork_has_the_files_and_neither_touches_the_other(pool: SandboxPool, engine: DockerEngine):
+    before = await engine.inventory()
+    live = pool.statistics().live
+    async with acquired(LocalProvider(pool), TASK) as sandbox:
+        await sandbox.run("cd /srv; echo one > f", S)
+        copy = await sandbox.fork()
+        assert pool.statistics().live == live + 2
+        assert (await copy.run("pwd; cat f; echo two > f", S)).output == "/srv\none\n"
+        assert (await sandbox.run("cat f", S)).output == "one\n"
+        await copy.close()
         with pytest.raises(SandboxLost):
             await copy.run("true", S)
+    assert not (await left(engine, before)), "a copy, or its image, was left"
+
+
+async def test_what_cannot_be_forked_takes_no_place(pool: SandboxPool):
+    live = pool.statistics().live
+    async with pool.acquire(TASK) as session:
+        await session.run("for i in 1 2 3; do truncate -s 1G /hole$i; done", S)
+        with pytest.raises(SandboxLost, match="disk limit"):
+            await pool.fork(session)
+        session.spec = dataclasses.replace(session.spec, network="longshore-x")
+        with pytest.raises(UserError, match="open another one"):
+            await pool.fork(session)
+        assert pool.statistics().live == live + 1
 
 
 async def test_an_image_of_a_sandbox_is_removed_also_when_its_user_is_cancelled(pool: SandboxPool):
