@@ -61,6 +61,7 @@ class Blueprint:
             env=dict(kind.env),
             limits=kind.limits,
             disk_quota=self.disk_bound.by_daemon,
+            disk_loop=self.disk_bound is DiskBound.LOOP,
             auto_remove=not self.live_restore,
             network=kind.network,
             resolves=kind.network == SHARED,

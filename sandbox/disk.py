@@ -1,7 +1,8 @@
 """How much disk an agent may fill, held by the best means that the host has.
 
 In order: a quota of the storage driver (overlay2 on XFS with project quotas, or btrfs with quotas), where a write fails
-inside; else a watch on the container's upper layer, from the daemon's own host as root, that ends the session; else
+inside; else, where a pool is told to, a file system of each sandbox's own (:mod:`sandbox.loop_disk`), with the same
+effect; else a watch on the container's upper layer, from the daemon's own host as root, that ends the session; else
 only the limit on a single file, which every container has.  Which one it is, is found by trying, once.
 """
 
@@ -17,13 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import cast
 from weakref import WeakKeyDictionary
 
 from protocol.filesystem import free_bytes
 from sandbox import owner
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import Ruin, SandboxDestroyed
+from sandbox.loop_disk import give_disk, is_seen, upper_layer
 from sandbox.session import SandboxSession
 
 EVERY_S = 1.0
@@ -45,6 +46,8 @@ class DiskBound(StrEnum):
     """Writes beyond it fail."""
     BTRFS_QUOTA = "btrfs quota"
     """Writes beyond it fail; the image counts too."""
+    LOOP = "ext4 loop"
+    """Writes beyond it fail, and files beyond one for each 8 KiB."""
     WATCH = "watch"
     """A session that goes beyond it is ended, within seconds; files count too."""
     FILE_SIZE = "file size"
@@ -58,6 +61,7 @@ class DiskBound(StrEnum):
 MEANS: Mapping[DiskBound, str] = {
     DiskBound.XFS_QUOTA: "a write beyond it fails",
     DiskBound.BTRFS_QUOTA: "a write beyond it fails; the image counts too",
+    DiskBound.LOOP: "a write beyond it fails",
     DiskBound.WATCH: "a sandbox that goes beyond it is ended within seconds; files count too",
     DiskBound.FILE_SIZE: "NOT HELD, only a single file is bounded: run as root on the engine's host, or keep the engine's "
     "data on XFS mounted with pquota",
@@ -65,7 +69,7 @@ MEANS: Mapping[DiskBound, str] = {
 """What becomes of one who goes beyond the limit."""
 
 
-async def probe(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
+async def probe(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:
     """Try them in order, on a container like ``spec`` that never runs.  Raises EngineError."""
     limited = replace(spec, limits=replace(spec.limits, disk_bytes=_PROBE_BYTES), disk_quota=True)
     try:
@@ -73,14 +77,24 @@ async def probe(engine: DockerEngine, spec: ContainerSpec) -> DiskBound:
     except EngineError:
         container = await engine.create(spec)
         try:
-            upper = await upper_layer(engine, container)
-            watched = upper is not None and os.geteuid() == 0 and await asyncio.to_thread(upper.is_dir)
+            return await _without_quota(engine, container, loop=loop)
         finally:
             await engine.remove(container)
-        return DiskBound.WATCH if watched else DiskBound.FILE_SIZE
     await engine.remove(container)
     driver = (await engine.info()).get("Driver")
     return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
+
+
+async def _without_quota(engine: DockerEngine, container: str, *, loop: bool) -> DiskBound:
+    upper = await upper_layer(engine, container)
+    if upper is None or os.geteuid() != 0 or not await asyncio.to_thread(upper.is_dir):
+        return DiskBound.FILE_SIZE
+    if loop:
+        with contextlib.suppress(EngineError):
+            await give_disk(engine, container, _PROBE_BYTES)
+            if await is_seen(engine, container):
+                return DiskBound.LOOP
+    return DiskBound.WATCH
 
 
 async def bound_of(url: str, image: str, kit: Path) -> DiskBound:
@@ -88,15 +102,6 @@ async def bound_of(url: str, image: str, kit: Path) -> DiskBound:
     async with DockerEngine(url) as engine:
         return await probe(engine, ContainerSpec(image, kit, {owner.LABEL: owner.this_process()}, ("/.sbx/init",)))
 
-
-async def upper_layer(engine: DockerEngine, container: str) -> Path | None:
-    """The folder on the daemon's host with what a container has written; None where the driver has none.
-
-    Raises EngineError.
-    """
-    driver = (await engine.inspect(container)).get("GraphDriver", {})
-    layers = cast("dict[str, str]", driver.get("Data") or {})
-    return Path(layers["UpperDir"]) if "UpperDir" in layers else None
 
 
 @dataclass(slots=True)

@@ -96,6 +96,8 @@ class ContainerSpec:
     session removes its own."""
     disk_quota: bool = False
     """Whether the daemon's storage driver holds the disk limit."""
+    disk_loop: bool = False
+    """It writes to a file system of its own (:mod:`sandbox.loop_disk`)."""
     network: str = "none"
     """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
     aliases: tuple[str, ...] = ()

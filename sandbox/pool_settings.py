@@ -39,6 +39,9 @@ class PoolSettings:
     """A warm sandbox that nobody took by then is ended, and another takes its place."""
     warm_forget_s: float = 7200.0
     """That ends for a kind that no task has asked for in this time."""
+    disk_loop: bool = False
+    """Where the daemon has no quota, each sandbox writes to a file system of its own, an ext4 in a sparse file: root's
+    work on the daemon's own host, in the daemon's folder, some 20 ms a start."""
     gate: GateSettings = field(default_factory=GateSettings)
     """The proxy of tasks with network ``proxy``."""
     owner: str = ""

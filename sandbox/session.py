@@ -24,6 +24,7 @@ from sandbox.completion import completed
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
 from sandbox.link import Link
+from sandbox.loop_disk import give_disk
 from sandbox.named import Named
 from sandbox.shell import CommandResult, Shell
 from sandbox.terminal import Terminal
@@ -88,6 +89,8 @@ class SandboxSession(Link):
         session = cls(engine, container, workdir)
         session.spec = spec
         try:
+            if spec.disk_loop:
+                await give_disk(engine, container, spec.limits.disk_bytes)
             await session.open()
             await engine.start(container)
             await session.arrived(session.greeted, HELLO_S)

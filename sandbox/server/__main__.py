@@ -48,6 +48,7 @@ def parser(environment: Mapping[str, str]) -> Parser:
     add("--image", default="", help="image of tasks that name none")
     add("--session-max-s", type=number(1), default=7200.0, help="a sandbox's longest life")
     add("--unattended-s", type=number(1), default=60.0, help="a sandbox's life without this server")
+    add("--disk-loop", action="store_true", help="a file system of its own for each sandbox, where there is no quota")
     add("--state", type=Path, help="folder for what must outlive a kill (default: in LONGSHORE_HOME, by port)")
     add_gate_options(made)
     return made
@@ -71,6 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         session_max_s=chosen.session_max_s,
         image=chosen.image,
         warm=chosen.warm,
+        disk_loop=chosen.disk_loop,
         gate=gate_settings(chosen),
         owner=f"server:{name}",
     )

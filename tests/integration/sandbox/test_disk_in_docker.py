@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from sandbox.disk import DiskBound, probe
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import Ruin, SandboxDestroyed
+from sandbox.grader import grade
 from sandbox.host import Host
-from sandbox.pool import SandboxPool
-from sandbox.tasks.task import Task
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.tasks.task import GradingLevel, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 SMALL = Task(id="disk", instruction="", storage_mb=20)
@@ -54,9 +59,50 @@ async def test_a_write_beyond_a_quota_fails_inside_and_the_sandbox_lives(
         assert (await session.run("rm f*; echo alive", S)).output == "alive\n"
 
 
+def mounts() -> set[str]:
+    """Where something is mounted from a loop device."""
+    lines = Path("/proc/mounts").read_text().splitlines()
+    return {line.split()[1] for line in lines if line.startswith("/dev/loop")}
+
+
+async def test_a_disk_of_its_own_is_full_inside_and_goes_with_its_sandbox(engine: DockerEngine, docker_engine: Host):
+    like = ContainerSpec(docker_engine.base_image, docker_engine.kit, {}, ("/.sbx/init",))
+    if await probe(engine, like, loop=True) is not DiskBound.LOOP:
+        pytest.skip("no file system can be mounted under the daemon's folder here, or the daemon has a quota")
+    before = mounts()
+    task = replace(SMALL, run_tests="#!/bin/sh\necho short test summary info; [ -e /app/a ] && echo PASSED a\n")
+    async with SandboxPool(PoolSettings(f"loop-{os.getpid()}", "test", 2, disk_loop=True), docker_engine) as pool:
+        assert pool.disk_bound is DiskBound.LOOP
+        async with pool.acquire(task) as session:
+            assert len(mounts() - before) == 1
+            assert "No space left" in (await session.run(FILL, S)).output
+            assert "No space left" in (await session.run("rm f*; seq 4000 | xargs touch", S)).output
+            assert (await session.run("rm -f *; touch a; echo alive", S)).output == "alive\n"
+            for level in (GradingLevel.SAME, GradingLevel.COMMIT):
+                assert (await grade(session, replace(task, grading=level))).all_passed
+            copy = await pool.fork(session)
+            assert (await copy.run("ls /app", S)).output == "a\n"
+            await pool.close(copy)
+    assert mounts() == before
+
+
 async def test_a_sandbox_within_its_limit_lives_on_and_what_it_removes_counts_no_more(pool: SandboxPool):
     async with pool.acquire(SMALL) as session:
         for _ in range(3):
             await session.run("head -c 9000000 /dev/zero > f; sync f", S)
             await session.run("rm f", S)
         assert (await session.run("echo alive", S)).output == "alive\n"
+
+
+async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: Host
+):
+    if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
+        pytest.skip("this host has better means than the watch, or none")
+    async with pool.acquire(SMALL) as session:
+        with pytest.raises(SandboxDestroyed, match="each file counts"):
+            await session.run("seq 8000 | xargs touch; sleep 1000", S)
+    filling = replace(SMALL, run_tests=f"#!/bin/sh\ncd /app; {FILL}; sleep 1000\n", grading=GradingLevel.COMMIT)
+    async with pool.acquire(filling) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await grade(session, filling, S)

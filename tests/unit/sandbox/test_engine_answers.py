@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from sandbox import engine as engine_module
-from sandbox.disk import upper_layer
+from sandbox.loop_disk import upper_layer
 from sandbox.engine import DockerEngine, EndingCause, EngineError, cause_of, retried
 
 SAID: dict[str, Any] = {
