@@ -20,6 +20,8 @@ from sandbox.gate.store import Entry, FileStore, Head, Headers, lifetime_s
 _CONNECT_S = 20.0
 _SILENCE_S = 60.0
 _CHUNK_BYTES = 256 << 10
+MOST_PINNED = 4096
+"""Names whose vetted addresses are known; far more than connections that are being made at once."""
 _HOP = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade",
@@ -84,13 +86,17 @@ async def open_tunnel(vetted: Vetted) -> tuple[asyncio.StreamReader, asyncio.Str
 
 
 class _Pinned(AbstractResolver):
-    """Answers with what was vetted, so that a name cannot lead elsewhere a moment later."""
+    """Answers with what was vetted, so that a name cannot lead elsewhere a moment later.  A pin is for the connection
+    that is about to be made: of as many names as agents care to think of, the latest are known."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def pin(self, vetted: Vetted) -> None:
+        self._known.pop((vetted.host, vetted.port), None)
         self._known[vetted.host, vetted.port] = vetted.addresses
+        if len(self._known) > MOST_PINNED:
+            del self._known[next(iter(self._known))]
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
