@@ -28,7 +28,7 @@ from sandbox.grader import GradeResult, longest_s
 from sandbox.images.names import wanted
 from sandbox.provider import READ_BYTES
 from sandbox.server import failures
-from sandbox.server.messages import CLIENT_SPARE_S, MAX_S
+from sandbox.server.messages import CLIENT_SPARE_S, LEAST_DEADLINE_S, MAX_S
 from sandbox.shell import CommandResult
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
@@ -38,7 +38,7 @@ _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
 _AGAIN_S, _CONNECT_S = 0.2, 10.0
 _SLACK_S = 60.0
 """Beyond a command's own time."""
-_LEAST_S = 0.001
+
 _BUSY = frozenset({429, 503})
 _TRANSPORT = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 
@@ -63,8 +63,8 @@ class RemotePool:
         request_s: float = 660.0,
         unreachable_s: float = 30.0,
     ) -> None:
-        """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply whose time is not known; ``unreachable_s``:
-        for a server that does not answer at all, before its sandboxes count as lost."""
+        """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply whose time is not known;
+        ``unreachable_s``: for a server that does not answer at all, before its sandboxes count as lost."""
         self._url, self._token = url.rstrip("/"), token
         self._acquire_s, self.request_s, self._unreachable_s = acquire_s, request_s, unreachable_s
         self._leases: dict[str, float] = {}
@@ -255,7 +255,7 @@ class RemoteSandbox:
         if self._closed:
             raise SandboxLost("the session was closed")
         left_s = self._ends_at - time.monotonic() if self._ends_at else None
-        deadline_s = max(min(deadline_s, MAX_S, MAX_S if left_s is None else left_s), _LEAST_S)
+        deadline_s = max(min(deadline_s, MAX_S, MAX_S if left_s is None else left_s), LEAST_DEADLINE_S)
         body = {"lease_id": self.lease_id, "request_id": uuid.uuid4().hex, "deadline_s": deadline_s, **fields}
         try:
             async with asyncio.timeout(left_s):

@@ -63,8 +63,8 @@ MEANS: Mapping[DiskBound, str] = {
     DiskBound.BTRFS_QUOTA: "a write beyond it fails; the image counts too",
     DiskBound.LOOP: "a write beyond it fails",
     DiskBound.WATCH: "a sandbox that goes beyond it is ended within seconds; files count too",
-    DiskBound.FILE_SIZE: "NOT HELD, only a single file is bounded: run as root on the engine's host, or keep the engine's "
-    "data on XFS mounted with pquota",
+    DiskBound.FILE_SIZE: "NOT HELD, only a single file is bounded: run as root on the engine's host, or keep the "
+    "engine's data on XFS mounted with pquota",
 }
 """What becomes of one who goes beyond the limit."""
 
@@ -101,7 +101,6 @@ async def bound_of(url: str, image: str, kit: Path) -> DiskBound:
     """Of the engine at this address.  Raises EngineError."""
     async with DockerEngine(url) as engine:
         return await probe(engine, ContainerSpec(image, kit, {owner.LABEL: owner.this_process()}, ("/.sbx/init",)))
-
 
 
 @dataclass(slots=True)

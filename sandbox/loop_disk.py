@@ -44,12 +44,14 @@ async def give_disk(engine: DockerEngine, container: str, size: int) -> None:
         await asyncio.to_thread(_mount_over, upper.parent, size)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
-        raise EngineError(f"container {container[:12]} could not be given a disk of its own: {said or error}") from error
+        raise EngineError(
+            f"container {container[:12]} could not be given a disk of its own: {said or error}"
+        ) from error
 
 
 async def is_seen(engine: DockerEngine, container: str) -> bool:
-    """Whether what the daemon writes into a container is on the disk that it was given: a daemon in a mount namespace of
-    its own does not see that.  Raises EngineError."""
+    """Whether what the daemon writes into a container is on the disk that it was given: a daemon in a mount namespace
+    of its own does not see that.  Raises EngineError."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(tarfile.TarInfo(_SEEN))
@@ -81,4 +83,3 @@ def _mount_over(layer: Path, size: int) -> None:
 
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=_STEP_S)
-

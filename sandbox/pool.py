@@ -90,7 +90,9 @@ class SandboxPool:
             await stack.enter_async_context(self._supply)
             self._closing = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end_all)
-            others = [Unheard(self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S).run()]
+            others = [
+                Unheard(self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S).run()
+            ]
             if blueprint.disk_bound is DiskBound.WATCH:
                 others.append(DiskWatch(self._upkeep.writing).run())
             await stack.enter_async_context(self._upkeep.running(*others))

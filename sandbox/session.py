@@ -65,7 +65,7 @@ class SandboxSession(Link):
         """``async with session.verifying(bench) as env``: ``bench``, where this session's tests run, has their network,
         and ``env`` is what programs need for it.  Set by who gives the session a network."""
         self.beside: Callable[[SandboxSession], AbstractContextManager[object]] = nullcontext
-        """``with session.beside(bench)``: whoever looks after this one looks after ``bench`` too, where its tests run."""
+        """``with session.beside(bench)``: who looks after this one looks after ``bench`` too, where its tests run."""
         self._grade: GradeListener | None = None
         self.shell = Shell(self, wire.MAIN_SLOT, workdir)
         """The one that is there from the start."""

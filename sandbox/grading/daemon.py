@@ -107,7 +107,9 @@ async def write_archive(engine: DockerEngine, container: str, folder: str, tar: 
             async with _query(engine, "PUT", container, folder, source) as response:
                 await response.read()
 
-    await retried(f"write {folder} in container {container[:12]}", call, frozenset(), idempotent=False, within_s=CARRY_S)
+    await retried(
+        f"write {folder} in container {container[:12]}", call, frozenset(), idempotent=False, within_s=CARRY_S
+    )
 
 
 def _query(

@@ -92,8 +92,8 @@ async def _still(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]
 
 @asynccontextmanager
 async def _copy(session: SandboxSession, *, live: bool) -> AsyncGenerator[str]:
-    """An image of the agent's container as it stands.  Raises Unfit for one whose files are larger than its disk limit: the
-    copy of a hole is no hole."""
+    """An image of the agent's container as it stands.  Raises Unfit for one whose files are longer than its disk limit:
+    the copy of a hole is no hole."""
     async with AsyncExitStack() as stack:
         async with _still(session, live=live):
             size, most = await written_bytes(session.engine, session.container), _spec(session).limits.disk_bytes

@@ -131,7 +131,7 @@ async def _make(store: ImageStore, wanted: Sequence[Task | Service]) -> Outcome:
 
 
 async def _imported(store: ImageStore, archive: Path, name: str) -> Outcome:
-    if not archive.is_file():
+    if not await asyncio.to_thread(archive.is_file):
         raise UserError(f"{archive} is no file: name a tar of a root file system, as `docker export` writes it")
     try:
         await store.imported(archive, name)

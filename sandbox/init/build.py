@@ -1,5 +1,5 @@
-"""PID 1 as a program, whose name tells its digest and its architecture: the one that the wheel carries, or else compiled
-once, atomically."""
+"""PID 1 as a program, whose name tells its digest and its architecture: the one that the wheel carries, or else
+compiled once, atomically."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sandbox.router.placement import Node, lease_id, never, order, split
-from sandbox.router.workers import Answer, Workers, WorkerUnreachable
+from sandbox.router.workers import Workers, WorkerUnreachable
 from sandbox.server import failures
 from sandbox.server import messages as m
 from sandbox.server.messages import WireError
@@ -61,19 +61,19 @@ class Groups:
     async def _take(self, asked: m.AllocateGroup, shares: dict[Node, int]) -> Slots:
         """Raises _Short, and WireError where a worker holds another group of that name; then it holds nothing."""
         taken: list[str] = []
-        holding: set[Node] = set()
+        asking: list[Node] = []
         ttl_s = 0.0
         try:
             for node, slots in shares.items():
-                holding.add(node)  # also where its answer does not come
-                answer = await self._ask(node, "/allocate_group", {"task_id": asked.task_id, "n_slots": slots})
-                if answer.status == http.HTTPStatus.CONFLICT:
-                    holding.discard(node)
-                    raise WireError(409, str(answer.body.get("code")), str(answer.body.get("error")))
-                taken += [lease_id(node, each["slot_id"]) for each in answer.body["assignments"]]
-                ttl_s = float(answer.body["ttl_s"])
-        except BaseException as error:
-            await asyncio.shield(self._released(asked.task_id, holding))
+                asking.append(node)
+                given = await self._given(node, asked.task_id, slots)
+                taken += [lease_id(node, each["slot_id"]) for each in given["assignments"]]
+                ttl_s = float(given["ttl_s"])
+        except (_Short, WireError):  # what a worker that refuses holds of that name is not of this request
+            await asyncio.shield(self._released(asked.task_id, asking[:-1]))
+            raise
+        except BaseException as error:  # what did not answer may have given all the same
+            await asyncio.shield(self._released(asked.task_id, asking))
             if isinstance(error, WorkerUnreachable):
                 raise _Short from error
             raise
@@ -82,12 +82,14 @@ class Groups:
         self._where[asked.task_id] = {node.url: slots for node, slots in shares.items()}
         return Slots(tuple(taken), ttl_s)
 
-    async def _ask(self, node: Node, path: str, body: dict[str, Any]) -> Answer:
-        """Raises _Short, WorkerUnreachable."""
-        answer = await self._workers.ask(node, path, body, _ANSWER_S)
-        if answer.status not in {http.HTTPStatus.OK, http.HTTPStatus.CONFLICT}:
+    async def _given(self, node: Node, group: str, slots: int) -> dict[str, Any]:
+        """Raises _Short, WireError for another group of that name, WorkerUnreachable."""
+        answer = await self._workers.ask(node, "/allocate_group", {"task_id": group, "n_slots": slots}, _ANSWER_S)
+        if answer.status == http.HTTPStatus.CONFLICT:
+            raise WireError(409, str(answer.body.get("code")), str(answer.body.get("error")))
+        if answer.status != http.HTTPStatus.OK:
             raise _Short
-        return answer
+        return answer.body
 
     async def release(self, group: str) -> int:
         """Everywhere: a router that was restarted does not know where it is."""
@@ -99,9 +101,9 @@ class Groups:
         released: list[int] = []
 
         async def one(node: Node) -> None:
-            with suppress(WorkerUnreachable, _Short):
-                answer = await self._ask(node, "/release_group", {"task_id": group})
-                released.append(int(answer.body["released_slots"]))
+            with suppress(WorkerUnreachable):
+                answer = await self._workers.ask(node, "/release_group", {"task_id": group}, _ANSWER_S)
+                released.append(int(answer.body.get("released_slots", 0)))
 
         async with asyncio.TaskGroup() as at_once:
             for node in nodes:

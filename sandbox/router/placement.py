@@ -9,9 +9,7 @@ from typing import Any
 
 from sandbox.images.names import tagged
 
-ALWAYS_REPEATABLE = frozenset(
-    {"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"}
-)
+ALWAYS_REPEATABLE = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
 """Paths whose request does the same when it comes twice."""
 
 

@@ -16,9 +16,10 @@ from sandbox.provider import READ_BYTES
 
 MAX_GROUP = 16
 MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
+LEAST_DEADLINE_S = 1.0
 ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
-"""Beyond a request's deadline: how much longer than the worker its router and its client wait for the reply, so that who
-is nearest to the work says what became of it."""
+"""Beyond a request's deadline: how much longer than the worker its router and its client wait for the reply, so that
+who is nearest to the work says what became of it."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 RequestId = Annotated[
@@ -78,8 +79,12 @@ class OnLease(Message):
 
 class Timed(OnLease):
     deadline_s: Annotated[
-        Seconds | None,
-        Field(description="How long the client waits for the reply: what is not done by then is given up, with 504."),
+        float | None,
+        Field(
+            ge=LEAST_DEADLINE_S,
+            le=MAX_S,
+            description="How long the client waits for the reply: what is not done by then is given up, with 504.",
+        ),
     ] = None
 
 

@@ -62,8 +62,8 @@ class ServiceSettings:
     closes: int = 10
     """Sandboxes ended at once."""
     adoptions: int = 64
-    """Sandboxes of an earlier server taken over at once: one that does not answer holds up few of the others, whose time
-    without a server is running out."""
+    """Sandboxes of an earlier server taken over at once: one that does not answer holds up few of the others, whose
+    time without a server is running out."""
     ensure_image_s: float = 300.0
     reset_s: float = 300.0
     slack_s: float = 60.0

@@ -289,8 +289,8 @@ async def two_at_once_do_not_mix(sandbox: Sandbox) -> None:
 
 @case
 async def tree_of_regular_files(sandbox: Sandbox) -> None:
-    made = "mkdir -p /tmp/tree/a/b && cd /tmp/tree && echo 1 > a/b/f && echo 2 > g && ln -s /etc/passwd l && mkfifo p; cd /app"
-    await sandbox.run(made, S)
+    await sandbox.run("mkdir -p /tmp/tree/a/b; cd /tmp/tree; echo 1 > a/b/f; echo 2 > g", S)
+    await sandbox.run("ln -s /etc/passwd l; mkfifo p; cd /app", S)
     assert await sandbox.read_tree("/tmp/tree") == {"a/b/f": b"1\n", "g": b"2\n"}
 
 

@@ -143,7 +143,9 @@ def archived(folder: Path) -> Path:
     return archive
 
 
-async def test_the_commands_build_import_list_and_prune(docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_the_commands_build_import_list_and_prune(
+    docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     record = {"docker_url": docker_engine.docker_url, "base_image": docker_engine.base_image, "engine_owner": ""}
     (tmp_path / "host.json").write_text(json.dumps({**record, "kit": str(docker_engine.kit)}))
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))

@@ -42,7 +42,8 @@ WRECKS = {
     "no devices": "rm -rf /dev/null /dev/ptmx /dev/pts/* /dev/shm /tmp; mkfifo /dev/null; chmod 000 / /app",
     "pipes": "exec 0<&- 1>&- 2>&-; for f in /proc/*/fd/*; do echo x > $f; done; exec sleep 1000",
     "folder for a file": "rm -rf /app; ln -s /proc/self /app; mount -t tmpfs x /mnt; umount /.sbx; umount -l /proc",
-    "files where the tests go": f"mkdir -p /tests {REWARD}; for d in /tests {REWARD}; do cd $d && seq 20000 | xargs touch; done",
+    "files where the tests go": f"mkdir -p /tests {REWARD}; "
+    f"for d in /tests {REWARD}; do cd $d && seq 20000 | xargs touch; done",
     "a folder without end": "i=0; while [ $i -lt 3000 ] && mkdir d && cd d; do i=$((i+1)); done",
     "a system's folder moved": "mv /etc /elsewhere; touch /etc",
     "holes": "for i in 1 2 3; do truncate -s 1G /hole$i; done",
@@ -77,8 +78,12 @@ async def test_a_wrecked_box_scores_nothing_and_costs_no_replacement(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_more_files_than_can_be_removed_in_time_cost_no_replacement_either(pool: SandboxPool, level: GradingLevel):
-    command = f"mkdir -p /tests {REWARD}; cd /tests && seq 400000 | xargs touch; cd {REWARD} && seq 400000 | xargs touch"
+async def test_more_files_than_can_be_removed_in_time_cost_no_replacement_either(
+    pool: SandboxPool, level: GradingLevel
+):
+    command = (
+        f"mkdir -p /tests {REWARD}; cd /tests && seq 400000 | xargs touch; cd {REWARD} && seq 400000 | xargs touch"
+    )
     assert not await outcome(pool, command, level, limit_s=S)
 
 

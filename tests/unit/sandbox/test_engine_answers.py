@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from sandbox import engine as engine_module
-from sandbox.loop_disk import upper_layer
 from sandbox.engine import DockerEngine, EndingCause, EngineError, cause_of, retried
+from sandbox.loop_disk import upper_layer
 
 SAID: dict[str, Any] = {
     "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs"},

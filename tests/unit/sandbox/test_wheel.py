@@ -16,9 +16,7 @@ from sandbox.init import build
 ROOT = Path(__file__).parents[3]
 
 
-def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler here to build the wheel's PID 1 with")
     built = tmp_path / "built"
