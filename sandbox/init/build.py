@@ -12,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 from protocol.errors import UserError
-from sandbox.provision import Say, apt_install
 
 _FOLDER = Path(__file__).parent
 _FLAGS = ("-static", "-O2", "-Wall", "-Wextra", "-Wno-unused-result")
@@ -30,21 +29,23 @@ def _digest() -> str:
     return whole.hexdigest()[:12]
 
 
-def _compiler() -> str | None:
-    return shutil.which("gcc") or shutil.which("cc")
+class NoCompiler(UserError):
+    """PID 1 has to be compiled and there is nothing to do it with."""
 
 
-def build_init(cache: Path, say: Say) -> Path:
-    """The compiled init, ours or under ``cache``; compiled now if it is not there.  Raises UserError where there is no
-    C compiler and none can be installed."""
+def build_init(cache: Path) -> Path:
+    """The compiled init, ours or under ``cache``; compiled now if it is not there.  Raises NoCompiler."""
     name = f"init-{_digest()}-{platform.machine()}"
     target = cache / name
     for each in (_FOLDER / name, target):
         if each.exists():
             return each
-    if (compiler := _compiler()) is None:
-        apt_install(("gcc", "libc6-dev"), say)
-        compiler = _compiler() or "gcc"
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        raise NoCompiler(
+            "sandboxes need a C compiler once, to build their PID 1, which this installation does not carry for "
+            f"{platform.machine()}: apt-get install gcc libc6-dev"
+        )
     cache.mkdir(parents=True, exist_ok=True)
     handle, made = tempfile.mkstemp(dir=cache, prefix=".init-")
     os.close(handle)

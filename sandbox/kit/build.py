@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 
 from protocol.errors import UserError
-from sandbox.init.build import build_init
+from sandbox.init.build import NoCompiler, build_init
 from sandbox.kit import phase, pins, programs, python
 from sandbox.kit.fetch import debian_program, once, pip_download, static_busybox, take_scripts, uv_wheel
-from sandbox.provision import Say, run
+from sandbox.provision import Say, apt_install, run
 
 _FORMAT = 2
 """Changes whenever the same pins make another folder."""
@@ -38,7 +38,7 @@ def ensure_kit(cache: Path, busybox: Path | None, before: Path | None, say: Say)
 
 
 def core_digest(cache: Path, busybox: Path | None, say: Say) -> str:
-    parts = (build_init(cache, say).read_bytes(), (busybox or static_busybox(cache, say)).read_bytes())
+    parts = (_init(cache, say).read_bytes(), (busybox or static_busybox(cache, say)).read_bytes())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -53,12 +53,20 @@ def build_kit(cache: Path, busybox: Path | None, source: python.SourcePython | N
     kit = cache / (f"kit-{core}-{verifier_digest(source)}" if source else f"kit-{core}")
 
     def fill(making: Path) -> None:
-        _core(making, build_init(cache, say), busybox or static_busybox(cache, say))
+        _core(making, _init(cache, say), busybox or static_busybox(cache, say))
         if source is not None:
             say(f"building the verifier kit around {source.executable} (about a minute) …")
             _verifier(making, cache, source)
 
     return once(kit, fill)
+
+
+def _init(cache: Path, say: Say) -> Path:
+    try:
+        return build_init(cache)
+    except NoCompiler:
+        apt_install(("gcc", "libc6-dev"), say)
+        return build_init(cache)
 
 
 def _core(making: Path, init: Path, busybox: Path) -> None:
