@@ -224,6 +224,29 @@ def stored_config(path: Path) -> RunConfig:
     return resolve(values, source=str(file))
 
 
+def refused(run_dir: Path, error: OSError) -> RunDirectoryError:
+    """What to do where the system lets no file of the run be read or written: as a rule, the run is somebody else's."""
+    said = f"{error.filename or run_dir}: {error.strerror}"
+    try:
+        owner, me = _user(run_dir.stat().st_uid), _user(os.geteuid())
+    except OSError:
+        owner = me = ""
+    if owner == me or not isinstance(error, PermissionError):
+        return RunDirectoryError(f"{said}: `ls -ld {run_dir}` and `df {run_dir}` show why")
+    return RunDirectoryError(
+        f"{said}. {run_dir} belongs to {owner}, and you are {me}: give this command as {owner} (sudo), or take the "
+        f"run over: sudo chown -R {me} {run_dir}"
+    )
+
+
+def _user(uid: int) -> str:
+    """A user's name, or the number of one who has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def config_values(config: RunConfig) -> dict[str, dict[str, Toml]]:
     """A configuration as the tables of its recipe."""
     return config.model_dump(mode="json", exclude_none=True)
@@ -247,26 +270,3 @@ def _lock(file: Path) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
-
-
-def refused(run_dir: Path, error: OSError) -> RunDirectoryError:
-    """What to do where the system lets no file of the run be read or written: as a rule, the run is somebody else's."""
-    said = f"{error.filename or run_dir}: {error.strerror}"
-    try:
-        owner, me = _user(run_dir.stat().st_uid), _user(os.geteuid())
-    except OSError:
-        owner = me = ""
-    if owner == me or not isinstance(error, PermissionError):
-        return RunDirectoryError(f"{said}: `ls -ld {run_dir}` and `df {run_dir}` show why")
-    return RunDirectoryError(
-        f"{said}. {run_dir} belongs to {owner}, and you are {me}: give this command as {owner} (sudo), or take the "
-        f"run over: sudo chown -R {me} {run_dir}"
-    )
-
-
-def _user(uid: int) -> str:
-    """A user's name, or the number of one who has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
