@@ -43,7 +43,7 @@ WRECKS = {
     "pipes": "exec 0<&- 1>&- 2>&-; for f in /proc/*/fd/*; do echo x > $f; done; exec sleep 1000",
     "folder for a file": "rm -rf /app; ln -s /proc/self /app; mount -t tmpfs x /mnt; umount /.sbx; umount -l /proc",
     "files where the tests go": f"mkdir -p /tests {REWARD}; "
-    f"for d in /tests {REWARD}; do cd $d && seq 20000 | xargs touch; done",
+    f"for d in /tests {REWARD}; do cd $d && seq 3000 | xargs touch; done",
     "a folder without end": "i=0; while [ $i -lt 3000 ] && mkdir d && cd d; do i=$((i+1)); done",
     "a system's folder moved": "mv /etc /elsewhere; touch /etc",
     "holes": "for i in 1 2 3; do truncate -s 1G /hole$i; done",
