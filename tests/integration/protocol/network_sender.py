@@ -10,10 +10,9 @@ import asyncio
 import json
 import sys
 
-from support.trajectories import RUN, make_trajectory
-
 from protocol.stream import CurveClient, TrajectorySender
 from protocol.trajectory import Trajectory
+from tests.support.trajectories import RUN, make_trajectory
 
 DEADLINE_S = 600.0
 

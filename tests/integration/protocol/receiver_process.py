@@ -17,10 +17,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.trajectories import RUN, make_plan
-
 from protocol.journal import AppendOutcome, Journal, JournalSettings
 from protocol.stream import CurveServer, Received, TrajectoryReceiver
+from tests.support.trajectories import RUN, make_plan
 
 GROUPS = 10
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from receiver_process import open_journal
-from support.trajectories import RUN, make_plan, make_trajectory
 
 from protocol import codec
 from protocol.journal import AppendOutcome, Journal, JournalSettings
 from protocol.stream import Received, TrajectoryReceiver, TrajectorySender
+from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 SOON_S = 120.0
 STRACE = shutil.which("strace")

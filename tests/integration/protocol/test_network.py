@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from receiver_process import GROUPS, open_journal
-from support import namespaces
-from support.namespaces import Cable
 
 from protocol.stream import CurveClient, RunKeys, make_run_keys
+from tests.support import namespaces
+from tests.support.namespaces import Cable
 
 HERE = Path(__file__).parent
 PORT = 7411

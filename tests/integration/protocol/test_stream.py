@@ -16,7 +16,6 @@ import pytest
 import zmq
 import zmq.asyncio
 from receiver_process import open_journal
-from support.trajectories import RUN, make_trajectory
 
 from protocol import codec
 from protocol.errors import InfraError, UserError
@@ -50,6 +49,7 @@ from protocol.stream import (
     shard_of,
 )
 from protocol.trajectory import GroupId
+from tests.support.trajectories import RUN, make_trajectory
 
 SOON_S = 30.0
 BEAT_S = 0.05

@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
-from support.cheats.graders import (
+
+from sandbox.errors import SandboxDestroyed
+from sandbox.grader import GradeResult, Isolation, grade
+from sandbox.pool import SandboxPool
+from sandbox.tasks.task import GradingLevel, Task
+from tests.support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
+from tests.support.cheats.graders import (
     EXPECTED,
     SOLUTION,
     careless_task,
@@ -16,12 +21,7 @@ from support.cheats.graders import (
     pytest_task,
     shell_task,
 )
-from support.python_image import python_image
-
-from sandbox.errors import SandboxDestroyed
-from sandbox.grader import GradeResult, Isolation, grade
-from sandbox.pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from tests.support.python_image import python_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

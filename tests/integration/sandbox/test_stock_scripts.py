@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from support.stock_scripts import PROJECT, STOCK
 
 from sandbox.grader import Isolation, grade
 from sandbox.host import Host
 from sandbox.kit.build import build_kit
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
+from tests.support.stock_scripts import PROJECT, STOCK
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.stock_scripts import HARBOR, PROJECT, REPORTS
-
 from sandbox.tasks.task import GradingLevel, Task
+from tests.support.stock_scripts import HARBOR, PROJECT, REPORTS
 
 EXPECTED = ("test_answer", "test_square")
 REWARD = "/logs/verifier/reward.txt"

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import orjson
 import pytest
-from support.trajectories import RUN, assert_equal, make_plan, make_trajectory
 
 from actors.buffer import Buffer, BufferSettings
 from protocol import codec
@@ -21,6 +20,7 @@ from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull, JournalError
 from protocol.stream import TrajectorySender
 from protocol.trajectory import DropReason, GroupId, InfraFailure
+from tests.support.trajectories import RUN, assert_equal, make_plan, make_trajectory
 
 SOON_S = 30.0
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from support.fake_buffer import FakeBuffer
-from support.remotes import LocalRemote
 
 from actors import conductor as conductor_module
 from actors.conductor import Conductor, ConductorSettings, Standing
@@ -21,6 +19,8 @@ from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull
 from protocol.staleness import Admission, AdmissionMode
 from protocol.trajectory import DropReason, GroupId, InfraFailure, Status, Ticket
+from tests.support.fake_buffer import FakeBuffer
+from tests.support.remotes import LocalRemote
 
 TASKS = ("a", "b", "c", "d", "e")
 PER_STEP, SIZE, ETA, STEPS = 2, 2, 2, 10

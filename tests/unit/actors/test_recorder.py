@@ -6,13 +6,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-from support.trajectories import make_trajectory
 
 from actors.episode import Graded
 from actors.recorder import EpisodeRecorder
 from protocol.events import EventLog
 from protocol.trajectory import Reward, TestResult, Trajectory
 from sandbox.tasks.task import Task
+from tests.support.trajectories import make_trajectory
 
 TASK = Task("task-0", "Count the lines.", family="count")
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.trajectories import RUN, make_trajectory
 
 from actors.curriculum import TaskOrder, TaskRecord, note
 from actors.cursor import heard_by
@@ -31,6 +30,7 @@ from protocol.journal import AppendOutcome, Arrival, BudgetFull, GroupClosed, Jo
 from protocol.staleness import Admission, AdmissionMode, StalePolicy, apply_policy, may_step
 from protocol.trajectory import DropReason, InfraFailure, Segment, Ticket
 from protocol.weights import NO_VERSION, Lineage, Version, make_version
+from tests.support.trajectories import RUN, make_trajectory
 
 SIZE = 3
 GROUPS_PER_STEP = 2

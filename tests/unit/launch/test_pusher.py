@@ -9,7 +9,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from support.remotes import LocalRemote
 
 from actors.conductor import Standing
 from actors.engines.messages import LoadReport
@@ -19,6 +18,7 @@ from launch.standing import Stand
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest
+from tests.support.remotes import LocalRemote
 
 
 class FakeConductor:

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import orjson
 import pytest
-from support.remotes import LocalRemote
 
 from actors.admission import Flow, Tuning
 from actors.conductor import Standing
@@ -20,6 +19,7 @@ from launch.steer import main, steer
 from launch.steering import STEERING_FILE, Steering, follow_steering, read_steering
 from protocol.errors import UserError
 from protocol.events import EventLog
+from tests.support.remotes import LocalRemote
 
 OWN = 64
 

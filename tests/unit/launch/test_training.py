@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from support.fake_buffer import FakeBuffer
-from support.remotes import LocalRemote
 
 from actors.conductor import ConductorStatistics, Standing
 from actors.remote import ActorDied
@@ -24,6 +22,8 @@ from protocol.events import EventLog
 from protocol.staleness import StalePolicy
 from protocol.trajectory import DropReason
 from protocol.weights import Lineage, Version, WeightManifest
+from tests.support.fake_buffer import FakeBuffer
+from tests.support.remotes import LocalRemote
 
 PER_STEP = 2
 SOON_S = 30.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from support.trajectories import make_segment, make_trajectory
 
 from learner.account import account
 from protocol.staleness import StalePolicy, apply_policy
 from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
 from protocol.weights import Lineage, Version
+from tests.support.trajectories import make_segment, make_trajectory
 
 ETA = 2
 

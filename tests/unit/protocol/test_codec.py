@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.trajectories import assert_equal, make_segment, make_trajectory
 
 from protocol import codec
 from protocol.codec import CodecError
 from protocol.trajectory import Segment, Status, Trajectory, Turn, TurnKind
+from tests.support.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 20
 

@@ -11,11 +11,11 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from support.trajectories import assert_equal, make_segment, make_trajectory
 
 from protocol import codec
 from protocol.codec import CodecError, Frame
 from protocol.codec.frames import seal, unseal
+from tests.support.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 16
 MEMORY = codec.memory_bound(MAX)

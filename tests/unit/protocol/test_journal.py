@@ -14,7 +14,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.trajectories import RUN, make_plan, make_trajectory
 
 from protocol import codec
 from protocol.errors import UserError
@@ -31,6 +30,7 @@ from protocol.journal import (
 )
 from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason, GroupId
+from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 LARGEST = 1000
 
@@ -359,7 +359,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
 from unit.protocol.test_journal import arrival, open_journal
-from support.trajectories import make_plan
+from tests.support.trajectories import make_plan
 journal = open_journal(Path({folder!r}))
 for group in range(10_000):
     journal.open_group(make_plan(group), b"%d" % group)

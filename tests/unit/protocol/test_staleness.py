@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.trajectories import make_segment
 
 from protocol.staleness import Admission, AdmissionMode, StalePolicy, apply_policy, may_step, token_ages
 from protocol.trajectory import DropReason, Segment
 from protocol.weights import Lineage, Version
+from tests.support.trajectories import make_segment
 
 
 def _chain(length: int) -> Lineage:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.trajectories import RUN, make_trajectory
 
 from protocol import codec
 from protocol.journal import AppendOutcome
@@ -23,6 +22,7 @@ from protocol.stream import MessageRefused, Received, TrajectoryReceiver, shard_
 from protocol.stream.inbox import Inbox
 from protocol.stream.outbox import Outbox
 from protocol.trajectory import trajectory_id
+from tests.support.trajectories import RUN, make_trajectory
 
 SENDERS, SHARDS = ("a", "b", "c"), 2
 LARGEST, WINDOW = 3_000, 8_000

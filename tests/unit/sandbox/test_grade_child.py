@@ -11,7 +11,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from support.fake_pid1 import FakePid1
 
 from sandbox import wire
 from sandbox.child import run_child
@@ -19,6 +18,7 @@ from sandbox.errors import SandboxLost
 from sandbox.files import read_tree
 from sandbox.grader import grade
 from sandbox.tasks.task import Task
+from tests.support.fake_pid1 import FakePid1
 
 LONG_S = 3600.0
 TASK = Task("t", "", run_tests="#!/bin/sh\ntrue\n", tests={"expected": b"42"}, test_timeout_s=LONG_S)

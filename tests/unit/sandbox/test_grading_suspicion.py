@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.cheats.attacks import ATTACKS
 
 from sandbox.grading import suspicion
 from sandbox.grading.suspicion import LOOKED_AT, suspicions
 from sandbox.tasks.task import Task
+from tests.support.cheats.attacks import ATTACKS
 
 TASK = Task(
     id="t",

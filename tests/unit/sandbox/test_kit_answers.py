@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from support.stock_scripts import STOCK
 
 from sandbox.grading.whose import Isolation, isolation_of, shell_of
 from sandbox.kit.answers import Done, Installer, Missing, Other, Run, Venv, answer, has_package
 from sandbox.kit.phase import BASH, BUSYBOX
 from sandbox.tasks.needs import network_needs
 from sandbox.tasks.task import Task
+from tests.support.stock_scripts import STOCK
 
 URL = "https://installer.example/uv/0.7.13/install.sh"
 

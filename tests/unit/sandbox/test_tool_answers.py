@@ -6,12 +6,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from support.fake_pid1 import FakePid1
 
 from sandbox.client import RemotePool
 from sandbox.errors import ShellBusy
 from sandbox.tasks.task import Task
 from sandbox.tools import SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, call_tool
+from tests.support.fake_pid1 import FakePid1
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server
 
