@@ -17,8 +17,8 @@ class Parser(argparse.ArgumentParser):
     """Raises UserError where argparse would print and exit.  Options are written in full, as :func:`parsed` looks for
     ``--json``."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **settings})
+    def __init__(self, *, allow_abbrev: bool = False, **settings: Any) -> None:
+        super().__init__(allow_abbrev=allow_abbrev, **settings)
 
     def error(self, message: str) -> NoReturn:
         wrong = [word for word in message.split() if word.startswith("--")]
