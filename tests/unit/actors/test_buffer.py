@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from actors.buffer import Buffer, BufferSettings
+from actors.curriculum import TaskRecord
 from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.export import read_exported, read_index
@@ -158,6 +159,14 @@ async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path
             assert (await again.accounting()).acked == 6
         finally:
             await again.stop()
+
+
+async def test_what_closed_groups_have_shown_of_a_task_is_known_at_each_point_of_the_run(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await fill(buffer, sender, 0, (1, 1, 0, 1))
+        await fill(buffer, sender, 1, (0, 0, 0, 0))
+        first, second = {"task-0": TaskRecord(4, 3.0)}, {"task-1": TaskRecord(4, 0.0)}
+        assert [await buffer.task_records(upto) for upto in (0, 1, 2, 9)] == [{}, first, first | second, first | second]
 
 
 async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_no_gap(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from actors import conductor as conductor_module
 from actors.conductor import Conductor, ConductorSettings, Standing
+from actors.curriculum import TaskOrder
 from actors.evaluation import Attempt, EvaluationPlan
 from protocol.errors import InfraError, leaves
 from protocol.groups import GroupOutcome
@@ -47,7 +48,11 @@ def buffer() -> FakeBuffer:
 
 
 def make(
-    run_dir: Path, buffer: FakeBuffer, mode: AdmissionMode = AdmissionMode.SYNC, clock: Clock | None = None
+    run_dir: Path,
+    buffer: FakeBuffer,
+    mode: AdmissionMode = AdmissionMode.SYNC,
+    clock: Clock | None = None,
+    order: TaskOrder = TaskOrder.LISTED,
 ) -> Conductor:
     settings = ConductorSettings(
         run_id="run",
@@ -60,6 +65,7 @@ def make(
         replacement_limit=1,
         ticket_deadline_s=DEADLINE_S,
         seed=0,
+        order=order,
     )
     return Conductor(settings, LocalRemote(buffer), clock or Clock())
 
@@ -189,6 +195,28 @@ async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: P
         assert await conductor.binding_step(1, []) == 0, "a lease that led to no step trains nothing"
     restarted = make(tmp_path, buffer)
     assert await restarted.binding_step(0, []) == 0, "a conductor in a dead one's place knows of the groups that run"
+
+
+async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_would_have(tmp_path: Path) -> None:
+    """Otherwise a resumed run skips some tasks of the epoch and repeats others."""
+    rewards = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.75}
+
+    async def tasks(buffer: FakeBuffer, *, dying: bool) -> list[str]:
+        conductor = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
+        for group in range(3 * len(TASKS)):
+            if dying:
+                conductor = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
+            await train(conductor, published_step=group)
+            async with running(conductor), asyncio.timeout(SOON_S):
+                while conductor._dispatch.cursor.heard < group:  # noqa: ASYNC110  no event tells
+                    await asyncio.sleep(0)
+                await until_taken(conductor, SIZE)
+            await buffer.close(group, reward=rewards[buffer.plans[group].task])
+        return [buffer.plans[group].task for group in range(3 * len(TASKS))]
+
+    one, many = await tasks(FakeBuffer(), dying=False), await tasks(FakeBuffer(), dying=True)
+    assert many == one
+    assert (one[5], {*one[5:10]}) == ("c", {*TASKS}), "the task of the frontier comes first"
 
 
 # -- tickets ---------------------------------------------------------------------------------------------------------
