@@ -43,7 +43,7 @@ def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
         except LongshoreError as error:
             if not runs:
                 raise
-            error_console().print(f"{control.value}: {error}", markup=False)
+            error_console().print(f"{control.value}: {error}")
             summary = {"ok": False, "error": str(error)}
         runs[control.value] = summary
         verdicts[control.value] = bool(summary["ok"]) and holds(control, summary, config.proof)

@@ -46,7 +46,7 @@ def _closed(address: str) -> str | None:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second for what cannot be a name
         return str(error)
     return None
 

@@ -15,8 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
-PositiveInt = Annotated[int, Field(ge=1)]
-CountInt = Annotated[int, Field(ge=0)]
+_LARGEST = 2**53 - 1
+"""Every reader of JSON gets it exactly."""
+PositiveInt = Annotated[int, Field(ge=1, le=_LARGEST)]
+CountInt = Annotated[int, Field(ge=0, le=_LARGEST)]
 Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -49,6 +51,8 @@ def suggest_key(model: type[BaseModel], wrong: str) -> str:
     fields = list(dotted_fields(model))
     sections = list(model.model_fields)
     section, _, leaf = wrong.rpartition(".")
+    if wrong in sections:
+        return f": it is a section, with keys as '{next(known for known in fields if known.startswith(wrong))}'"
     if not section:
         return did_you_mean(wrong, sections)
     elsewhere = [known for known in fields if known.rpartition(".")[2] == leaf]

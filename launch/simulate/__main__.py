@@ -73,7 +73,7 @@ def main() -> None:
 
         rows = Simulations(scenario, given.seed, trace).rows(matrix, max(1, given.jobs), say)
         for line in lines(rows):
-            console.print(line, highlight=False)
+            console.print(line)
         if trace is not None:
             measured = trace.measured
             console.print(

@@ -6,6 +6,7 @@ child processes print: file descriptor 1 is a copy of standard error from the be
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from protocol.cli.exits import EXIT_FAILED, describe
 
 
 def error_console() -> Console:
-    """For tables and progress: standard error, plain lines where it is not a terminal."""
-    return Console(stderr=True, soft_wrap=True)
+    """For tables and progress: standard error, plain lines where it is not a terminal.  What is printed is text,
+    whatever brackets are in it."""
+    return Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 def shown(path: Path) -> Path:
@@ -88,4 +90,8 @@ class JsonOutput:
 
     def _print(self) -> None:
         with os.fdopen(self._stdout, "wb") as stdout:
-            stdout.write(orjson.dumps(dict(self._value), option=orjson.OPT_APPEND_NEWLINE))
+            try:
+                line = orjson.dumps(dict(self._value))
+            except TypeError:  # a whole number beyond 64 bits
+                line = json.dumps(dict(self._value)).encode()
+            stdout.write(line + b"\n")

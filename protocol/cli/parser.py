@@ -20,12 +20,27 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, allow_abbrev: bool = False, **settings: Any) -> None:
         super().__init__(allow_abbrev=allow_abbrev, **settings)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        for word in sys.argv[1:] if args is None else args:
+            if not _is_text(word):
+                raise UserError(f"{word!a} on the command line is not UTF-8: write it anew, or rename the file")
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         wrong = [word for word in message.split() if word.startswith("--")]
         hint = ""
         if message.startswith("unrecognized arguments") and wrong:
             hint = did_you_mean(wrong[0].partition("=")[0], self._option_string_actions)
         raise UserError(f"{message}{hint}; see {self.prog} --help")
+
+
+def _is_text(word: str) -> bool:
+    """Python stands in for bytes that are not UTF-8 with what no file and no JSON can hold."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextmanager

@@ -50,9 +50,7 @@ class FakeBuffer:
 
     # -- what a test does ----------------------------------------------------------------------------------------
 
-    async def close(
-        self, group: int, outcome: GroupOutcome = GroupOutcome.READY, reward: float | None = None
-    ) -> None:
+    async def close(self, group: int, outcome: GroupOutcome = GroupOutcome.READY, reward: float | None = None) -> None:
         """``reward`` of each sample; None for 0 and 1 in turn."""
         plan = self.plans[group]
         rewards = {sample: float(sample % 2) if reward is None else reward for sample in range(plan.size)}

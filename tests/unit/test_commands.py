@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.cli.exits import EXIT_USER
+from protocol.cli.output import error_console
 from protocol.cli.parser import Parser
 from protocol.errors import UserError
 from tests.support.commands import run_json
@@ -45,6 +46,18 @@ def test_what_cannot_be_done_is_one_object_and_one_line(command: str) -> None:
     done = run_json(*command.split())
     assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
     assert done.stderr == f"error: {done.said['error']}\n"
+
+
+def test_a_word_that_is_not_utf_8_is_one_object_and_one_line() -> None:
+    done = run_json("launch.cluster", "--run-id", "a\udcff")
+    assert (done.code, done.said["exit_code"]) == (EXIT_USER, EXIT_USER)
+    assert r"'a\udcff' on the command line is not UTF-8" in done.said["error"]
+
+
+def test_brackets_are_text_and_not_style(capsys: pytest.CaptureFixture[str]) -> None:
+    """A malformed task's own words would end the run that leaves it out."""
+    error_console().print("left out: task[old]: volumes [/a]:/b")
+    assert capsys.readouterr().err == "left out: task[old]: volumes [/a]:/b\n"
 
 
 @pytest.mark.parametrize("command", [["--js"], ["chaos", "--js"]])

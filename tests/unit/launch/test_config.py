@@ -87,6 +87,8 @@ def test_a_config_survives_being_written_and_read() -> None:
     ("override", "says"),
     [
         ("run.step=3", "did you mean 'run.steps'"),
+        ("rollout=3", "it is a section, with keys as 'rollout."),
+        ("run.steps=99999999999999999999", "run.steps: input should be less than"),
         ("rollout.temperature=2", "did you mean 'agent.temperature'"),
         ("rolout.group_sze=2", "did you mean 'rollout.group_size'"),
         ("staleness", "section.key=value"),

@@ -56,3 +56,8 @@ def test_an_address_where_nothing_listens_is_an_error_with_both_ways_out() -> No
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UserError, match=rf"answers at {address} \(.*refused.*ray start --head.*leave"):
             ray_settings(address, {})
+
+
+def test_what_cannot_be_a_hosts_name_is_no_address() -> None:
+    with pytest.raises(UserError, match=r"no Ray cluster answers at a\.\.b:6379"):
+        ray_settings("a..b:6379", {})
