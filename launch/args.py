@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.config import Control, RunConfig, load_recipe, recipe_names
-from protocol.cli.parser import Parser
+from protocol.cli.parser import Parser, check_text
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
@@ -71,7 +72,9 @@ def parser() -> Parser:
 
 def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
-    given = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    check_text(words)
+    given = parser().parse_args(words)
     for option, value in (("--address", given.address), ("--model", given.model), ("--run-id", given.run_id)):
         if value == "":  # an unset variable of a shell: to go on without would be another run than was asked for
             raise UserError(f"{option} is empty: give it a value, or leave it out")

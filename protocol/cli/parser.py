@@ -20,12 +20,6 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, allow_abbrev: bool = False, **settings: Any) -> None:
         super().__init__(allow_abbrev=allow_abbrev, **settings)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        for word in sys.argv[1:] if args is None else args:
-            if not _is_text(word):
-                raise UserError(f"{word!a} on the command line is not UTF-8: write it anew, or rename the file")
-        return super().parse_known_args(args, namespace)
-
     def error(self, message: str) -> NoReturn:
         wrong = [word for word in message.split() if word.startswith("--")]
         hint = ""
@@ -34,13 +28,13 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}{hint}; see {self.prog} --help")
 
 
-def _is_text(word: str) -> bool:
-    """Python stands in for bytes that are not UTF-8 with what no file and no JSON can hold."""
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def check_text(words: Sequence[str]) -> None:
+    """Python stands in for bytes that are not UTF-8 with what no record and no JSON can hold.  Raises UserError."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{word!a} on the command line is not UTF-8: write it anew, or rename the file") from error
 
 
 @contextmanager
@@ -49,4 +43,5 @@ def parsed(parser: Parser, argv: Sequence[str] | None = None) -> Generator[tuple
     is raised within, so that there is an object for it too."""
     words = sys.argv[1:] if argv is None else argv
     with JsonOutput("--json" in words) as out:
+        check_text(words)
         yield parser.parse_args(words), out
