@@ -7,6 +7,7 @@ to :mod:`launch.driver`.  Ctrl-C stops cleanly; a second one at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import signal
@@ -123,8 +124,9 @@ async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id
         for number in _STOP_SIGNALS:  # to the end of the process: also while it waits for a thread
             loop.remove_signal_handler(number)
             signal.signal(number, _stop_at_once)
-        sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: --resume {run_id}\n")
         task.cancel()
+        with contextlib.suppress(OSError):  # an interrupt ends who reads it too: `… 2>&1 | tee log`
+            sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: --resume {run_id}\n")
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop)

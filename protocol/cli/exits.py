@@ -6,6 +6,7 @@ An error that nobody raised on purpose keeps its traceback.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 
@@ -26,7 +27,8 @@ def main_guard(main: Callable[[], int | None]) -> int:
         if outcome is None:
             raise
         code, line = outcome
-        print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
+        with contextlib.suppress(OSError):  # nobody may read it any more
+            print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
         return code
 
 

@@ -23,7 +23,13 @@ from protocol.cli.exits import EXIT_FAILED, describe
 def error_console() -> Console:
     """For tables and progress: standard error, plain lines where it is not a terminal.  What is printed is text,
     whatever brackets are in it."""
-    return Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+    return _ErrorConsole(stderr=True, soft_wrap=True, markup=False, highlight=False)
+
+
+class _ErrorConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Nobody reads what is printed (``| head``, a closed window): the work goes on without."""
+        self.quiet = True
 
 
 def shown(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,31 @@ def busy():
 
 asyncio.run(interruptible(asyncio.to_thread(busy), "demo-1"))
 """
+
+
+UNHEARD = """
+import asyncio, os, signal
+from launch.cluster import interruptible
+from protocol.cli.exits import main_guard
+from protocol.cli.output import error_console
+
+async def work():
+    for _ in range(2):
+        error_console().print("nobody reads this")
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(600)
+
+raise SystemExit(main_guard(lambda: asyncio.run(interruptible(work(), "demo-1"))))
+"""
+
+
+def test_an_interrupt_stops_a_run_whose_lines_nobody_reads() -> None:
+    """``make demo 2>&1 | tee log``: Ctrl-C ends tee too, and the run would go on unseen."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", UNHEARD], stderr=writer, check=False, timeout=300)
+    os.close(writer)
+    assert done.returncode == EXIT_INTERRUPTED
 
 
 def test_a_second_interrupt_does_not_wait_for_a_thread() -> None:
