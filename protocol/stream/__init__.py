@@ -18,7 +18,7 @@ groups of its shard (:mod:`protocol.stream.sharded`).
 
 How it ends: :meth:`TrajectorySender.drain` waits for what is on its way, sends that were cancelled included, and says
 what is not acknowledged.  Leaving ``async with`` cancels the tasks inside, says ``Bye`` and closes the socket, which
-has a tenth of a second to send that; what was not acknowledged raises :class:`SenderClosed` in its ``send`` and is
+has half a second to send that; what was not acknowledged raises :class:`SenderClosed` in its ``send`` and is
 named by :attr:`TrajectorySender.unacknowledged`.
 """
 

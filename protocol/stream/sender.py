@@ -27,7 +27,7 @@ _HIGH_WATER = 64
 """Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
 _BURST = 8
 """Messages sent before others in this event loop have their turn."""
-_BYE_MS = 100
+_BYE_MS = 500
 """The last word to a receiver that was there has so long to leave."""
 
 

@@ -383,10 +383,14 @@ async def test_a_peer_that_is_refused_again_and_again_does_not_fill_the_log() ->
 
 
 async def test_a_sender_that_leaves_says_so_and_makes_room_at_once() -> None:
-    async with receiver_for(Store()) as receiver:
-        async with sender_to(receiver) as sender:
+    """Also behind a large trajectory that nobody waits for any more."""
+    async with receiver_for(Store(), max_bytes=1 << 23) as receiver:
+        async with sender_to(receiver) as sender, asyncio.TaskGroup() as group:
             await sender.send(make_trajectory(), SOON_S)
             assert receiver.statistics().senders == 1
+            send = group.create_task(sender.send(make_trajectory(0, 1, sampled=400_000), SOON_S))
+            await until(lambda: sender.statistics().sent == 2)
+            send.cancel()
         await until(lambda: receiver.statistics().senders == 0)
 
 

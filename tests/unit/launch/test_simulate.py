@@ -112,10 +112,15 @@ def test_what_came_before_the_warm_ups_end_is_in_no_figure() -> None:
 
 
 def test_a_batch_without_a_token_to_train_counts_as_not_trained() -> None:
-    account = Account(warm_up=0)
-    old = Consumed(*(np.array([9]), np.array([50]), np.array([False]), np.array([0])), seconds=1.0)
-    account.use([old])
-    assert (account.sampled, account.trained) == (50, 0)
+    """What is dropped is what the shares by length have as not trained, where it made no step too."""
+    learner = {"groups_per_step": 1, "group_size": 2, "steps": 12, "warm_up": 2, "step_s": 30.0}
+    episode = {"turns": [2, 5], "p95_over_median": 6.0}
+    scenario = Scenario.model_validate({"name": "test", "episode": episode, "learner": learner})
+    cell = Cell(4, AdmissionMode.ASYNC, StalePolicy.DROP, 1, 16)
+    outcome = Simulations(scenario, 1).simulate(cell)
+    used = outcome.account._used
+    assert len(used) == 10 * 2 + 2, "one batch was passed over"
+    assert outcome.dropped["all_stale"] == sum(not use.trained for use in used) == 2
 
 
 def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:

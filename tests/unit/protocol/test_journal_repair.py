@@ -189,6 +189,8 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
     tried_again = sorted((*row[:2], "out" if row[2] == "abandoned" else row[2]) for row in before["tickets"])
     whole, (size, starts) = (run_dir / FILE).read_bytes(), pages_of(run_dir)
     assert len(starts) > len(TABLES.split("CREATE TABLE"))
+    roots = dict(table(run_dir, "sqlite_master", "name, rootpage"))
+    payloads = (roots["payloads"] - 1) * size
     refused = 0
     for start in starts:
         (run_dir / FILE).write_bytes(whole[:start] + byte * size + whole[start + size :])
@@ -199,6 +201,7 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
             continue
         unexported = ("train-g000000", f"train-g{GROUPS:06d}")
         assert all(name.startswith(unexported) for name in recovery.lost)
+        assert not recovery.lost or start == payloads or b"LSPK" in whole[start : start + size]
         assert recovery.forgotten_groups == []
         found = {name: table(run_dir, name, columns) for name, columns in BOOKS}
         if found["tickets"] != before["tickets"]:

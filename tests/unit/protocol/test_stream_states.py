@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from protocol import codec
 from protocol.journal import AppendOutcome
-from protocol.messages import Bye, Data, Refusal, read_message, write_message
+from protocol.messages import Bye, Data, Nack, Refusal, Welcome, read_message, write_message
 from protocol.stream import MessageRefused, Received, TrajectoryReceiver, shard_of
 from protocol.stream.inbox import Inbox
 from protocol.stream.outbox import Outbox
@@ -257,6 +257,18 @@ class Stream(RuleBasedStateMachine):
                 while self.back[line]:
                     self.hear(*line)
                 self.send(*line)
+
+
+def test_a_receiver_that_forgot_what_it_had_granted_is_asked_again_and_costs_nothing() -> None:
+    outbox = Outbox(RUN, "a")
+    outbox.add("one", [bytes(100)])
+    outbox.take(Welcome(1, WINDOW, LARGEST))
+    parcel = outbox.next()
+    assert parcel is not None
+    assert outbox.take(Nack(parcel.seq, Refusal.OVER_CREDIT.value, "")) == []
+    assert (outbox.names, outbox.epoch, outbox.next()) == (["one"], 2, None)
+    outbox.take(Welcome(2, WINDOW, LARGEST))
+    assert outbox.next() is parcel
 
 
 TestStream = Stream.TestCase
