@@ -92,8 +92,13 @@ def records(closings: list[GroupClosed], upto: int) -> dict[str, TaskRecord]:
 
 
 class Run(RuleBasedStateMachine):
-    @initialize(policy=st.sampled_from(StalePolicy), mode=st.sampled_from(AdmissionMode), eta=st.integers(1, 3))
-    def begin(self, policy: StalePolicy, mode: AdmissionMode, eta: int) -> None:
+    @initialize(
+        policy=st.sampled_from(StalePolicy),
+        mode=st.sampled_from(AdmissionMode),
+        eta=st.integers(1, 3),
+        replacements=st.integers(0, 1),
+    )
+    def begin(self, policy: StalePolicy, mode: AdmissionMode, eta: int, replacements: int) -> None:
         self.policy, self.eta = policy, eta
         self.settings = ConductorSettings(
             run_id=RUN,
@@ -103,7 +108,7 @@ class Run(RuleBasedStateMachine):
             group_size=SIZE,
             admission=Admission(mode, GROUPS_PER_STEP, eta),
             total_steps=STEPS,
-            replacement_limit=1,
+            replacement_limit=replacements,
             ticket_deadline_s=1e9,
             seed=SEED,
             order=TaskOrder.SHUFFLED,
@@ -215,18 +220,19 @@ class Run(RuleBasedStateMachine):
         ):
             self.follow()
 
-    @rule(slow=st.integers(0, 2), pushed=st.booleans())
-    def a_busy_while(self, slow: int, pushed: bool) -> None:
+    @rule(slow=st.integers(0, 2), steps=st.integers(1, 4), pushed=st.booleans())
+    def a_busy_while(self, slow: int, steps: int, pushed: bool) -> None:
         """All that is allowed is opened, all but the ``slow`` oldest episodes end, the learner steps: so the slow ones
         grow old, and end with tokens of many ages."""
-        self.work(MANY)
-        for index in range(slow):
-            self.sample(index)
-        while len(self.running) > slow:
-            self.finish(slow, float(self.running[slow].ticket.sample % 2))
-        self.train()
-        if pushed:
-            self.push()
+        for _ in range(steps):
+            self.work(MANY)
+            for index in range(slow):
+                self.sample(index)
+            while len(self.running) > slow:
+                self.finish(slow, float(self.running[slow].ticket.sample % 2))
+            self.train()
+            if pushed:
+                self.push()
 
     # -- training ------------------------------------------------------------------------------------------------
 
@@ -385,7 +391,7 @@ class Run(RuleBasedStateMachine):
 
 
 TestRun = Run.TestCase
-TestRun.settings = settings(max_examples=8, stateful_step_count=30, deadline=None)
+TestRun.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow
