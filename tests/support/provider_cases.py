@@ -296,8 +296,8 @@ async def tree_of_regular_files(sandbox: Sandbox) -> None:
 
 @case
 async def tree_that_is_absent_or_too_large(sandbox: Sandbox) -> None:
-    await sandbox.run("mkdir -p /tmp/large; head -c 2000 /dev/zero > /tmp/large/f", S)
-    for path, number in (("/tmp/none", errno.ENOENT), ("/tmp/large", errno.EFBIG)):
+    await sandbox.run("mkdir -p /tmp/tree; head -c 2000 /dev/zero > /tmp/tree/f", S)
+    for path, number in (("/tmp/none", errno.ENOENT), ("/tmp/tree", errno.EFBIG)):
         with pytest.raises(OSError) as caught:  # noqa: PT011  the number says which
             await sandbox.read_tree(path, 1999)
         assert caught.value.errno == number
