@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
@@ -75,7 +74,7 @@ class Driver:
         begun, stock = time.monotonic(), await take_inventory()
         async with self._monitor() as url:
             self._announce(url)
-            async with beside(run_progress(RunStore(path), sys.stderr)):
+            async with beside(run_progress(RunStore(path), self._console)):
                 with self._ending():
                     cluster = self._config.cluster
                     self._phase("nodes", f"joining {cluster.address}" if cluster.address else "starting Ray")

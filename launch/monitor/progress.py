@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from operator import itemgetter
 from threading import Lock
-from typing import TextIO
+from typing import IO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -35,26 +35,26 @@ _TOLD = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "age_mean", "age_ma
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
-async def run_progress(store: RunStore, stream: TextIO) -> None:
+async def run_progress(store: RunStore, console: Console) -> None:
     """Show the run until it is finished or this is cancelled; what happened until then is shown before it ends.
     A display that fails is logged and never raised.
 
-    ``store`` must be this reader's own.
+    ``store`` must be this reader's own.  What others print on the same ``console`` meanwhile stands above the panel.
     """
     try:
-        await _show(store, stream)
+        await _show(store, console)
     except Exception:  # noqa: BLE001 - a display must not end a run
         _log.warning("the progress display ended; the run goes on", exc_info=True)
 
 
-async def _show(store: RunStore, stream: TextIO) -> None:
-    console = Console(file=stream, highlight=False)
+async def _show(store: RunStore, console: Console) -> None:
     if console.is_terminal:
+        console.soft_wrap = False  # the panel has the terminal's width
         with Live(console=console, auto_refresh=False) as live:
             await _follow(store, lambda view: live.update(render(view), refresh=True))
     else:
         said = Said()
-        await _follow(store, lambda view: _write(said.new_lines(view), stream))
+        await _follow(store, lambda view: _write(said.new_lines(view), console.file))
 
 
 async def _follow(store: RunStore, show: Callable[[RunView], None]) -> None:
@@ -77,7 +77,7 @@ async def _follow(store: RunStore, show: Callable[[RunView], None]) -> None:
         raise
 
 
-def _write(lines: list[str], stream: TextIO) -> None:
+def _write(lines: list[str], stream: IO[str]) -> None:
     stream.writelines(line + "\n" for line in lines)
     stream.flush()
 

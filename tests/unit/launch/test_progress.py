@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import orjson
+import pyte
 import pytest
 from rich.console import Console
 
@@ -22,7 +23,7 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
     out = io.StringIO()
     async with asyncio.timeout(20):
-        await run_progress(RunStore(tmp_path), out)
+        await run_progress(RunStore(tmp_path), Console(file=out))
     lines = out.getvalue().splitlines()
     assert [line.split(" ")[1] for line in lines if line.startswith("step ")] == ["1/3", "2/3", "3/3"]
     assert lines[-1].startswith("done")
@@ -90,18 +91,34 @@ async def test_what_happened_is_shown_before_a_cancelled_run_ends(tmp_path: Path
 
     async def cut_short() -> None:
         async with asyncio.timeout(0):
-            await run_progress(store, out)
+            await run_progress(store, Console(file=out))
 
     with pytest.raises(TimeoutError):
         await cut_short()
     assert "step 2/3" in out.getvalue()
 
 
+async def test_what_is_said_beside_the_panel_stays_on_the_terminal(tmp_path: Path):
+    """Else nobody reads which task was left out, or how many nodes are there."""
+    write_fake_run(tmp_path, steps=3, finished=False)
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=100, height=60)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        display = group.create_task(run_progress(RunStore(tmp_path), console))
+        while out.getvalue().count("\n") < 5:  # noqa: ASYNC110  drawn by another task
+            await asyncio.sleep(0.01)
+        console.print("left out: task [old]", markup=False)
+        display.cancel()
+    screen = pyte.Screen(100, 60)
+    pyte.Stream(screen).feed(out.getvalue().replace("\n", "\r\n"))
+    assert any(line.startswith("left out: task [old]") for line in screen.display)
+
+
 async def test_a_display_that_fails_does_not_end_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     write_fake_run(tmp_path, steps=2)
     out = io.StringIO()
     out.close()
-    await run_progress(RunStore(tmp_path), out)
+    await run_progress(RunStore(tmp_path), Console(file=out))
     assert "the run goes on" in caplog.text
 
 
