@@ -129,7 +129,7 @@ class Raw:
 async def until(holds: Callable[[], object]) -> None:
     """For what ZeroMQ's own thread does, which tells nobody."""
     async with asyncio.timeout(SOON_S):
-        while not holds():  # noqa: ASYNC110
+        while not holds():  # noqa: ASYNC110  a state of another task, not an event
             await asyncio.sleep(0.01)
 
 
