@@ -27,6 +27,7 @@ from protocol.journal.store import PAGE_BYTES
 
 FILE = Path("buffer") / "journal.sqlite"
 """In a run directory."""
+_LEAST_ROW_BYTES = 32
 RECOVERED = ".recovered"
 """Suffix of a journal that is made anew and not yet in its place."""
 _NEEDED = "state = 'held' OR step > coalesce((SELECT value FROM meta WHERE key = 'compacted'), 0)"
@@ -122,7 +123,7 @@ def recover(run_dir: Path) -> Recovery:
         for statement in TABLES.split(";"):
             new.execute(statement)
         copies = _Copies(run_dir, old)
-        salvage = Salvage(old, new, copies.whole, copies.exported)
+        salvage = Salvage(old, new, copies.whole, copies.exported, path.stat().st_size // _LEAST_ROW_BYTES)
         try:
             salvage.run()
         except Unreadable as error:

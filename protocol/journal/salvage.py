@@ -50,6 +50,8 @@ class Salvage:
     """The packed bytes of a trajectory, wherever they still are."""
     exported: Iterable[str]
     """Trajectories that the export knows: all of them were acknowledged."""
+    most_rows: int
+    """That a table of a file of this size can have: whatever a damaged page says."""
     rebuilt: int = 0
     """Rows that could not be read, and were made again."""
     lost: list[str] = field(default_factory=list[str])
@@ -96,7 +98,7 @@ class Salvage:
 
     def _largest(self, *queries: str) -> int:
         found = [row[-1] for query in queries for row in self._read(query)]
-        return max((number for number in found if isinstance(number, int)), default=0)
+        return min(self.most_rows, max((number for number in found if isinstance(number, int)), default=0))
 
     def _read(self, query: str, *values: object) -> Iterator[Any]:
         """Rows, as far as they can be read."""
