@@ -14,9 +14,7 @@ from protocol.export import Exporter, read_index
 from protocol.journal import AppendOutcome, Arrival, Journal, JournalError, JournalSettings
 from protocol.journal.repair import FILE, check, recover, require_journal
 from protocol.journal.schema import TABLES
-from protocol.trajectory import GroupId
-from tests.support.commands import run_json
-from tests.support.trajectories import RUN, make_plan, make_trajectory
+from protocol.trajectory import DropReason, GroupId
 
 SETTINGS = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
 GROUPS = 6
@@ -26,13 +24,14 @@ def open_journal(run_dir: Path) -> Journal:
     return Journal(run_dir / FILE, SETTINGS)
 
 
-def arrival(group: int, sample: int) -> tuple[codec.Summary, Arrival]:
-    trajectory = make_trajectory(group, sample, reward=float(sample), sampled=2000)
+def arrival(group: int, sample: int, reward: float | None = None) -> tuple[codec.Summary, Arrival]:
+    reward = float(sample) if reward is None else reward
+    trajectory = make_trajectory(group, sample, reward=reward, sampled=2000)
     frames = codec.encode(trajectory)
     summary = codec.inspect(frames, max_bytes=1 << 20)
     ticket, blob = trajectory.ticket, codec.pack(frames)
     name, status = ticket.trajectory_id, trajectory.status
-    return summary, Arrival(name, ticket.group, sample, float(sample), status, summary.digest, blob, summary.sampled)
+    return summary, Arrival(name, ticket.group, sample, reward, status, summary.digest, blob, summary.sampled)
 
 
 @pytest.fixture
@@ -180,10 +179,20 @@ BOOKS = (("rows", "*"), ("tickets", "grp, sample, state"), ("groups", "id, task,
 @pytest.mark.parametrize("byte", [b"\0", b"\xff"])
 def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_else(run_dir: Path, byte: bytes) -> None:
     """The books are rebuilt from the other pages and from the trajectories; of these group 0 is not exported."""
-    journal = open_journal(run_dir)
+    journal, exporter = open_journal(run_dir), Exporter(run_dir)
     journal.open_group(make_plan(GROUPS), b"cursor")
     journal.append([arrival(GROUPS, 1)[1]])
     journal.abandon(GroupId(GROUPS), 2, "engine")
+    journal.open_group(make_plan(GROUPS + 1), b"cursor")
+    for sample in range(4):
+        summary, row = arrival(GROUPS + 1, sample, 1.0)
+        journal.append([row])
+        exporter.add(summary, row.blob)
+    lease = journal.lease(1)
+    assert lease is not None
+    first, *rest = lease.trajectories
+    journal.mark_trained(2, rest, {first: DropReason.ALL_STALE})
+    acked = journal.accounting().acked
     journal.close()
     before = {name: table(run_dir, name, columns) for name, columns in BOOKS}
     tried_again = sorted((*row[:2], "out" if row[2] == "abandoned" else row[2]) for row in before["tickets"])
@@ -208,10 +217,10 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
             assert found["tickets"] == tried_again, "nobody knows any more what was given up"
         assert found | {"tickets": 0} == before | {"tickets": 0}, f"page at {start}"
         journal = open_journal(run_dir)
-        assert journal.accounting().acked == 4 * GROUPS + 1
-        lease = journal.lease(GROUPS - 1)
+        assert journal.accounting().acked == acked
+        lease = journal.lease(GROUPS - 2)
         assert lease is not None
-        assert len(journal.payload(lease)) == 4 * (GROUPS - 1)
+        assert len(journal.payload(lease)) == 4 * (GROUPS - 2)
         assert journal.cursor() == b"cursor"
         journal.close()
     assert refused == 1, "the page of the small values: whose journal it is, and which task is next"
@@ -250,6 +259,14 @@ def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         recover(run_dir)
     assert command("recover", run_dir)[0] == 2
+
+
+def test_a_journal_of_another_longshore_is_left_to_it(run_dir: Path) -> None:
+    with closing(sqlite3.connect(run_dir / FILE)) as database, database:
+        database.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")
+    for use, error in ((open_journal, JournalError), (recover, UserError)):
+        with pytest.raises(error, match=r"schema 1.*use the"):
+            use(run_dir)
 
 
 def test_a_journal_that_is_open_is_left_alone(run_dir: Path) -> None:
