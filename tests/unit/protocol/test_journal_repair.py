@@ -15,6 +15,8 @@ from protocol.journal import AppendOutcome, Arrival, Journal, JournalError, Jour
 from protocol.journal.repair import FILE, check, recover, require_journal
 from protocol.journal.schema import TABLES
 from protocol.trajectory import DropReason, GroupId
+from tests.support.commands import run_json
+from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 SETTINGS = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
 GROUPS = 6
