@@ -38,7 +38,8 @@ async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(po
     async with pool.acquire(TASK) as session:
         await session.run("cd /usr; X=kept; yes | head -c 3000000 & mkfifo /tmp/go", S)
         background, terminal = session.open_shell(), await session.open_terminal(("cat",))
-        background.start("read < /tmp/go; echo heard; (exit 7)")
+        background.start("touch /tmp/begun; read < /tmp/go; echo heard; (exit 7)")
+        await session.run("until [ -e /tmp/begun ]; do sleep 0.01; done", S)  # else it may go with the stream
         session.send(wire.write(1, "/tmp/half", b"x" * 1000)[:500])  # a frame that is cut in two
         session.close_stream()
         await session.stream_ended()
