@@ -68,7 +68,8 @@ def run_once(arguments: ClusterArguments, *, crew: Crew | None = None, token: st
         sweep = (sys.executable, "-m", "sandbox.sweep", directory.run_id)
         with Guardian(token or secrets.token_hex(16), temporary, sweep):
             driver = Driver(config, directory, temporary, console, crew=crew or CREW)
-            summary = asyncio.run(interruptible(driver.run(resume=arguments.resume is not None), directory.run_id))
+            work = driver.run(resume=arguments.resume is not None)
+            summary = asyncio.run(interruptible(work, directory.resume_options))
         return driver.conclude(summary)
 
 
@@ -108,7 +109,7 @@ def _resumed(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
     return path, resumed_config(path, arguments.overrides)
 
 
-async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id: str) -> dict[str, Json]:
+async def interruptible(work: Coroutine[object, object, dict[str, Json]], resume_options: str) -> dict[str, Json]:
     """Run ``work``; SIGINT or SIGTERM cancels it once, and ends the process at once when it comes again.
 
     Raises KeyboardInterrupt after an orderly stop.
@@ -126,7 +127,7 @@ async def interruptible(work: Coroutine[object, object, dict[str, Json]], run_id
             signal.signal(number, _stop_at_once)
         task.cancel()
         with contextlib.suppress(OSError):  # an interrupt ends who reads it too: `… 2>&1 | tee log`
-            sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: --resume {run_id}\n")
+            sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: {resume_options}\n")
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop)

@@ -91,7 +91,7 @@ class Driver:
             reason = "done"
         except DiskFull as error:
             reason = str(error)
-            raise UserError(f"{error}; nothing is lost: go on with --resume {self._directory.run_id}") from error
+            raise UserError(f"{error}; nothing is lost: go on with {self._directory.resume_options}") from error
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             self._blame_full_disk(error)
@@ -105,8 +105,8 @@ class Driver:
         if free < _NO_SPACE_BYTES and not isinstance(error, UserError):
             raise UserError(
                 f"{path} has no space left ({free >> 10} KB free), and that ended the run: free some space "
-                f"(du -xh {path} | sort -h | tail). Nothing that was acknowledged is lost: go on with --resume "
-                f"{self._directory.run_id}"
+                f"(du -xh {path} | sort -h | tail). Nothing that was acknowledged is lost: go on with "
+                f"{self._directory.resume_options}"
             ) from error
 
     def conclude(self, summary: dict[str, Json]) -> dict[str, Json]:
@@ -174,11 +174,11 @@ class Driver:
     async def _begin(self, first: WeightManifest, fleet: Fleet, training: Training, prepared: Prepared) -> None:
         """Start the engines on the ``first`` weights, warm the model up beside that, keep step 0 and serve it."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(fleet.start_engines(first))
+            engines = group.create_task(fleet.start_engines(first))
             if self._config.warm_start.enabled and not prepared.warm:
                 self._phase("warm_start", "supervised training on scripted demonstrations")
-                group.create_task(warm_start(self._config, training.learners, prepared, self._events))
-            else:
+                await warm_start(self._config, training.learners, prepared, self._events)
+            if not engines.done():
                 self._phase("engine", "starting SGLang")
         training.pusher.begin(first)
         await training.pusher.offer(await training.begin())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ import orjson
 from launch.config import Control, RunConfig, resolve
 from launch.config.load import Toml
 from launch.config.run import RUN_ID
+from protocol.cli.output import shown
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.events import Json
@@ -91,6 +93,11 @@ class RunDirectory:
         return self.path.name
 
     @property
+    def resume_options(self) -> str:
+        """What ``python -m launch.cluster`` needs to go on with this run."""
+        return _resume_options(self.path)
+
+    @property
     def logs(self) -> Path:
         """Where this attempt's processes log."""
         return self.path / "attempts" / str(self.attempt) / "logs"
@@ -124,10 +131,16 @@ def check_new(parent: Path, run_id: str) -> None:
         raise _exists(parent / run_id)
 
 
+def _resume_options(path: Path) -> str:
+    parent = path.parent.absolute()
+    usual = parent == RunConfig().run.dir.absolute()
+    return f"--resume {path.name}" if usual else f"--resume {path.name} --set {shlex.quote(f'run.dir={shown(parent)}')}"
+
+
 def _exists(path: Path) -> RunDirectoryError:
     if (path / CONFIG_FILE).exists():
         return RunDirectoryError(
-            f"{path} exists: go on with that run (--resume {path.name}) or give this one another name (--run-id)"
+            f"{path} exists: go on with that run ({_resume_options(path)}) or give this one another name (--run-id)"
         )
     return RunDirectoryError(
         f"{path} exists and is no run that could go on: give this one another name (--run-id), or remove it "

@@ -40,7 +40,17 @@ def test_a_name_collision_tells_the_ways_out(tmp_path: Path) -> None:
         write_record(run, load_recipe("demo"))
     with pytest.raises(RunDirectoryError) as caught:
         RunDirectory.create(tmp_path, "demo", "mine")
-    assert all(way in str(caught.value) for way in ("--resume mine", "--run-id"))
+    assert all(way in str(caught.value) for way in (f"--resume mine --set run.dir={tmp_path}", "--run-id"))
+
+
+def test_the_advice_to_go_on_names_the_folder_where_that_is_not_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with RunDirectory.create(Path("runs"), "demo", "mine") as usual:
+        assert usual.resume_options == "--resume mine"
+    with RunDirectory.create(Path("my runs"), "demo", "mine") as other:
+        assert other.resume_options == "--resume mine --set 'run.dir=my runs'"
 
 
 @pytest.mark.parametrize("bad", ["", "../up", "a/b", ".hidden", "x" * 200])
