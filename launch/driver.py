@@ -149,7 +149,10 @@ class Driver:
                 restart_learners=fleet.start_learners,
                 engine_tokens=fleet.engine_tokens,
             )
-            first = await training.publish() if checkpoint is None else await training.resume(checkpoint)
+            if checkpoint is None:
+                first = await training.from_nothing(training.publish)
+            else:
+                first = await training.resume(checkpoint)
             async with beside(
                 fleet.look_after(lambda: pusher.newest),
                 pusher.run(),
@@ -173,15 +176,20 @@ class Driver:
 
     async def _begin(self, first: WeightManifest, fleet: Fleet, training: Training, prepared: Prepared) -> None:
         """Start the engines on the ``first`` weights, warm the model up beside that, keep step 0 and serve it."""
-        async with asyncio.TaskGroup() as group:
-            engines = group.create_task(fleet.start_engines(first))
+
+        async def warmed_up() -> WeightManifest:
             if self._config.warm_start.enabled and not prepared.warm:
                 self._phase("warm_start", "supervised training on scripted demonstrations")
                 await warm_start(self._config, training.learners, prepared, self._events)
+            return await training.begin()
+
+        async with asyncio.TaskGroup() as group:
+            engines = group.create_task(fleet.start_engines(first))
+            warm = await training.from_nothing(warmed_up)
             if not engines.done():
                 self._phase("engine", "starting SGLang")
         training.pusher.begin(first)
-        await training.pusher.offer(await training.begin())
+        await training.pusher.offer(warm)
         await self._newest_served(training.pusher)
 
     async def _train(self, fleet: Fleet, training: Training) -> None:

@@ -19,8 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer import Buffer
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineState
-from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
+from actors.engines.messages import EngineStartError, EngineState
+from actors.remote import ActorDied, ActorOptions, Remote, RemoteError, kill, restart, spawn
 from actors.worker import Worker
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
@@ -51,6 +51,8 @@ from sandbox.sweep import SETTLED_S, sweep_run
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_STARTS = 2
+"""Times that a learner or a server may be started before its first word."""
 _RETRY_S = 1.0
 _LOOK_S = 2.0
 _ANSWER_S = 1.0
@@ -146,7 +148,21 @@ class Fleet:
     # -- learner -------------------------------------------------------------------------------------------------
 
     async def start_learners(self) -> Learners:
-        """A new generation of learner ranks on the head; the former one, if any, is ended."""
+        """A new generation of learner ranks on the head; the former one, if any, is ended.  One that dies while it
+        starts is replaced."""
+        for left in reversed(range(_STARTS)):
+            learners = self._spawn_learners()
+            try:
+                await learners.call(LearnerRank.setup)
+            except ActorDied as error:
+                if not left:
+                    raise
+                self._events.emit("process.died", what=error.actor, why=error.why)
+            else:
+                return learners
+        raise AssertionError("unreachable")
+
+    def _spawn_learners(self) -> Learners:
         for rank in self._learners:
             kill(rank)
         self._generation += 1
@@ -169,17 +185,26 @@ class Fleet:
             )
             for rank in range(ranks)
         )
-        learners = Learners(self._learners, self._config.learner.call_timeout_s)
-        await learners.call(LearnerRank.setup)
-        return learners
+        return Learners(self._learners, self._config.learner.call_timeout_s)
 
     # -- engines -------------------------------------------------------------------------------------------------
 
     async def start_engines(self, manifest: WeightManifest) -> None:
-        """Start every server on ``manifest``, all at once."""
+        """Start every server on ``manifest``, all at once; one that does not come up is tried again."""
         async with asyncio.TaskGroup() as group:
             for engine in self.engines:
-                group.create_task(engine.call(Engine.start, manifest))
+                group.create_task(self._start_engine(engine, manifest))
+
+    async def _start_engine(self, engine: Remote[Engine], manifest: WeightManifest) -> None:
+        for left in reversed(range(_STARTS)):
+            try:
+                await engine.call(Engine.start, manifest)
+            except EngineStartError as error:
+                if not left:
+                    raise
+                self._events.emit("engine.restart_failed", engine=engine.name, why=str(error))
+            else:
+                return
 
     # -- what dies -----------------------------------------------------------------------------------------------
 

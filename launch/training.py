@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from actors.buffer import Buffer, Lease
 from actors.conductor import Conductor
@@ -33,6 +34,8 @@ from protocol.events import EventLog
 from protocol.groups import GroupOutcome
 from protocol.staleness import StalePolicy, may_step
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
+
+T = TypeVar("T")
 
 _LEASE_WAIT_S = 5.0
 _KEPT_VERSIONS = 4
@@ -99,16 +102,30 @@ class Training:
     def _new_fill(self, lost: int) -> BatchFill:
         return BatchFill(self.settings.groups_per_step, self.settings.group_size, lost)
 
+    async def from_nothing(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What ``work`` makes with the learners; all of it again with new ones when one dies, as there is no checkpoint
+        to go back to."""
+        deaths = 0
+        while True:
+            try:
+                return await work()
+            except RemoteError as error:
+                deaths += 1
+                if not _is_learner(error) or deaths > _DEATHS_IN_A_ROW:
+                    raise
+                self.events.emit("process.died", what=error.actor, why=error.why)
+                self.learners = await self.restart_learners()
+
     async def begin(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""
+        await asyncio.to_thread(self._forget_killed)
         manifest = await self.publish()
         await self.checkpoint()
         return manifest
 
     async def resume(self, checkpoint: Checkpoint) -> WeightManifest:
         """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step."""
-        for killed in (self.settings.run_dir / "weights").glob(".v*"):
-            await asyncio.to_thread(shutil.rmtree, killed, ignore_errors=True)
+        await asyncio.to_thread(self._forget_killed)
         await self.learners.call(LearnerRank.load, str(checkpoint.learner))
         self.step = self._kept = checkpoint.manifest.step
         self.version = Version(checkpoint.manifest.version)
@@ -135,7 +152,7 @@ class Training:
                 deaths = 0
             except RemoteError as error:
                 deaths += 1
-                if not error.actor.rpartition("/")[2].startswith("learner-") or deaths > _DEATHS_IN_A_ROW:
+                if not _is_learner(error) or deaths > _DEATHS_IN_A_ROW:
                     raise
                 lost = error
 
@@ -252,6 +269,11 @@ class Training:
             if served is not None and int(folder.name[1:]) < served.version:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    def _forget_killed(self) -> None:
+        """Remove weights that a learner was killed over."""
+        for killed in (self.settings.run_dir / "weights").glob(".v*"):
+            shutil.rmtree(killed, ignore_errors=True)
+
     async def checkpoint(self) -> Checkpoint:
         """Save everything, then the manifest; then tell the buffer what it may forget."""
         shards = await asyncio.to_thread(self.checkpoints.begin, self.step)
@@ -308,3 +330,7 @@ class Training:
         )
         self._rewards, self._zero_variance = [], 0
         self.events.emit("learner.step", **self.metrics.add(facts, report.metrics))
+
+
+def _is_learner(error: RemoteError) -> bool:
+    return error.actor.rpartition("/")[2].startswith("learner-")

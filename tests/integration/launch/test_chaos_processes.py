@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 
 WORKER, SERVER, BUFFER, LEARNER = "ray::Worker", "sglang server", "ray::Buffer", "ray::LearnerRank"
 CONDUCTOR, ENGINE = "ray::Conductor", "ray::Engine"
+SERVERS_GUARDIAN = "actors/engines/guardian.py"
+"""A server that starts dies with it; it has no name of its own yet."""
 
 
 def names_death(what: str, pid: int) -> Callable[[Event], bool]:
@@ -61,6 +63,21 @@ def test_a_run_survives_the_death_of_worker_server_buffer_and_learner(mini_runs:
     assert_survived(run, run.succeed(), 16)
     assert run.events("engine.restarted")
     assert run.events("learner.resumed")
+
+
+@pytest.mark.chaos
+def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) -> None:
+    anew = ("--seed", "4711")  # no warm start of another test is this run's
+    run = mini_runs.start("killed-early", "--steps", "2", "--set", "evaluation.tasks_per_family=0", *anew)
+    run.kill_one(SERVERS_GUARDIAN)
+    run.wait_event("word of the server's death", "engine.restart_failed")
+    run.wait_event("the warm start", "warm_start.progress")
+    pid = run.kill_one(LEARNER)
+    assert_survived(run, run.succeed(), 2)
+    (died,) = run.events("process.died")
+    assert names_death(LEARNER, pid)(died)
+    begun = [event["step"] for event in run.events("warm_start.progress")]
+    assert begun.count(min(begun)) == 2
 
 
 @pytest.mark.chaos

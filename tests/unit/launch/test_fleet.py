@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineStatistics
+from actors.engines.messages import EngineStartError, EngineStatistics
 from actors.remote import Remote, RemoteError
 from actors.worker import Worker
 from launch import fleet
@@ -22,6 +22,7 @@ from launch.fleet import Fleet
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from protocol.events import EventLog
+from protocol.weights import NO_VERSION, Version, WeightManifest
 from sandbox.sweep import SETTLED_S
 
 
@@ -69,6 +70,28 @@ class Counting:
         if said is None:
             raise RemoteError(self.name, "its process died")
         return EngineStatistics(sampled_tokens=said)
+
+
+class Starting:
+    """An engine whose server does not come up at so many tries."""
+
+    def __init__(self, failures: int) -> None:
+        self.name, self.tries, self._failures = "mine/1/engine-0", 0, failures
+
+    async def call(self, *_: object) -> None:
+        self.tries += 1
+        if self.tries <= self._failures:
+            raise EngineStartError("it was killed")
+
+
+@pytest.mark.parametrize(("failures", "tries"), [(0, 1), (1, 2), (9, 2)])
+async def test_a_server_that_does_not_come_up_is_started_once_more(tmp_path: Path, failures: int, tries: int) -> None:
+    engine = Starting(failures)
+    with a_fleet(tmp_path) as made:
+        made.engines = (cast("Remote[Engine]", engine),)
+        with pytest.RaisesGroup(EngineStartError) if failures > 1 else nullcontext():
+            await made.start_engines(WeightManifest(Version(0), 0, NO_VERSION, "", "", 0, 0))
+    assert engine.tries == tries
 
 
 @pytest.mark.parametrize("deaths", [0, 1])

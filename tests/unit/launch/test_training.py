@@ -279,6 +279,26 @@ async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> N
     assert len(run.generations) == 4
 
 
+async def test_before_the_first_checkpoint_a_dead_learners_work_is_done_again(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.generations[0].publishes = 0
+    await run.training.from_nothing(run.training.begin)
+    assert run.saved == [0]
+    assert len(run.generations) == 2
+    assert run.generations[1].publishes == 999
+
+
+async def test_a_learner_that_dies_of_its_first_work_ends_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+
+    async def deadly() -> None:
+        raise ActorDied(run.actor, "killed")
+
+    with pytest.raises(ActorDied):
+        await run.training.from_nothing(deadly)
+    assert len(run.generations) == 4
+
+
 async def test_the_death_of_another_actor_is_not_taken_for_the_learners(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[2], actor="buffer")
     with pytest.raises(ActorDied, match="buffer"):
