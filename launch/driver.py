@@ -71,7 +71,7 @@ class Driver:
     async def run(self, *, resume: bool) -> dict[str, Json]:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
         path = self._directory.path
-        begun, stock = time.monotonic(), await take_inventory()
+        begun, stock = time.monotonic(), await take_inventory(self._directory.run_id)
         async with self._monitor() as url:
             self._announce(url)
             async with beside(run_progress(RunStore(path), self._console)):

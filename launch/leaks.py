@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from sandbox.engine import DockerEngine, Inventory
 from sandbox.host import docker_url
-from sandbox.leaks import left
+from sandbox.leaks import left, others
+from sandbox.sweep import LABEL
 
 _PATIENCE_S = 60.0
 
 
-async def take_inventory() -> Inventory:
-    """Every container, network, volume and copy of a container of the engine."""
+async def take_inventory(run_id: str) -> Inventory:
+    """Every container, network, volume and copy of a container that the engine holds, but for what an earlier attempt of
+    the run has left: if that stays, it has leaked."""
     async with DockerEngine(docker_url()) as engine:
-        return await engine.inventory()
+        return await others(engine, {f"{LABEL}.run": run_id})
 
 
 async def count_leaks(before: Inventory) -> int:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from sandbox import commit, private
 from sandbox.engine import DockerEngine, Inventory
 
 _POLL_S = 0.3
+
+
+async def others(engine: DockerEngine, labels: Mapping[str, str]) -> Inventory:
+    """What the engine holds, but for containers, networks and copies with all these labels.  Raises EngineError."""
+    own = Inventory(
+        frozenset(each.id for each in await engine.containers(labels)),
+        frozenset(each.id for each in await private.networks(engine, labels)),
+        frozenset(),
+        frozenset(each.image for each in await commit.copies(engine, labels)),
+    )
+    return (await engine.inventory()).since(own)
 
 
 async def left(

@@ -31,6 +31,7 @@ _LOOK_AGAIN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NetworkInfo:
+    id: str
     name: str
     labels: Mapping[str, str]
 
@@ -41,7 +42,7 @@ async def networks(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[Net
 
     async def call() -> tuple[NetworkInfo, ...]:
         listed = await engine.docker.networks.list(filters=filters)
-        return tuple(NetworkInfo(each["Name"], each["Labels"] or {}) for each in listed)
+        return tuple(NetworkInfo(each["Id"], each["Name"], each["Labels"] or {}) for each in listed)
 
     return await retried("list the networks", call, _RETRIED)
 

@@ -19,6 +19,7 @@ from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.gate.doors import HOST, PORT
 from sandbox.grader import grade
 from sandbox.host import Host
+from sandbox.leaks import others
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.private import MOST_SERVICES
 from sandbox.session import SandboxSession
@@ -84,6 +85,17 @@ async def test_a_tasks_services_answer_its_agent_and_its_tests_at_every_level(
         assert (await session.run(ASK_WEB, S)).output.strip() == "web"
         assert len((await engine.inventory()).networks - before.networks) == 1
         assert (await grade(session, task)).all_passed
+
+
+async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
+    pool: SandboxPool, engine: DockerEngine, before: Inventory
+):
+    async with pool.acquire(TASK):
+        foreign = await others(engine, {f"{LABEL}.pool": pool.settings.pool})
+        own = (await engine.inventory()).since(foreign)
+    assert len(own.networks) == 1
+    assert len(own.containers) >= 1 + len(TASK.services)
+    assert not foreign.networks - before.networks
 
 
 async def test_two_sessions_of_a_task_have_services_of_their_own(pool: SandboxPool, before: Inventory):
