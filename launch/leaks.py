@@ -11,8 +11,8 @@ _PATIENCE_S = 60.0
 
 
 async def take_inventory(run_id: str) -> Inventory:
-    """Every container, network, volume and copy of a container that the engine holds, but for what an earlier attempt of
-    the run has left: if that stays, it has leaked."""
+    """Every container, network, volume and copy of a container that the engine holds, but for what an earlier attempt
+    of the run has left: if that stays, it has leaked."""
     async with DockerEngine(docker_url()) as engine:
         return await others(engine, {f"{LABEL}.run": run_id})
 
