@@ -168,12 +168,14 @@ class Training:
             await self.pusher.offer(await self.publish())
         return False
 
-    async def _stop(self) -> bool:
-        settings = self.settings
-        if settings.stop_after_s and time.monotonic() - self._begun >= settings.stop_after_s:
-            return True
-        limit = settings.stop_after_trajectories
-        return bool(limit) and (await self.buffer.call(Buffer.accounting)).acked >= limit
+    async def _stop(self) -> str | None:
+        """The stop condition that holds."""
+        limit_s, limit = self.settings.stop_after_s, self.settings.stop_after_trajectories
+        if limit_s and time.monotonic() - self._begun >= limit_s:
+            return f"stop.after_s = {limit_s:g}"
+        if limit and (await self.buffer.call(Buffer.accounting)).acked >= limit:
+            return f"stop.after_trajectories = {limit}"
+        return None
 
     async def _use(self, lease: Lease, wait_s: float) -> None:
         """Train on ``lease``, which is one step unless all of it is too old."""
@@ -208,13 +210,15 @@ class Training:
 
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
-        while not await self._stop():
+        while (stop := await self._stop()) is None:
             await self._follow(0.0)
             lease = await self.buffer.call(Buffer.lease, self._fill.groups)
             if lease is not None and await self._strands_nobody(lease):
                 return lease
             await self._make_room()
             await self._follow(_LEASE_WAIT_S)
+        text = f"training ends after step {self.step} of {self.settings.steps}: {stop}"
+        self.events.emit("advisory", about="stop", text=text)
         return None
 
     async def _make_room(self) -> None:

@@ -16,6 +16,7 @@ from launch.learners import Learners
 from launch.metrics import MetricsLog, read_metrics
 from launch.pusher import Pusher
 from launch.standing import Stand
+from launch.summary import read_events
 from launch.training import Training, TrainingSettings
 from learner.messages import StepReport
 from protocol.events import EventLog
@@ -347,11 +348,17 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
     ("stop", "steps"),
     [({"stop_after_trajectories": 1}, 0), ({"stop_after_s": 1e-9}, 0), ({"stop_after_trajectories": 10_000}, 4)],
 )
-async def test_a_stop_condition_ends_training_between_steps(tmp_path: Path, stop: dict[str, float], steps: int) -> None:
+async def test_a_stop_condition_ends_training_between_steps_and_says_so(
+    tmp_path: Path, stop: dict[str, float], steps: int
+) -> None:
     run = Run(tmp_path)
     run.change(**stop)
     await run.go()
     assert run.training.step == steps
+    ((name, value),) = stop.items()
+    said = [event["text"] for event in read_events(tmp_path) if event["kind"] == "advisory"]
+    why = f"training ends after step 0 of 4: {name.replace('_', '.', 1)} = {value:g}"
+    assert said == ([] if steps == 4 else [why])
 
 
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
