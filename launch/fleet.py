@@ -280,10 +280,14 @@ class Fleet:
     # -- workers -------------------------------------------------------------------------------------------------
 
     async def cancel_training(self) -> None:
-        """Drop the training episodes that still run."""
+        """Drop the training episodes that still run; those of a worker that is dead have ended."""
         async with asyncio.TaskGroup() as group:
             for worker in self.workers:
-                group.create_task(worker.call(Worker.cancel_training))
+                group.create_task(self._cancel_training(worker))
+
+    async def _cancel_training(self, worker: Remote[Worker]) -> None:
+        with suppress(RemoteError):
+            await worker.call(Worker.cancel_training)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

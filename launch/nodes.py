@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import InfraError, UserError
+from sandbox.completion import made
 
 _OBJECT_STORE_BYTES = 80 << 20
 _POLL_S = 1.0
@@ -50,13 +51,26 @@ async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGener
     Raises :class:`NodesNotStarted`.
     """
     with _own_default_address(temporary):
-        cluster = await asyncio.to_thread(_start, count, temporary, cpus)
-        try:
-            await asyncio.to_thread(_connect, str(cluster.address))
+        async with made(
+            lambda: asyncio.to_thread(_start_connected, count, temporary, cpus),
+            lambda cluster: asyncio.to_thread(_end, cluster),
+        ):
             yield await _wait_alive(count, _LOCAL_WAIT_S, lambda _: None, "this machine may be too busy for so many")
-        finally:
-            await asyncio.to_thread(_disconnect)
-            await asyncio.to_thread(cluster.shutdown)
+
+
+def _start_connected(count: int, temporary: Path, cpus: int) -> Any:
+    cluster = _start(count, temporary, cpus)
+    try:
+        _connect(str(cluster.address))
+    except BaseException:
+        _end(cluster)
+        raise
+    return cluster
+
+
+def _end(cluster: Any) -> None:
+    _disconnect()
+    cluster.shutdown()
 
 
 def _start(count: int, temporary: Path, cpus: int) -> Any:

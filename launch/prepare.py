@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from actors.agents.chat import chat_format, opening
 from launch.config import DataKind, RunConfig
 from launch.demo.model import build_demo_model
 from learner.qwen import INDEX_FILE, SINGLE_FILE, read_config
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.filesystem import whole_folder
+from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.generated import held_out_tasks, training_tasks
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import Dataset, load_dataset, load_task, write_task
@@ -25,12 +28,12 @@ class Prepared:
     """Hugging Face folder with tokenizer; what the learner starts from."""
     warm: bool
     """The model is already warmed up."""
-    tasks: dict[str, Task]
-    training: tuple[str, ...]
+    tasks: dict[str, Task] = field(default_factory=dict[str, Task])
+    training: tuple[str, ...] = ()
     """Task ids in cursor order: families in rotation."""
-    held_out: tuple[str, ...]
+    held_out: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """One line for each task folder that cannot be used."""
+    """One line for each task that cannot be used."""
 
 
 def prepare(config: RunConfig, run_dir: Path) -> Prepared:
@@ -39,20 +42,22 @@ def prepare(config: RunConfig, run_dir: Path) -> Prepared:
     Raises UserError when there is no usable model or no usable task.
     """
     model_path, warm = _model(config, run_dir)
-    if config.data.kind is DataKind.TERMINAL_BENCH:
-        return _from_folder(config, model_path, warm=warm)
+    found = _from_folder if config.data.kind is DataKind.TERMINAL_BENCH else _generated
+    return _fitting(config, found(config, Prepared(model_path, warm), run_dir))
+
+
+def _generated(config: RunConfig, prepared: Prepared, run_dir: Path) -> Prepared:
     seed, data, count = config.run.seed, config.data, config.evaluation.tasks_per_family
     folder = run_dir / "tasks"
     train = _through_folders(
         folder / "training", training_tasks(seed, data.training_tasks, held_out_family=data.held_out_family)
     )
     held_out = _through_folders(folder / "held-out", held_out_tasks(seed, count, held_out_family=data.held_out_family))
-    return Prepared(
-        model_path,
-        warm,
-        {task.id: task for task in (*train, *held_out)},
-        tuple(task.id for task in train),
-        tuple(task.id for task in held_out),
+    return replace(
+        prepared,
+        tasks={task.id: task for task in (*train, *held_out)},
+        training=tuple(task.id for task in train),
+        held_out=tuple(task.id for task in held_out),
     )
 
 
@@ -104,7 +109,8 @@ def check_model(path: Path) -> Path:
 
 
 def usable_tasks(config: RunConfig) -> Dataset:
-    """The task folders of ``data.path``.  Raises UserError when there is no usable one."""
+    """The task folders of ``data.path``.  Raises UserError when there is no usable one, or none of the family that is
+    to be held out."""
     assert config.data.path is not None  # noqa: S101  # checked by the config
     dataset = load_dataset(config.data.path)
     if not dataset.tasks:
@@ -112,12 +118,18 @@ def usable_tasks(config: RunConfig) -> Dataset:
         raise UserError(
             f"{config.data.path} has no usable task{why}: python -m sandbox.tasks validate {config.data.path}"
         )
+    family, known = config.data.held_out_family, sorted({task.family for task in dataset.tasks})
+    if family and family not in known and family not in FAMILIES:  # the demo's recipe names one of the generated
+        raise UserError(
+            f"no task of {config.data.path} is of the family data.held_out_family = {family!r}: choose one of "
+            f"{', '.join(known)}, or hold none out, --set data.held_out_family={did_you_mean(family, known)}"
+        )
     return dataset
 
 
-def _from_folder(config: RunConfig, model_path: Path, *, warm: bool) -> Prepared:
+def _from_folder(config: RunConfig, prepared: Prepared, _: Path) -> Prepared:
     """Tasks in Terminal-Bench's format; by a hash of seed and name a fifth of them is held out, but of no family more
-    than ``evaluation.tasks_per_family``."""
+    than ``evaluation.tasks_per_family``.  Of the family that is wholly held out, no task is trained."""
     dataset = usable_tasks(config)
 
     def order(task: Task) -> str:
@@ -125,16 +137,48 @@ def _from_folder(config: RunConfig, model_path: Path, *, warm: bool) -> Prepared
 
     ordered = sorted(dataset.tasks, key=order)
     wanted, of_family = round(len(ordered) * _HELD_OUT_SHARE), Counter[str]()
+    training: list[str] = []
     held_out: list[str] = []
     for task in ordered:
-        if len(held_out) < wanted and of_family[task.family] < config.evaluation.tasks_per_family:
+        wholly = task.family == config.data.held_out_family
+        if (wholly or len(held_out) < wanted) and of_family[task.family] < config.evaluation.tasks_per_family:
             of_family[task.family] += 1
             held_out.append(task.id)
-    return Prepared(
-        model_path,
-        warm,
+        elif not wholly:
+            training.append(task.id)
+    return replace(
+        prepared,
         tasks={task.id: task for task in ordered},
-        training=tuple(task.id for task in ordered if task.id not in held_out),
+        training=tuple(training),
         held_out=tuple(held_out),
         problems=tuple(str(problem) for problem in dataset.unusable),
+    )
+
+
+def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
+    """Without the tasks whose first prompt leaves no room for a reply: no reward of theirs would ever differ.  Raises
+    UserError when no other is left."""
+    agent = config.agent
+    chat = chat_format(str(prepared.model_path), tools=agent.tools)
+    lengths = {
+        name: len(chat.first_prompt(opening(agent.system_prompt, task.instruction)))
+        for name, task in prepared.tasks.items()
+    }
+    misfits = {name for name, length in lengths.items() if length >= agent.context_tokens}
+    problems = tuple(
+        f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {agent.context_tokens}"
+        for name in sorted(misfits)
+    )
+    training = tuple(name for name in prepared.training if name not in misfits)
+    if not training:
+        raise UserError(
+            f"no task leaves room for a reply, the first because {problems[0]}: --set agent.context_tokens="
+            f"{min(lengths.values()) + agent.max_new_tokens} or more"
+        )
+    return replace(
+        prepared,
+        tasks={name: task for name, task in prepared.tasks.items() if name not in misfits},
+        training=training,
+        held_out=tuple(name for name in prepared.held_out if name not in misfits),
+        problems=(*prepared.problems, *problems),
     )

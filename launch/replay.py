@@ -26,7 +26,7 @@ from protocol.cli.output import error_console
 from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
 from protocol.events import Json
-from protocol.export import ExportEntry, read_blob, read_index
+from protocol.export import FOLDER, ExportEntry, read_blob, read_index
 from protocol.weights import Version, attempt_of
 
 
@@ -82,7 +82,14 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
 
 def _payload(run_dir: Path, exported: Mapping[str, ExportEntry], line: LedgerLine) -> list[bytes]:
     """The step's trajectories in the order in which the learner got them: by group and sample."""
-    return [read_blob(run_dir, exported[name]) for name in sorted((*line.trained, *line.dropped))]
+    names = (*line.trained, *line.dropped)
+    if missing := [name for name in names if name not in exported]:
+        raise UserError(
+            f"{run_dir / FOLDER} lacks {len(missing)} trajectories of step {line.step}, {missing[0]} among them: they "
+            "could not be exported (for want of space, say), so this run cannot be replayed"
+        )
+    entries = sorted((exported[name] for name in names), key=lambda entry: (entry.group, entry.sample))
+    return [read_blob(run_dir, entry) for entry in entries]
 
 
 def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:

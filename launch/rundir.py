@@ -207,6 +207,7 @@ _FIXED = (
     *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data."),
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward"),
     *("agent.system_prompt", "agent.tools", "agent.done_text", "agent.context_tokens"),
+    "agent.temperature",  # of the log-probabilities in the journal
 )
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 

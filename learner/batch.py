@@ -99,10 +99,11 @@ def _prefix(segments: tuple[Segment, ...], segment: Segment) -> Int32Array:
 
 def _metrics(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
+    masked = sum(v.sampled - v.trained for v in verdicts if v.drop is None)
     return {
         "sampled_tokens": float(sampled),
         "trained_tokens": float(trained),
-        "masked_tokens": float(sampled - trained),
+        "masked_tokens": float(masked),
         "trained_share": trained / max(sampled, 1),
         "age_mean": float(age.mean()) if age.size else 0.0,
         "age_max": float(age.max(initial=0)),

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from learner.parallel import Layout
-from learner.qwen import INDEX_FILE, SINGLE_FILE, QwenConfig
+from learner.qwen import INDEX_FILE, SINGLE_FILE, QwenConfig, padded_vocabulary
 from learner.tensors import all_gather
 from protocol.errors import UserError
 
@@ -90,7 +90,7 @@ def to_megatron(
 ) -> Iterator[NamedWeight]:
     """This rank's parameters under megatron's names.  ``layers`` are the global indices of its layers, in order."""
     tp, rank = layout.tp, layout.tp_rank
-    padded = -(-config.vocab_size // tp) * tp
+    padded = padded_vocabulary(config, tp)
 
     def share(tensor: Tensor, dim: int) -> Tensor:
         return tensor.chunk(tp, dim)[rank]

@@ -37,7 +37,7 @@ from learner.megatron import (
     get_num_layers_to_build,
 )
 from learner.parallel import Layout
-from learner.qwen import QwenConfig
+from learner.qwen import QwenConfig, padded_vocabulary
 from learner.settings import Dtype, LearnerSettings
 from protocol.errors import UserError
 
@@ -111,11 +111,6 @@ class PolicyModel(GPTModel):
 
 def torch_dtype(dtype: Dtype) -> torch.dtype:
     return torch.float32 if dtype is Dtype.FLOAT32 else torch.bfloat16
-
-
-def padded_vocabulary(config: QwenConfig, tp: int) -> int:
-    """Each rank's share of the vocabulary has the same size; the rows added for it are zero and never predicted."""
-    return -(-config.vocab_size // tp) * tp
 
 
 def frequencies(config: QwenConfig) -> Tensor:

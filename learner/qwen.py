@@ -38,6 +38,11 @@ class QwenConfig:
         return tables + self.num_hidden_layers * layer + self.hidden_size
 
 
+def padded_vocabulary(config: QwenConfig, tp: int) -> int:
+    """Each rank's share of the vocabulary has the same size; the rows added for it are zero and never predicted."""
+    return -(-config.vocab_size // tp) * tp
+
+
 def read_config(folder: Path) -> QwenConfig:
     """Raises UserError where the folder has no config.json or the model is not a dense Qwen3 with plain rotary
     embeddings."""

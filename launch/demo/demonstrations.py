@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actors.agents.chat import ChatFormat, Message, chat_format
+from actors.agents.chat import ChatFormat, chat_format, opening
 from launch.config import RunConfig
 from launch.config.policy import WarmStartSection
 from learner.messages import SftBatch
@@ -105,11 +105,7 @@ class Encoder:
 
     def __init__(self, chat: ChatFormat, *, system_prompt: str, done_text: str) -> None:
         self._chat = chat
-        first: list[Message] = [
-            {"role": "system", "content": system_prompt},
-            {"role": "user", "content": _INSTRUCTION},
-        ]
-        self._first = chat.text(chat.first_prompt(first))
+        self._first = chat.text(chat.first_prompt(opening(system_prompt, _INSTRUCTION)))
         self._delta = chat.text(chat.delta([{"role": "tool", "content": _OUTPUT}], closed=True))
         self._done = [*self._encode(done_text), chat.turn_end]
 

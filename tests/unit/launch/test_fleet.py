@@ -47,6 +47,12 @@ class FakeWorker:
             raise RemoteError(self.name, "its process died")
 
 
+async def test_a_worker_that_is_dead_when_training_ends_does_not_end_the_run(tmp_path: Path) -> None:
+    with a_fleet(tmp_path) as made:
+        made.workers = (cast("Remote[Worker]", FakeWorker(deaths=1)),)
+        await made.cancel_training()
+
+
 class Stopping:
     """Needs its time to stop."""
 

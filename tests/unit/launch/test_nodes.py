@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 import ray
 
 from launch import nodes
-from launch.nodes import NodesMissing, NodesNotStarted, joined_nodes
+from launch.nodes import NodesMissing, NodesNotStarted, joined_nodes, local_nodes
 from protocol.errors import UserError
 
 
@@ -114,6 +117,47 @@ def test_a_ray_that_starts_slowly_is_tried_again_without_the_first_try_s_process
     first, second = slow_ray.processes
     assert first.wait(30) == -signal.SIGKILL
     assert second.poll() is None
+
+
+class RayThatTakesItsTime:
+    """Notes where it would write its address, when it has been told to go on."""
+
+    def __init__(self) -> None:
+        self.starting, self.go_on, self.told, self.ended = threading.Event(), threading.Event(), "", False
+
+    def start(self, count: int, temporary: Path, cpus: int) -> RayThatTakesItsTime:
+        self.starting.set()
+        self.go_on.wait()
+        self.told = os.environ["RAY_TMPDIR"]
+        return self
+
+    address = "127.0.0.1:1"
+
+    def shutdown(self) -> None:
+        self.ended = True
+
+
+async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
+    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A thread that goes on alone would write its address where every other Ray of this machine looks for one."""
+    slow = RayThatTakesItsTime()
+    monkeypatch.setattr(nodes, "_start", slow.start)
+    monkeypatch.setattr(nodes, "_connect", lambda address: cluster.connect(address, {}))
+
+    async def use() -> None:
+        async with local_nodes(1, tmp_path):
+            pytest.fail("it was used")
+
+    async with asyncio.TaskGroup() as group:
+        using = group.create_task(use())
+        await asyncio.to_thread(slow.starting.wait)
+        using.cancel()
+        await asyncio.sleep(0)
+        slow.go_on.set()
+    assert slow.told == str(tmp_path)
+    assert slow.ended
+    assert not cluster.connected
 
 
 def test_a_ray_that_does_not_start_is_one_line_that_says_what_to_do(slow_ray: SlowRay, tmp_path: Path) -> None:

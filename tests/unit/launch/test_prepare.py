@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from sandbox.tasks.generated import make_task
 from sandbox.tasks.terminal_bench import write_task
 from sandbox.tasks.vocabulary import Split
 
-FAMILY = min(FAMILIES)
+FAMILY, ELSEWHERE = min(FAMILIES), max(FAMILIES)
 
 
 def prepared(run_dir: Path, *overrides: str) -> Prepared:
@@ -99,6 +100,32 @@ def test_a_task_folder_that_cannot_be_used_is_named_and_the_rest_is_trained(tmp_
     assert from_folder(tmp_path / "run", folder).held_out == found.held_out
     splits = {from_folder(tmp_path / "run", folder, f"run.seed={seed}").held_out for seed in range(4)}
     assert len(splits) > 1
+
+
+def test_the_family_that_is_held_out_of_a_folder_is_not_trained(tmp_path: Path) -> None:
+    folder = data_set(tmp_path / "tasks", 6)
+    for n in range(4):
+        write_task(make_task("sort", n, Split.TRAIN), folder)
+    of_two = ("data.held_out_family=sort", "evaluation.tasks_per_family=2")
+    found = from_folder(tmp_path / "run", folder, *of_two)
+    assert {found.tasks[name].family for name in found.training} == {FAMILY}
+    assert [found.tasks[name].family for name in found.held_out].count("sort") == 2
+    with pytest.raises(UserError, match=r"'sorte': choose one of .*--set data\.held_out_family=.*did you mean 'sort'"):
+        from_folder(tmp_path / "run", folder, "data.held_out_family=sorte")
+    assert from_folder(tmp_path / "run", folder, f"data.held_out_family={ELSEWHERE}").training
+
+
+def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path: Path) -> None:
+    """Its rewards never differ, so that it would be given out for ever."""
+    folder = data_set(tmp_path / "tasks", 5)
+    long = make_task(FAMILY, 99, Split.TRAIN)
+    write_task(replace(long, id="long", instruction=long.instruction * 200), folder)
+    found = from_folder(tmp_path / "run", folder)
+    assert "long" not in {*found.tasks, *found.training, *found.held_out}
+    assert any("long: its first prompt has" in problem for problem in found.problems)
+    short = ("agent.context_tokens=8", "agent.max_new_tokens=4")
+    with pytest.raises(UserError, match=r"no task leaves room for a reply.*--set agent\.context_tokens=\d+"):
+        prepared(tmp_path / "run", *SMALL, *short)
 
 
 def test_a_folder_without_a_usable_task_is_refused_with_the_reason(tmp_path: Path) -> None:

@@ -66,6 +66,9 @@ def test_stale_policies(lineage, policy, denominator, trained):
     assert [name[-3:] for name in batch.trained] == trained
     assert set(batch.dropped.values()) == ({DropReason.ALL_STALE} if policy is StalePolicy.DROP else set())
     assert batch.metrics["age_max"] == 0
+    assert batch.metrics["masked_tokens"] == (0 if policy is StalePolicy.DROP else 2), (
+        "a dropped token is no masked one"
+    )
 
 
 def test_the_tokens_of_a_batch_are_counted_by_age(lineage):
