@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import orjson
@@ -258,11 +258,18 @@ class Driver:
             url=url,
         )
 
-    def _monitor(self) -> AbstractAsyncContextManager[str]:
+    @asynccontextmanager
+    async def _monitor(self) -> AsyncGenerator[str]:
+        """The page's address; "" without one."""
         if not self._config.monitor.enabled:
-            return nullcontext("")
+            yield ""
+            return
         log = self._directory.logs / "monitor.log"
-        return monitor_process(self._directory.path, port=self._config.monitor.port, log=log)
+        async with monitor_process(self._directory.path, port=self._config.monitor.port, log=log) as url:
+            if not url:
+                again = f"python -m launch.monitor {shown(self._directory.path)}"
+                self._console.print(f"no live monitor ({shown(log)} says why), and the run goes on without: {again}")
+            yield url
 
     @asynccontextmanager
     async def _nodes(self) -> AsyncGenerator[list[Node]]:

@@ -7,8 +7,10 @@ import re
 import statistics
 import subprocess
 import sys
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,16 +22,53 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
 STEPS, BATCH = 3, 16
 
 
+class Watched(NamedTuple):
+    """What the page told while the run went on."""
+
+    page: str
+    state: dict[str, Any]
+    terminal: str
+    """The first messages of an episode's terminal, as they were streamed."""
+
+
 class Done(NamedTuple):
     run: MiniRun
     summary: dict[str, Any]
+    watched: Watched
 
 
 @pytest.fixture(scope="module")
 def done(mini_runs: MiniRuns) -> Done:
     """Steps that go far, and rollout that runs ahead of them: the clip has work for certain."""
-    run = mini_runs.start("whole", "--set", "learner.lr=1e-2")
-    return Done(run, run.succeed())
+    run = mini_runs.start("whole", "--set", "learner.lr=1e-2", "--set", "monitor.enabled=true")
+    watched = watch(run)
+    return Done(run, run.succeed(), watched)
+
+
+def watch(run: MiniRun) -> Watched:
+    url = run.wait_event("the page's address", "run.started")["url"]
+    trajectory = run.wait_event("an episode", "episode.started")["trajectory"]
+    run.wait_step(1)
+    with opened(f"{url}api/terminals/{trajectory}") as answer:
+        terminal = b"".join(answer.readline() for _ in range(3)).decode()
+    with opened(url) as page, opened(f"{url}api/state") as state:
+        return Watched(page.read().decode(), json.load(state), terminal)
+
+
+def opened(url: str) -> HTTPResponse:
+    return urlopen(url, timeout=60)  # noqa: S310  # the run's own page
+
+
+def test_the_page_shows_the_run_and_a_terminal_of_it_while_it_goes_on(done: Done) -> None:
+    assert f"live monitor: {done.watched.state['run']['url']}" in done.run.stderr
+    assert "<title>" in done.watched.page
+    assert done.watched.state["run"]["id"] == done.run.path.name
+    assert done.watched.state["step"] >= 1
+    assert done.watched.state["curves"]["reward_mean"]
+    place, kind, data = done.watched.terminal.splitlines()
+    assert place.startswith("id: ")
+    assert kind == "event: cast"
+    assert json.loads(data.removeprefix("data: "))["offset"] > 0
 
 
 def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
