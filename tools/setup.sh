@@ -2,7 +2,7 @@
 # Make this checkout ready to run: virtual environment, packages, PID 1, Docker engine, base image.
 # Does only what is missing; what is there is recognised by a digest, not by asking pip.  Full logs: .longshore/logs/.
 #   PYTHON=python3.12 tools/setup.sh        another interpreter (3.11 or newer)
-#   TORCH_INDEX=URL tools/setup.sh          where torch's CPU build comes from, if your index prefers CUDA builds
+#   TORCH_INDEX=URL tools/setup.sh          where torch comes from, if your index prefers its CUDA build
 #   SETUP_DOCKER=0 tools/setup.sh           packages only
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -50,11 +50,12 @@ make_venv() {
 }
 
 install_packages() {
-    # torch alone first: the index's own choice of build must not be weighed against the others' wishes.
+    # torch first, alone and unconstrained: the index chooses the build, and a CUDA build brings packages of its own, among
+    # them another triton.  An index that is named for torch need not have the pinned versions of what torch needs.
     local torch
     torch=$(grep '^torch==' constraints.txt)
-    step torch "Install $torch (about 200 MB)" \
-        "$VENV/bin/python" -m pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} --constraint constraints.txt "$torch"
+    step torch "Install $torch (about 200 MB; gigabytes where the index prefers its CUDA build)" \
+        "$VENV/bin/python" -m pip install ${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} "$torch"
     step packages "Install the other $(grep -c '==' constraints.txt) packages of constraints.txt" \
         "$VENV/bin/python" -m pip install --no-deps --requirement constraints.txt
     step project "Install longshore itself, editable" \

@@ -18,6 +18,8 @@ from launch.cli import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
+BROUGHT_BY_TORCH = re.compile(r"(cuda|nvidia)-|triton$")
+"""What a CUDA build of torch asks for, and the CPU's does not: not ours to pin."""
 
 
 def pins() -> dict[str, str]:
@@ -56,11 +58,25 @@ def test_constraints_hold_all_that_is_asked_for_and_nothing_else() -> None:
         needed.add(name)
         for text in importlib.metadata.requires(name) or []:
             inner = Requirement(text)
+            if name == "torch" and BROUGHT_BY_TORCH.match(canonicalize_name(inner.name)):
+                continue
             applies = [extra for extra in ("", *extras) if not inner.marker or inner.marker.evaluate({"extra": extra})]
             if applies and canonicalize_name(inner.name) not in needed:
                 todo.append((inner, frozenset(inner.extras)))
     needed |= {canonicalize_name(requirement.name) for requirement in alone}
     assert set(have) == needed
+
+
+def test_a_cuda_build_of_torch_needs_no_pins_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the index prefers one, nothing is wrong with the pins."""
+    asked = importlib.metadata.requires
+
+    def with_cuda(name: str) -> list[str] | None:
+        own = ["nvidia-nccl-cu13==2.29.7", "cuda-toolkit[cublas]==13.0.3", "triton==3.7.1"] if name == "torch" else []
+        return [*(asked(name) or []), *own]
+
+    monkeypatch.setattr(importlib.metadata, "requires", with_cuda)
+    test_constraints_hold_all_that_is_asked_for_and_nothing_else()
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:
