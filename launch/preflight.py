@@ -67,7 +67,7 @@ def check_image(name: str) -> None:
     if name and not has_image(host.docker_url, name):
         raise UserError(
             f"sandbox.image = '{name}' is not in the Docker engine at {host.docker_url}, and a run asks no registry: "
-            f"get it with `docker -H {host.docker_url} pull {name}`, or leave the key out for the base image"
+            f"run `python -m sandbox.images pull {name}`, or leave the key out for the base image"
         )
 
 

@@ -24,6 +24,8 @@ Say = Callable[[str], None]
 
 SYSTEM_SOCKET = "unix:///var/run/docker.sock"
 _ENGINE_PACKAGES = ("docker.io", "iptables")
+_CLIENT_PACKAGES = ("docker-cli",)
+"""Where a release has these, docker.io does not hold the ``docker`` command."""
 _ENGINE_START_S = 90.0
 _ENGINE_PID_S = 10.0
 """A dockerd that has written no pid file by then has given up."""
@@ -67,15 +69,29 @@ def run(arguments: Sequence[str], what: str, *, env: dict[str, str] | None = Non
     return done.stdout
 
 
-def apt_install(packages: Sequence[str], say: Say) -> None:
-    """Install Debian packages, as root.  Raises UserError that says what to do by hand."""
+def apt_install(packages: Sequence[str], say: Say, *, where_known: Sequence[str] = (), otherwise: str = "") -> None:
+    """Install Debian packages, as root, and of ``where_known`` those that this release has.  Raises UserError that says
+    what to do by hand, or ``otherwise``."""
     by_hand = f"apt-get install {' '.join(packages)}"
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise UserError(f"cannot install {', '.join(packages)} (needs root and apt-get); as root run: {by_hand}")
+    needed = f"{' and '.join(packages)} {'are' if len(packages) > 1 else 'is'} needed"
+    instead = f", or {otherwise}" if otherwise else ""
+    if shutil.which("apt-get") is None:
+        raise UserError(f"{needed}, and there is no apt-get here: install what your system calls so{instead}")
+    if os.geteuid() != 0:
+        raise UserError(f"{needed}, and only root can install packages: as root run `{by_hand}`{instead}")
     say(f"installing {', '.join(packages)} …")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
     run(("apt-get", "update", "-qq"), "read the package lists", env=quiet)
-    run(("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages), f"run {by_hand}", env=quiet)
+    chosen = (*packages, *filter(_apt_knows, where_known))
+    run(("apt-get", "install", "-y", "-qq", "--no-install-recommends", *chosen), f"run {by_hand}", env=quiet)
+
+
+def _apt_knows(package: str) -> bool:
+    try:
+        run(("apt-cache", "show", package), f"look for {package}")
+    except UserError:
+        return False
+    return True
 
 
 def find_engine(addresses: Sequence[str]) -> str | None:
@@ -100,7 +116,8 @@ def start_engine(root: Path, runtime: Path, say: Say, *, options: Sequence[str] 
             "no Docker engine answers, and only root can start one: start Docker, or set DOCKER_HOST to a running one"
         )
     if shutil.which("dockerd") is None:
-        apt_install(_ENGINE_PACKAGES, say)
+        otherwise = "set DOCKER_HOST to an engine that answers"
+        apt_install(_ENGINE_PACKAGES, say, where_known=_CLIENT_PACKAGES, otherwise=otherwise)
         if engine_answers(SYSTEM_SOCKET):  # the package may have started its own
             return SYSTEM_SOCKET, 0
     for folder in (root, runtime):

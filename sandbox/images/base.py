@@ -16,6 +16,7 @@ PACKAGES = (
 )  # fmt: skip
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 """What the packages are signed with; Ubuntu has it in a package."""
+_OTHERWISE = "use an image that is there or can be pulled: export LONGSHORE_BASE_IMAGE=debian:bookworm"
 _EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
@@ -29,7 +30,7 @@ def build_base_image(url: str, say: Say) -> str:
     """Build the base image from Debian packages.  No registry is asked."""
     name = recipe_tag()
     if shutil.which("mmdebstrap") is None or not _KEYRING.exists():
-        apt_install(("mmdebstrap", "debian-archive-keyring"), say)
+        apt_install(("mmdebstrap", "debian-archive-keyring"), say, otherwise=_OTHERWISE)
     say(f"building {name} from Debian packages (about 30 s) …")
     with tempfile.TemporaryDirectory(prefix="longshore-base-") as folder:
         archive = Path(folder) / "base.tar"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,8 @@ import pytest
 from protocol.errors import UserError
 from sandbox.address import UnixConnection
 from sandbox.host import HostSettings, _base_image
-from sandbox.images.base import recipe_tag
-from sandbox.provision import EngineForbidden, Say, engine_answers, find_engine
+from sandbox.images.base import build_base_image, recipe_tag
+from sandbox.provision import SYSTEM_SOCKET, EngineForbidden, Say, engine_answers, find_engine, start_engine
 
 
 def refuse(connection: UnixConnection) -> None:
@@ -77,3 +80,53 @@ def test_a_base_image_is_used_else_pulled_else_built(
     assert done == does
     told = [line for line in said if "no route to host; the one built from Debian packages is used" in line]
     assert len(told) == (does[:1] == ["pull"] and not pullable)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One with a user, root, and a program, apt-get."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name == "apt-get" else None)
+    return monkeypatch
+
+
+def ignored(line: str) -> None:
+    del line
+
+
+@pytest.mark.parametrize("known", [(), ("docker-cli",)])
+def test_the_docker_command_comes_with_the_engine_on_every_release(
+    machine: pytest.MonkeyPatch, tmp_path: Path, known: Sequence[str]
+) -> None:
+    """From Debian 13 on it has a package of its own."""
+    installed: list[str] = []
+
+    def run(arguments: Sequence[str], what: str, **options: object) -> str:
+        match arguments:
+            case ("apt-cache", "show", package) if package not in known:
+                raise UserError(f"could not {what}")
+            case ("apt-get", "install", *words):
+                installed.extend(word for word in words if not word.startswith("-"))
+            case _:
+                pass
+        return ""
+
+    machine.setattr("sandbox.provision.run", run)
+    machine.setattr("sandbox.provision.engine_answers", lambda url: True)
+    assert start_engine(tmp_path, tmp_path, ignored) == (SYSTEM_SOCKET, 0)
+    assert installed == ["docker.io", "iptables", *known]
+
+
+def test_who_cannot_build_the_base_image_is_told_how_to_take_another(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(
+        UserError, match=r"as root run `apt-get install mmdebstrap .*export LONGSHORE_BASE_IMAGE=debian:bookworm"
+    ):
+        build_base_image("unix:///engine", ignored)
+
+
+def test_root_without_apt_is_not_sent_to_it(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match=r"docker\.io and iptables are needed.*set DOCKER_HOST") as caught:
+        start_engine(tmp_path, tmp_path, ignored)
+    assert "apt-get install" not in str(caught.value)
