@@ -138,13 +138,14 @@ def _resume_options(path: Path) -> str:
 
 
 def _exists(path: Path) -> RunDirectoryError:
+    another = "give this one another name (--run-id NAME), or leave --run-id out for a new one"
     if (path / CONFIG_FILE).exists():
         return RunDirectoryError(
-            f"{path} exists: go on with that run ({_resume_options(path)}) or give this one another name (--run-id)"
+            f"{path} exists, and no run is overwritten: go on with that run "
+            f"(`python -m launch.cluster {_resume_options(path)}`), {another}"
         )
     return RunDirectoryError(
-        f"{path} exists and is no run that could go on: give this one another name (--run-id), or remove it "
-        f"(rm -r {path})"
+        f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
     )
 
 

@@ -65,10 +65,12 @@ def suggest_key(model: type[BaseModel], wrong: str) -> str:
     return did_you_mean(f"{section}.{leaf}", inside) or did_you_mean(wrong, fields)
 
 
-def explain(model: type[BaseModel], error: ValidationError, source: str) -> ConfigError:
-    """One error for all that pydantic found in ``source``, each with its key and what to do."""
+def explain(model: type[BaseModel], error: ValidationError, source: str, see_keys: str = "") -> ConfigError:
+    """One error for all that pydantic found in ``source``, each with its key and what to do; ``see_keys`` says, where a
+    key is unknown, what shows the known ones."""
     problems: list[str] = []
-    for item in error.errors(include_url=False, include_context=True):
+    found = error.errors(include_url=False, include_context=True)
+    for item in found:
         key = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             problems.append(f"unknown key '{key}'{suggest_key(model, key)}")
@@ -76,4 +78,5 @@ def explain(model: type[BaseModel], error: ValidationError, source: str) -> Conf
             problems.append(str(item.get("ctx", {}).get("error", item["msg"])))
         else:
             problems.append(f"{key}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}")
-    return ConfigError(f"{source}: " + "; also: ".join(problems))
+    unknown = any(item["type"] == "extra_forbidden" for item in found)
+    return ConfigError(f"{source}: {'; also: '.join(problems)}{see_keys if unknown else ''}")

@@ -20,6 +20,8 @@ from protocol.errors import UserError
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
+_SEE_KEYS = " (to see the keys: `python -m launch.cluster --recipe demo --dry-run`)"
+
 Toml: TypeAlias = "str | int | float | bool | list[Toml] | dict[str, Toml]"
 
 
@@ -63,7 +65,7 @@ def resolve(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
-        raise explain(RunConfig, error, source) from error
+        raise explain(RunConfig, error, source, _SEE_KEYS) from error
 
 
 def parse_override(text: str) -> tuple[str, Toml]:
@@ -73,7 +75,7 @@ def parse_override(text: str) -> tuple[str, Toml]:
     if not equals or not key:
         raise ConfigError(f"--set {text}: write it as section.key=value, for example --set run.steps=12")
     if key not in set(dotted_fields(RunConfig)):
-        raise ConfigError(f"--set {text}: unknown key '{key}'{suggest_key(RunConfig, key)}")
+        raise ConfigError(f"--set {text}: unknown key '{key}'{suggest_key(RunConfig, key)}{_SEE_KEYS}")
     try:
         return key, cast("Toml", tomllib.loads(f"value = {raw}")["value"])
     except tomllib.TOMLDecodeError:

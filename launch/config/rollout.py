@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -148,16 +150,17 @@ class SamplingSection(Section):
 
     @model_validator(mode="after")
     def _true_logprobs(self) -> Self:
-        wrong = [
-            name
-            for name, field in type(self).model_fields.items()
-            if getattr(self, name) != field.get_default(call_default_factory=True)
-        ]
+        neutral = {
+            name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()
+        }
+        wrong = [name for name, value in neutral.items() if getattr(self, name) != value]
         if wrong:
             keys = ", ".join(f"sampling.{name}" for name in wrong)
+            mended = " ".join(f"--set {shlex.quote(f'sampling.{name}={json.dumps(neutral[name])}')}" for name in wrong)
             raise ValueError(
-                f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: remove "
-                f"{'it' if len(wrong) == 1 else 'them'} (agent.temperature may be changed)"
+                f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: leave "
+                f"{'it' if len(wrong) == 1 else 'them'} out (agent.temperature may be changed), or run "
+                f"`python -m launch.cluster --recipe NAME {mended}`"
             )
         return self
 

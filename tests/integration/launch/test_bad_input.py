@@ -78,7 +78,9 @@ def test_a_port_in_use(refused: Refused, taken_port: int, key: str) -> None:
 
 
 def test_an_unknown_key(refused: Refused) -> None:
-    assert "did you mean 'rollout.group_size'?" in refused(*MINI, "--set", "rollout.group_sise=4")
+    line = refused(*MINI, "--set", "rollout.group_sise=4")
+    assert "did you mean 'rollout.group_size'?" in line
+    assert "`python -m launch.cluster --recipe demo --dry-run`" in line
 
 
 def test_an_unknown_option(refused: Refused) -> None:
@@ -90,12 +92,14 @@ def test_an_unknown_recipe(refused: Refused) -> None:
 
 
 def test_a_run_directory_that_exists(refused: Refused) -> None:
-    (refused.folder / "runs" / "there").mkdir(parents=True)
+    there = refused.folder / "runs" / "there"
+    there.mkdir(parents=True)
     line = refused(*MINI, "--run-id", "there")
-    assert all(way in line for way in ("is no run", "--run-id", "rm -r"))
-    (refused.folder / "runs" / "there" / "config.json").write_text("{}")
+    assert all(way in line for way in ("is no run", f"`rm -r {there}`", "--run-id NAME"))
+    (there / "config.json").write_text("{}")
     line = refused(*MINI, "--run-id", "there")
-    assert all(way in line for way in ("--resume there", "--run-id"))
+    on = f"`python -m launch.cluster --resume there --set run.dir={there.parent}`"
+    assert all(way in line for way in ("no run is overwritten", on, "--run-id NAME"))
 
 
 def test_a_run_to_resume_that_does_not_exist(refused: Refused) -> None:
@@ -120,7 +124,7 @@ def test_a_model_that_the_learner_does_not_train(refused: Refused, tmp_path: Pat
 def test_sampling_that_would_falsify_the_recorded_log_probabilities(refused: Refused) -> None:
     line = refused(*MINI, "--set", "sampling.top_p=0.9", "--set", "sampling.top_k=50")
     assert "sampling.top_p, sampling.top_k: would falsify the recorded log-probabilities" in line
-    assert "remove them" in line
+    assert "`python -m launch.cluster --recipe NAME --set sampling.top_p=1.0 --set sampling.top_k=-1`" in line
 
 
 def test_a_disk_without_room(refused: Refused) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -134,9 +135,22 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
     ["top_p=0.9", "top_k=20", "min_p=0.1", "frequency_penalty=1", "presence_penalty=1", "repetition_penalty=1.1",
      'logit_bias={"5"=1.0}', 'grammar="a"'],
 )  # fmt: skip
-def test_sampling_that_would_falsify_logprobs_is_refused(option: str) -> None:
-    with pytest.raises(ConfigError, match="would falsify the recorded log-probabilities"):
+def test_sampling_that_would_falsify_logprobs_is_refused_with_the_command_that_mends_it(option: str) -> None:
+    with pytest.raises(ConfigError, match="would falsify the recorded log-probabilities") as caught:
         load_recipe("demo", [f"sampling.{option}"])
+    command = shlex.split(str(caught.value).split("`")[1])
+    assert command[:6] == ["python", "-m", "launch.cluster", "--recipe", "NAME", "--set"]
+    assert load_recipe("demo", [f"sampling.{option}", *command[6:]]) == load_recipe("demo")
+
+
+@pytest.mark.parametrize("key", ["rollout.group_sise", "nothing.like_it"])
+def test_an_unknown_key_comes_with_the_command_that_shows_the_known_ones(key: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    section, _, name = key.partition(".")
+    mine.write_text(f"[{section}]\n{name} = 1\n")
+    for recipe, overrides in (("demo", [f"{key}=1"]), (str(mine), [])):
+        with pytest.raises(ConfigError, match=r"unknown key .*`python -m launch\.cluster --recipe demo --dry-run`"):
+            load_recipe(recipe, overrides)
 
 
 def test_neutral_sampling_options_are_harmless() -> None:

@@ -40,7 +40,8 @@ def test_a_name_collision_tells_the_ways_out(tmp_path: Path) -> None:
         write_record(run, load_recipe("demo"))
     with pytest.raises(RunDirectoryError) as caught:
         RunDirectory.create(tmp_path, "demo", "mine")
-    assert all(way in str(caught.value) for way in (f"--resume mine --set run.dir={tmp_path}", "--run-id"))
+    on = f"`python -m launch.cluster --resume mine --set run.dir={tmp_path}`"
+    assert all(way in str(caught.value) for way in ("no run is overwritten", on, "--run-id NAME"))
 
 
 def test_the_advice_to_go_on_names_the_folder_where_that_is_not_the_usual_one(
@@ -95,7 +96,7 @@ def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None
 
 def test_a_folder_that_holds_no_run_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path, "demo", "mine").close()
-    with pytest.raises(RunDirectoryError, match=r"no run that could go on.*--run-id.*rm -r"):
+    with pytest.raises(RunDirectoryError, match=r"no run that could go on.*`rm -r \S+/mine`.*--run-id NAME"):
         check_new(tmp_path, "mine")
 
 
