@@ -27,6 +27,7 @@ from launch.config.load import parse_override
 from launch.rundir import config_values
 from launch.settings import learner_settings
 from protocol.staleness import Admission, AdmissionMode
+from sandbox.tasks.generated import held_out_tasks
 
 
 def sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
@@ -72,6 +73,18 @@ def test_the_demo_recipe_is_asynchronous_with_the_bounds_that_the_documents_prom
     assert (demo.run.mode, demo.staleness.eta) == (AdmissionMode.ASYNC, 2)
     assert demo.publish_every <= demo.staleness.eta, "rollout runs ahead of the next push"
     assert demo.data.held_out_family
+
+
+def test_the_demo_recipe_proves_what_the_documents_promise() -> None:
+    """Fewer tasks, or lower bounds, and a run would pass that has shown nothing."""
+    demo = load_recipe("demo")
+    held_out_family, evaluation = demo.data.held_out_family, demo.evaluation
+    tasks = held_out_tasks(demo.run.seed, evaluation.tasks_per_family, held_out_family=held_out_family)
+    trained = [task.family for task in tasks if task.family != held_out_family]
+    assert len(trained) >= 96
+    assert len(set(trained)) >= 12
+    assert (evaluation.attempts, evaluation.greedy_attempts) == (3, 1)
+    assert (demo.proof.rise, demo.proof.end) == (0.35, 0.85)
 
 
 def test_only_async_publishes_less_often_than_it_steps() -> None:
