@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -158,6 +159,15 @@ def test_a_rule_that_is_switched_off_for_many_files_needs_its_reason_too(
     assert refused.returncode == code, refused.stdout
 
 
+def test_the_hooks_look_at_what_lint_looks_at() -> None:
+    """Else a commit passes them that fails in CI."""
+    (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    files = {hook["id"]: re.compile(hook.get("files", "")) for hook in repo["hooks"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert all(files["pyright"].search(f"{room}/some.py") for room in project["tool"]["pyright"]["include"])
+    assert all(files["ignores"].search(file) for file in ("pyproject.toml", "tests/some.py"))
+
+
 MAKEFILE = """\
 setup:
 \t@true
@@ -204,7 +214,13 @@ def test_ci_passes_and_says_what_it_left_out(tmp_path: Path) -> None:
     assert "test: ==== 5 passed in 1.00s ====" in done.stdout
     assert "batch: === 2 passed in 0.1s ===" in done.stdout
     assert done.stdout.count("(another commit's batch)") == 3
-    assert "left out: tests marked gpu" in done.stdout
+    assert "marked gpu" not in done.stdout
+
+
+def test_ci_names_the_tests_that_need_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_cuda.py").write_text("pytestmark = pytest.mark." + "gpu\n")
+    assert "left out: tests/test_cuda.py (marked gpu)" in _ci(tmp_path).stdout
 
 
 @pytest.mark.parametrize("stage", ["lint", "test", "batch"])
@@ -225,6 +241,15 @@ def test_ci_reports_a_batch_that_is_cut_off_as_left_out(tmp_path: Path) -> None:
     done = _ci(tmp_path, batch="exec sleep 600", edit=CUT)
     assert done.returncode == 0, done.stdout
     assert re.search(r"left out: what remained of batch \d of 0\.\.3 \(cut off", done.stdout)
+
+
+def test_ci_says_that_the_tests_themselves_were_cut_off(tmp_path: Path) -> None:
+    start = '        stage "$name" make'
+    cut = [(start, f"        CLOSE_S=1 TOTAL_S=$((SECONDS + 7))\n{start}"), CUT[1]]
+    done = _ci(tmp_path, test="exec sleep 600", edit=cut)
+    assert done.returncode == 1
+    assert "left out: what remained of make test (cut off" in done.stdout
+    assert "FAILED: test\n" in done.stdout
 
 
 def test_ci_does_not_forgive_what_failed_before_the_cut(tmp_path: Path) -> None:

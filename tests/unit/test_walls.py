@@ -31,8 +31,17 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
 
-@pytest.mark.parametrize("package", LIGHT)
-def test_importing_it_loads_nothing_heavy(package: str) -> None:
+def loaded(package: str) -> set[str]:
+    """What a clean process has in memory once it has imported all of a package."""
     assert importlib.util.find_spec(package) is not None
     done = subprocess.run([sys.executable, "-c", PROBE, package], capture_output=True, text=True, check=True)
-    assert not HEAVY & set(json.loads(done.stdout))
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("package", LIGHT)
+def test_importing_it_loads_nothing_heavy(package: str) -> None:
+    assert not HEAVY & loaded(package)
+
+
+def test_the_protocol_knows_no_docker() -> None:
+    assert "aiodocker" not in loaded("protocol")
