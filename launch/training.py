@@ -88,6 +88,7 @@ class Training:
     _sampled: int = 0
     _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
     """Of trajectories that were dropped, as far as the metrics have told of them."""
+    _unexported: int = 0
     _published: bool = False
     _begun: float = 0.0
     _watch: ZeroVarianceWatch = field(init=False)
@@ -203,10 +204,17 @@ class Training:
         else:
             self._advance()
         buffer = await self.buffer.call(Buffer.statistics)
+        self._tell_unexported(buffer.export_failures)
         await self._record(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
         if self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self.checkpoint()
         self.pusher.stand.stepped(time.monotonic() - stepping)
+
+    def _tell_unexported(self, count: int) -> None:
+        if count > self._unexported:
+            text = f"{count} trajectories could not be exported: the run goes on, but no replay of these steps is possible"
+            self.events.emit("advisory", about="export", text=text)
+        self._unexported = count
 
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""

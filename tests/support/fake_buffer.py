@@ -16,6 +16,7 @@ from protocol.trajectory import DropReason, GroupId
 
 class FakeStatistics(NamedTuple):
     wants_checkpoint: bool
+    export_failures: int
     dropped_tokens: Mapping[str, Mapping[str, int]]
 
 
@@ -35,6 +36,7 @@ class FakeBuffer:
         """``open_group`` is durable once this is set."""
         self.gate.set()
         self.wants_checkpoint = False
+        self.export_failures = 0
         self.passed_over = 0
         """Groups whose batch trained nothing."""
         self.abandon_full = 0
@@ -163,7 +165,8 @@ class FakeBuffer:
     async def statistics(self) -> FakeStatistics:
         """Every trajectory has five tokens."""
         counts = Counter(reason for _, reason in self.dropped)
-        return FakeStatistics(self.wants_checkpoint, {reason: {"4": 5 * count} for reason, count in counts.items()})
+        tokens = {reason: {"4": 5 * count} for reason, count in counts.items()}
+        return FakeStatistics(self.wants_checkpoint, self.export_failures, tokens)
 
     async def rewind(self, step: int) -> None:
         self.calls.append(f"rewind {step}")

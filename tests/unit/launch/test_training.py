@@ -361,6 +361,14 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     assert said == ([] if steps == 4 else [why])
 
 
+async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.buffer.export_failures = 3
+    await run.go()
+    (said,) = [event["text"] for event in read_events(tmp_path) if event["kind"] == "advisory"]
+    assert str(said).startswith("3 trajectories could not be exported")
+
+
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.change(stop_after_trajectories=PER_STEP)
