@@ -212,7 +212,7 @@ class Training:
 
     def _tell_unexported(self, count: int) -> None:
         if count > self._unexported:
-            text = f"{count} trajectories could not be exported: the run goes on, but no replay of these steps is possible"
+            text = f"{count} trajectories could not be exported: the run goes on, but its steps cannot be replayed"
             self.events.emit("advisory", about="export", text=text)
         self._unexported = count
 
