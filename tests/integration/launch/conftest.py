@@ -14,6 +14,8 @@ from tests.support.coin_tasks import write_coin_tasks
 @pytest.fixture(scope="session")
 def mini_runs(docker_engine: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniRuns]:
     folder = tmp_path_factory.mktemp("mini")
-    runs = MiniRuns(folder, write_coin_tasks(folder / "tasks"))
+    tasks = write_coin_tasks(folder / "tasks")
+    (tasks / "malformed").mkdir()
+    runs = MiniRuns(folder, tasks)
     yield runs
     runs.clean_up()

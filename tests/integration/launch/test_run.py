@@ -86,6 +86,10 @@ def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     assert said["infra_failures"] == sum(event["trajectory"].startswith("train") for event in failed)
 
 
+def test_a_task_folder_that_cannot_be_used_is_named(done: Done) -> None:
+    assert re.search(r"^left out: \S+/malformed: task\.yaml is missing", done.run.stderr, re.MULTILINE)
+
+
 def test_no_token_with_loss_was_older_than_the_bound(done: Done) -> None:
     ages, sampled = token_ages(done.run.path)
     said, bound = done.summary["token_age"], done.summary["token_age"]["bound"]
