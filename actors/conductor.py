@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from actors.buffer import Buffer
 from actors.cursor import heard_by
-from actors.dispatch import TRAIN, ConductorSettings, Dispatch, Fate, Standing
+from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import Attempt, Evaluation, EvaluationPlan
 from actors.remote import Remote
 from protocol.errors import InfraError
@@ -31,7 +31,7 @@ from protocol.events import EventLog
 from protocol.journal import BudgetFull, DiskFull, GroupClosed
 from protocol.trajectory import GroupId, InfraFailure, Ticket
 
-__all__ = ["TRAIN", "Conductor", "ConductorSettings", "ConductorStatistics", "Standing"]
+__all__ = ["Conductor", "ConductorSettings", "ConductorStatistics", "Standing"]
 
 _PATROL_S = 2.0
 _FOLLOW_S = 5.0

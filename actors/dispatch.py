@@ -25,9 +25,8 @@ from protocol.events import Json
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFull, DiskFull, GroupClosed, OpenGroup
 from protocol.staleness import Admission, binding_step
-from protocol.trajectory import GroupId, InfraFailure, Ticket
+from protocol.trajectory import TRAIN, GroupId, InfraFailure, Ticket
 
-TRAIN = "train"
 _FRUITLESS_STEPS = 8
 """Steps' worth of groups in a row that infrastructure wasted: what fails so long does not mend itself."""
 

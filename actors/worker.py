@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.agents.chat import chat_format
-from actors.conductor import TRAIN, Conductor
+from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.engines.router import Router
@@ -31,7 +31,7 @@ from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.stream import CurveClient, ShardedSender, StreamError
-from protocol.trajectory import InfraFailure, Ticket, Trajectory
+from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.session import SandboxSession
@@ -149,7 +149,7 @@ class Worker:
     async def cancel_training(self) -> None:
         """Drop running training episodes: nothing waits for them any more."""
         for name, task in self._running.items():
-            if name.startswith(TRAIN):
+            if is_training(name):
                 task.cancel()
 
     async def _tell(self) -> None:

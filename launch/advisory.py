@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.buffer import GroupClosed
 from protocol.groups import GroupOutcome
+from protocol.journal import GroupClosed
 
 
 @dataclass(slots=True)

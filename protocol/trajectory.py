@@ -17,6 +17,9 @@ import numpy.typing as npt
 GroupId = NewType("GroupId", int)
 """Names one group for the life of a run; issued in cursor order, never reused."""
 
+TRAIN = "train"
+"""The purpose of what the learner is to have; an evaluation's is its own name."""
+
 Int32Array = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
 Uint8Array = npt.NDArray[np.uint8]
@@ -134,9 +137,14 @@ class Reward:
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def trajectory_id(group: int, sample: int, purpose: str = "train") -> str:
+def trajectory_id(group: int, sample: int, purpose: str = TRAIN) -> str:
     """Names the trajectory of a sample, whatever attempt at it made that."""
     return f"{purpose}-g{group:06d}-s{sample:02d}"
+
+
+def is_training(name: str) -> bool:
+    """Whether ``name``, a :func:`trajectory_id` or one with its attempt behind it, is of a training sample."""
+    return name.startswith(f"{TRAIN}-g")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +162,8 @@ class Ticket:
     """Sampling seed of this sample; the same for each attempt."""
     attempt: int = 0
     """How many earlier tickets for the same sample came back without a trajectory."""
-    purpose: str = "train"
-    """``train``, or the name of the evaluation that it belongs to: those never enter the journal."""
+    purpose: str = TRAIN
+    """:data:`TRAIN`, or the name of the evaluation that it belongs to: those never enter the journal."""
     vanished: int = 0
     """How many of the earlier attempts lost their sandbox for no known cause."""
     greedy: bool = False

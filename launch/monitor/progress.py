@@ -24,6 +24,7 @@ from launch.monitor.describe import LogLine
 from launch.monitor.state import Evaluation
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
+from protocol.trajectory import is_training
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.5
@@ -142,7 +143,7 @@ class Said:
 
 def _counted(line: LogLine) -> bool:
     """Said by a step's line or by the last one.  No step counts what fails in an evaluation."""
-    return line.kind == "run.finished" or (line.kind == "episode.failed" and line.trajectory.startswith("train"))
+    return line.kind == "run.finished" or (line.kind == "episode.failed" and is_training(line.trajectory))
 
 
 def missed_lines(view: RunView, told: int) -> list[str]:

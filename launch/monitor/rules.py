@@ -12,6 +12,7 @@ from launch.monitor.describe import describe
 from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts, StepSums
 from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
 from protocol.groups import DROP_REASONS
+from protocol.trajectory import TRAIN, is_training
 
 Rule = Callable[[RunState, Event, float], None]
 """Takes in one event at its time."""
@@ -137,7 +138,7 @@ def _episode_started(state: RunState, event: Event, t: float) -> None:
     session.task, session.family = text(event, "task"), text(event, "family")
     session.instruction, session.worker = text(event, "instruction")[:2_000], text(event, "worker")
     session.started_at = t
-    if session.purpose == "train":
+    if session.purpose == TRAIN:
         state.group(event).members.setdefault(session.sample, Member(session.sample)).trajectory = session.trajectory
 
 
@@ -169,7 +170,7 @@ def _episode_failed(state: RunState, event: Event, t: float) -> None:
     reason, ticket = text(event, "reason", "unexpected"), text(event, "trajectory")
     for name in [name for name in state.running if name == ticket or name.startswith(f"{ticket}-a")]:
         state.end_session({"trajectory": name}, t, f"infra:{reason}").detail = text(event, "detail")[:400]
-    if ticket.startswith("train"):
+    if is_training(ticket):
         state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
 
 

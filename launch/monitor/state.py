@@ -8,6 +8,7 @@ from itertools import zip_longest
 
 from launch.monitor.describe import LogLine
 from launch.monitor.tail import Event, integer, text
+from protocol.trajectory import TRAIN
 
 PHASES = ("nodes", "engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
 MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
@@ -242,7 +243,7 @@ class RunState:
     def session(self, event: Event, t: float) -> Session:
         name = text(event, "trajectory")
         if name not in self.running:
-            self.running[name] = Session(name, name.rpartition("-g")[0] or "train", started_at=t)
+            self.running[name] = Session(name, name.rpartition("-g")[0] or TRAIN, started_at=t)
             if len(self.running) > MAX_RUNNING:
                 self.running.pop(next(iter(self.running)))
         return self.running[name]

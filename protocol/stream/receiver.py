@@ -36,6 +36,7 @@ from protocol.stream.inbox import Inbox, Peer, Refused
 from protocol.stream.keys import Admitted, CurveServer, require_keys
 from protocol.stream.sockets import Monitor, Wire, watch_connection
 from protocol.stream.throttle import Throttle
+from protocol.trajectory import TRAIN
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
@@ -47,7 +48,6 @@ _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER = 256, 1024
 """Messages that may wait inside ZeroMQ for each sender: trajectories, whose bytes credit bounds, and answers."""
 _TOLD_AT_ONCE, _TOLD_EVERY_S = 20, 10.0
 """How often one kind of refusal, and of other news of peers, is told."""
-_TRAIN = "train"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ class TrajectoryReceiver:
         ticket = summary.ticket
         if ticket.run_id != self.run_id:
             return Refused(Refusal.FOREIGN_RUN, f"the trajectory belongs to run {ticket.run_id!r}, not {self.run_id!r}")
-        if ticket.purpose != _TRAIN:
+        if ticket.purpose != TRAIN:
             return Refused(Refusal.NOT_FOR_TRAINING, f"{ticket.trajectory_id} is for {ticket.purpose!r}")
         return Received(summary, frames, sender)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from launch.summary import read_events
 from protocol.export import read_exported, read_index
+from protocol.trajectory import is_training, trajectory_id
 
 Line: TypeAlias = dict[str, Any]
 """One object of a JSON file."""
@@ -81,8 +82,7 @@ def read_evidence(run_dir: Path) -> Evidence:
             )
         }
         superseded = Counter(
-            f"train-g{group:06d}-s{sample:02d}"
-            for group, sample in journal.execute("SELECT grp, sample FROM superseded")
+            trajectory_id(group, sample) for group, sample in journal.execute("SELECT grp, sample FROM superseded")
         )
         groups = [
             (int(group), str(task), outcome == "infra_short", seq)
@@ -161,7 +161,7 @@ def _opened(events: Sequence[Line], groups: Sequence[tuple[int, str, bool, int |
     found: dict[int, set[str]] = {}
     for event in events:
         named = event["kind"] in ("group.opened", "group.admitted", "group.closed", "episode.started")
-        if named and str(event.get("trajectory", "train")).startswith("train"):
+        if named and ("trajectory" not in event or is_training(str(event["trajectory"]))):
             found.setdefault(int(event["group"]), set()).add(str(event["task"]))
     for group, task, _, _ in groups:
         found.setdefault(group, {task})

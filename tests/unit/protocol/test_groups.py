@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.groups import GroupOutcome, GroupPlan, group_outcome, minimum_members
-from protocol.trajectory import DropReason, GroupId
+from protocol.trajectory import TRAIN, DropReason, GroupId, is_training, trajectory_id
 
 
 def test_a_group_waits_for_the_slow() -> None:
@@ -44,6 +44,14 @@ def test_a_ticket_carries_its_samples_own_seed_again_in_each_attempt() -> None:
     plan = GroupPlan(GroupId(3), "task", (11, 12))
     assert [plan.ticket("run", 1, attempt).seed for attempt in range(2)] == [12, 12]
     assert plan.ticket("run", 1).trajectory_id == "train-g000003-s01"
+
+
+@pytest.mark.parametrize(("purpose", "training"), [(TRAIN, True), ("before", False), ("train-set", False)])
+def test_only_training_samples_are_counted_as_training_whatever_an_evaluation_is_called(
+    purpose: str, *, training: bool
+) -> None:
+    name = trajectory_id(3, 1, purpose)
+    assert (is_training(name), is_training(f"{name}-a0")) == (training, training)
 
 
 def test_without_dynamic_sampling_a_group_without_variance_is_as_good_as_any():
