@@ -76,7 +76,7 @@ class EpisodeSettings:
     max_new_tokens: int
     """Tokens a turn at most."""
     context_tokens: int
-    """Prompt and reply together."""
+    """Of the whole episode: where an observation would leave no place for a reply, it ends instead."""
     temperature: float
     generate_deadline_s: float
     engine_restart_s: float
@@ -203,11 +203,13 @@ class Episode:
             if isinstance(actions, Final):
                 return Status.COMPLETED
             answers = [await self._act(action) for action in actions]
-            self._observe(answers, closed=reply.token_ids[-1] == self.chat.turn_end)
+            fits = self._observe(answers, closed=reply.token_ids[-1] == self.chat.turn_end)
             if self._malformed >= self.settings.max_malformed:
                 return Status.MALFORMED_LIMIT
             if self._time_is_up:
                 return Status.TIME_LIMIT
+            if not fits:
+                return Status.CONTEXT_LIMIT
         return Status.TURN_LIMIT
 
     @property
@@ -247,15 +249,20 @@ class Episode:
         self._used_s += outcome.ms / 1000
         return action.name, outcome
 
-    def _observe(self, answers: list[tuple[str, ToolOutcome]], *, closed: bool) -> None:
+    def _observe(self, answers: list[tuple[str, ToolOutcome]], *, closed: bool) -> bool:
+        """False, and nothing observed, where the context would have no place left for a reply."""
         messages: list[Message] = [{"role": "tool", "content": outcome.text} for _, outcome in answers]
+        ids = self.chat.delta(messages, closed=closed)
+        if len(self._tape.token_ids) + len(ids) >= self.settings.context_tokens:
+            return False
         self._tape.given(
             TurnKind.OBSERVATION,
-            self.chat.delta(messages, closed=closed),
+            ids,
             tool=",".join(name for name, _ in answers if name),
             exit_code=answers[-1][1].exit_code,
             ms=sum(outcome.ms for _, outcome in answers),
         )
+        return True
 
 
 def _has_malformed(actions: Final | Sequence[Action]) -> bool:

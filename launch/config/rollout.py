@@ -59,8 +59,9 @@ class AgentSection(Section):
     max_new_tokens: PositiveInt = 96
     """Most tokens of one reply."""
     context_tokens: PositiveInt = 768
-    """Most tokens of one episode, prompt and observations included.  The model must have 6 positions more, which SGLang
-    keeps for itself."""
+    """Most tokens of one episode, prompt and observations included.  An observation that would fill it ends the
+    episode as ``context_limit``, and is no part of it.  The model must have 6 positions more, which SGLang keeps for
+    itself."""
     observation_chars: Annotated[int, Field(ge=80)] = 1000
     """Most characters of a command's output that the agent reads: its beginning and its end."""
     temperature: Annotated[float, Field(gt=0)] = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -157,6 +157,23 @@ async def test_limits_are_policy_outcomes(texts: list[str], status: Status) -> N
 async def test_the_context_limit_is_a_policy_outcome() -> None:
     settings = EpisodeSettings("sys", 3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
     assert (await episode(FakeEngine(["x" * 100]), FakeTerminal(), settings).run()).status is Status.CONTEXT_LIMIT
+
+
+@pytest.mark.parametrize("room", [0, 1])
+async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_no_part_of_it(room: int) -> None:
+    """Else the trajectory outgrows what is reserved for it, is refused, and counts as failed hardware."""
+    texts, terminal = [CALL * 3 + "\x01", "done\x01"], FakeTerminal("x" * 500)
+    large = EpisodeSettings("sys", 3, 2, 400, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
+    engine = FakeEngine([*texts])
+    await episode(engine, terminal, large).run()
+    context = len(engine.asked[1].input_ids) + room
+    again = FakeEngine([*texts])
+    trajectory = await episode(again, terminal, replace(large, context_tokens=context)).run()
+    kinds = [turn.kind for turn in trajectory.segments[0].turns]
+    assert trajectory.status is Status.CONTEXT_LIMIT
+    assert len(again.asked) == 1 + room
+    assert kinds == [TurnKind.PROMPT, TurnKind.MODEL, *[TurnKind.OBSERVATION, TurnKind.MODEL] * room]
+    assert trajectory.tokens <= context
 
 
 async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
