@@ -192,6 +192,7 @@ class Episode:
                 return Status.CONTEXT_LIMIT
             reply = await self._sample(turn, min(self.settings.max_new_tokens, room))
             text = self.chat.text(reply.token_ids)
+            self.observer.on_turn(turn, text, len(reply.token_ids), (min(reply.versions), max(reply.versions)))
             actions = parse(text)
             if reply.finish == "length" and isinstance(actions, Final):
                 if room <= self.settings.max_new_tokens:
@@ -199,7 +200,6 @@ class Episode:
                     return Status.CONTEXT_LIMIT
                 actions = [Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")]
             self._tape.sampled(reply, malformed=_has_malformed(actions))
-            self.observer.on_turn(turn, text, len(reply.token_ids), (min(reply.versions), max(reply.versions)))
             if isinstance(actions, Final):
                 return Status.COMPLETED
             answers = [await self._act(action) for action in actions]

@@ -80,8 +80,15 @@ class FakeTerminal:
         return Graded((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
 
 
-class SilentObserver:
-    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None: ...
+@dataclass
+class FakeObserver:
+    """Keeps what the agent said."""
+
+    said: list[str] = field(default_factory=list[str])
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None:
+        self.said.append(text)
+
     def on_call(self, name: str, command: str) -> None: ...
     def on_output(self, text: str) -> None: ...
     def on_result(self, output: str) -> None: ...
@@ -90,7 +97,7 @@ class SilentObserver:
 
 def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> Episode:
     ticket = Ticket("run", GroupId(1), 0, 8, "t", 11)
-    return Episode(ticket, TASK, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, SilentObserver())
+    return Episode(ticket, TASK, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver())
 
 
 async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
@@ -156,7 +163,11 @@ async def test_limits_are_policy_outcomes(texts: list[str], status: Status) -> N
 
 async def test_the_context_limit_is_a_policy_outcome() -> None:
     settings = EpisodeSettings("sys", 3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
-    assert (await episode(FakeEngine(["x" * 100]), FakeTerminal(), settings).run()).status is Status.CONTEXT_LIMIT
+    cut = episode(FakeEngine(["x" * 100]), FakeTerminal(), settings)
+    observer = cut.observer = FakeObserver()
+    trajectory = await cut.run()
+    assert trajectory.status is Status.CONTEXT_LIMIT
+    assert observer.said == ["x" * trajectory.sampled_tokens], "the last that it said is missing"
 
 
 @pytest.mark.parametrize("room", [0, 1])
