@@ -18,10 +18,13 @@ from actors.agents.chat import ChatFormat, Message
 from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
 from actors.engines.messages import GenerateReply, GenerateRequest
 from actors.rewards.outcome import OutcomeReward
-from protocol.trajectory import Reward, Segment, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
+from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
 from sandbox.tasks.task import Task
 
 Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
+
+_EVALUATION_TEMPERATURE = 1.0
+"""That of pass@1, whatever a run trains at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class EpisodeSettings:
     context_tokens: int
     """Of the whole episode: where an observation would leave no place for a reply, it ends instead."""
     temperature: float
+    """In training; evaluations sample at 1."""
     generate_deadline_s: float
     engine_restart_s: float
     """How long a turn may wait beside for an engine that starts again."""
@@ -217,11 +221,12 @@ class Episode:
         return self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s)
 
     async def _sample(self, turn: int, max_new_tokens: int) -> GenerateReply:
+        training = self.ticket.purpose == TRAIN
         reply = await self.generate(
             GenerateRequest(
                 input_ids=list(self._tape.token_ids),
                 max_new_tokens=max_new_tokens,
-                temperature=self.settings.temperature,
+                temperature=self.settings.temperature if training else _EVALUATION_TEMPERATURE,
                 stop_token_ids=(self.chat.turn_end,),
                 seed=(self.ticket.seed + turn) & 0x7FFFFFFF,
                 greedy=self.ticket.greedy,

@@ -65,7 +65,8 @@ class AgentSection(Section):
     observation_chars: Annotated[int, Field(ge=80)] = 1000
     """Most characters of a command's output that the agent reads: its beginning and its end."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Sampling temperature in training.  Recorded log-probabilities are those at this temperature."""
+    """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations
+    sample at 1, or greedily."""
     time_limit_s: Seconds = 60.0
     """The agent's own time: sandbox-busy seconds, and sampled tokens at ``nominal_tokens_per_s``.  Waiting for engine,
     pool or grader never counts."""
@@ -246,6 +247,6 @@ class EvaluationSection(Section):
     tasks_per_family: CountInt = 8
     """Held-out tasks of each family, which occur neither in the warm start nor in training; 0 for no evaluation."""
     attempts: PositiveInt = 3
-    """Attempts at each task that are sampled as in training: pass@1 is their mean."""
+    """Attempts at each task that are sampled at temperature 1: pass@1 is their mean."""
     greedy_attempts: CountInt = 1
     """Attempts that take the likeliest token."""

@@ -10,7 +10,7 @@ import pytest
 from actors.agents.chat import ChatFormat, Message
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
-from protocol.trajectory import GroupId, Reward, Status, TestResult, Ticket, TurnKind
+from protocol.trajectory import TRAIN, GroupId, Reward, Status, TestResult, Ticket, TurnKind
 from sandbox.tasks.task import Task
 
 END = 1
@@ -190,6 +190,16 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
 async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
     settings = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
     assert (await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()).status is Status.TIME_LIMIT
+
+
+@pytest.mark.parametrize(("purpose", "temperature"), [(TRAIN, 0.7), ("before", 1.0)])
+async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
+    """Else what is called pass@1 is a figure at another temperature."""
+    engine = FakeEngine(["done\x01"])
+    asking = episode(engine, FakeTerminal(), replace(SETTINGS, temperature=0.7))
+    asking.ticket = replace(asking.ticket, purpose=purpose)
+    await asking.run()
+    assert [request.temperature for request in engine.asked] == [temperature]
 
 
 async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> None:
