@@ -19,6 +19,10 @@ SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
 
+LS = 0xE000
+"""An id that decodes to "ls", which encodes to two others: as with every real tokenizer, a text has many encodings."""
+
+
 class FakeTokenizer:
     """One id per character; id 1 is the turn's end."""
 
@@ -28,7 +32,8 @@ class FakeTokenizer:
         return [END if char == "\x01" else ord(char) for char in text]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        return "".join(chr(token) for token in token_ids if token != END or not skip_special_tokens)
+        kept = (token for token in token_ids if token != END or not skip_special_tokens)
+        return "".join("ls" if token == LS else chr(token) for token in kept)
 
     def apply_chat_template(
         self, conversation: Sequence[Message], *, tokenize: bool, add_generation_prompt: bool, tools: object
@@ -126,10 +131,15 @@ async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logpro
 
 
 async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() -> None:
-    engine = FakeEngine([CALL + "\x01", "done\x01"])
-    await episode(engine, FakeTerminal()).run()
+    reply = CALL.replace("ls", chr(LS)) + "\x01"
+    sampled, tokenizer = [END if char == "\x01" else ord(char) for char in reply], FakeTokenizer()
+    again = tokenizer.encode(tokenizer.decode(sampled, skip_special_tokens=False), add_special_tokens=False)
+    assert again != sampled, "or this test would show nothing"
+    engine = FakeEngine([reply, "done\x01"])
+    trajectory = await episode(engine, FakeTerminal()).run()
     first, second = (request.input_ids for request in engine.asked)
-    assert second[: len(first)] == first
+    assert second[: len(first) + len(sampled)] == [*first, *sampled]
+    assert trajectory.segments[0].token_ids[: len(second)].tolist() == second
 
 
 async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
