@@ -172,30 +172,33 @@ class Buffer:
 
     async def _serve(self, port: int, listening: asyncio.Future[None]) -> None:
         """Receive until cancelled; ``listening`` tells when that began, or why it could not."""
-        for attempt in range(_BIND_ATTEMPTS):
-            self._receiver = TrajectoryReceiver(
-                self.settings.run_id,
-                self._append,
-                host=self.settings.host,
-                port=port,
-                max_bytes=self.settings.max_trajectory_bytes,
-                batch_bytes=min(DEFAULT_BATCH_BYTES, wal_bytes(self.settings.budget_bytes)),
-                on_refused=self._refused,
-                on_unroutable=self._unroutable,
-                on_disconnected=self._disconnected,
-                curve=self.settings.curve,
-            )
+        for left in reversed(range(_BIND_ATTEMPTS)):
             try:
+                self._receiver = self._make_receiver(port)
                 async with self._receiver:
                     listening.set_result(None)
                     await asyncio.Event().wait()
-            except InfraError as error:
+            except Exception as error:
                 if listening.done():
                     raise
-                if attempt == _BIND_ATTEMPTS - 1:
+                if not left or not isinstance(error, InfraError):
                     listening.set_exception(error)
                     return
             await asyncio.sleep(_BIND_RETRY_S)
+
+    def _make_receiver(self, port: int) -> TrajectoryReceiver:
+        return TrajectoryReceiver(
+            self.settings.run_id,
+            self._append,
+            host=self.settings.host,
+            port=port,
+            max_bytes=self.settings.max_trajectory_bytes,
+            batch_bytes=min(DEFAULT_BATCH_BYTES, wal_bytes(self.settings.budget_bytes)),
+            on_refused=self._refused,
+            on_unroutable=self._unroutable,
+            on_disconnected=self._disconnected,
+            curve=self.settings.curve,
+        )
 
     def _open_journal(self) -> Journal:
         settings = self.settings

@@ -168,15 +168,16 @@ class TrajectoryReceiver:
         return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
 
     async def __aenter__(self) -> Self:
-        """Raises InfraError if the port cannot be bound."""
+        """Raises InfraError if the port cannot be bound, or the process may open no more sockets."""
         self._context = zmq.Context[zmq.Socket[bytes]]()
         self._authenticator: AsyncioAuthenticator | None = None
         try:
             socket = self._bind()
+            self._monitor = Monitor(self._context, socket, LISTENING)
         except zmq.ZMQError as error:
             self._leave()
             raise InfraError(f"cannot listen on {self.endpoint}: {error}") from error
-        self._wire, self._monitor = Wire(socket), Monitor(self._context, socket, LISTENING)
+        self._wire = Wire(socket)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
         self._running = [self._tasks.create_task(each) for each in (self._receive(), self._store(), self._watch())]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import pickle
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import pytest
+import zmq
 
 from actors.buffer import Buffer, BufferSettings
 from actors.curriculum import TaskRecord
@@ -19,7 +21,9 @@ from protocol.errors import InfraError, UserError
 from protocol.export import read_exported, read_index
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull, JournalError
-from protocol.stream import TrajectorySender
+from protocol.loopback import free_port
+from protocol.stream import TrajectorySender, receiver
+from protocol.stream.sockets import Monitor
 from protocol.trajectory import DropReason, GroupId, InfraFailure
 from tests.support.trajectories import RUN, assert_equal, make_plan, make_trajectory
 
@@ -159,6 +163,33 @@ async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path
             assert (await again.accounting()).acked == 6
         finally:
             await again.stop()
+
+
+async def test_a_receiver_that_cannot_be_made_is_an_answer_and_no_wait_for_ever(tmp_path: Path) -> None:
+    buffer = Buffer(settings_for(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
+    async with asyncio.timeout(SOON_S):
+        for _ in range(2):
+            with pytest.raises(UserError, match="keys"):
+                await buffer.start()
+
+
+async def test_a_receiver_that_gets_no_socket_is_tried_again_on_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[object] = []
+
+    def monitor(*given: Any) -> Monitor:
+        tries.append(given)
+        if len(tries) == 1:
+            raise zmq.ZMQError(errno.EMFILE)
+        return Monitor(*given)
+
+    monkeypatch.setattr(receiver, "Monitor", monitor)
+    port = free_port()
+    async with asyncio.timeout(SOON_S), running(settings_for(tmp_path, port=port)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        assert (await buffer.statistics()).endpoint == f"tcp://127.0.0.1:{port}"
+    assert len(tries) == 2
 
 
 async def test_what_closed_groups_have_shown_of_a_task_is_known_at_each_point_of_the_run(tmp_path: Path) -> None:
