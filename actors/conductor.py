@@ -78,7 +78,7 @@ class Conductor:
             tasks.create_task(self._patrol())
 
     async def stand(self, standing: Standing) -> None:
-        """The run stands here.  When training ends, its tickets, waiting and out, are forgotten."""
+        """The run stands here.  When training ends, its tickets, waiting and out, are forgotten; no other comes."""
         await self._restore()
         self._dispatch.stand(standing)
         await self._notify()

@@ -109,6 +109,8 @@ class Dispatch:
     """Groups that closed and are not trained yet."""
     _planned: GroupPlan | None = None
     """Taken from the cursor, and not known to be open."""
+    _kept_back: list[Ticket] = field(default_factory=list[Ticket])
+    """Of groups that were opened or reopened while there was no training, for when there is."""
     _progress: Progress | None = None
     _open: dict[GroupId, _Group] = field(default_factory=dict[GroupId, _Group])
     _closed: dict[GroupId, int] = field(default_factory=dict[GroupId, int])
@@ -156,6 +158,8 @@ class Dispatch:
         if before.training and not standing.training:
             self.tickets.forget(TRAIN)
             self._planned = None
+        if standing.training:
+            self._release()
         if standing.flow is not before.flow:
             self.say("conductor.flow", flow=standing.flow.value, was=before.flow.value, open_groups=len(self._open))
         if self.tuning != tuning:
@@ -173,7 +177,7 @@ class Dispatch:
         self._progress, self.ready = progress, progress.ready
 
     def reopen(self, groups: Sequence[OpenGroup]) -> None:
-        """Issue again what was out when the former conductor ended."""
+        """Issue again, as soon as there is training, what was out when the former conductor ended."""
         for group in groups:
             self._open[group.plan.group] = _Group(group.plan.task, self.standing.published_step, None)
             self._issue(group.plan, group.missing)
@@ -205,7 +209,7 @@ class Dispatch:
         return self._planned
 
     def opened(self, plan: GroupPlan, now: float) -> None:
-        """``plan`` and the cursor's state are durable: its tickets may leave."""
+        """``plan`` and the cursor's state are durable: its tickets may leave, unless training has ended meanwhile."""
         self._planned = None
         per_step = self.settings.admission.groups_per_step
         step = self.live - 1
@@ -310,8 +314,14 @@ class Dispatch:
             self.say("admission.held", reason=hold.value, live=self.live, published_step=published, **fields)
 
     def _issue(self, plan: GroupPlan, samples: Sequence[int]) -> None:
-        for sample in samples:
-            self.tickets.add(plan.ticket(self.settings.run_id, sample))
+        self._kept_back += [plan.ticket(self.settings.run_id, sample) for sample in samples]
+        if self.standing.training:
+            self._release()
+
+    def _release(self) -> None:
+        for ticket in self._kept_back:
+            self.tickets.add(ticket)
+        self._kept_back.clear()
 
     # -- tickets -------------------------------------------------------------------------------------------------
 

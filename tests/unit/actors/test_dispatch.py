@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from actors.admission import Flow, GroupTimes, Hold, Pace, Tuning, decide, lead_steps
 from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
+from actors.evaluation import EvaluationPlan
 from actors.progress import Progress
 from protocol.groups import GroupOutcome, GroupPlan
-from protocol.journal import BudgetFull, GroupClosed
+from protocol.journal import BudgetFull, GroupClosed, OpenGroup
 from protocol.staleness import Admission, AdmissionMode, binding_step
-from protocol.trajectory import InfraFailure
+from protocol.trajectory import GroupId, InfraFailure
 
 PER_STEP, SIZE, ETA, STEPS = 2, 2, 4, 100
 TRAINING = Standing(training=True)
@@ -141,6 +142,31 @@ def test_what_fills_no_step_is_opened_again() -> None:
     assert len(desk.open()) == PER_STEP
     desk.dispatch.stand(replace(TRAINING, lost_groups=1))
     assert len(desk.open()) == 1
+
+
+# -- before and after training ---------------------------------------------------------------------------------------
+
+
+def test_no_episode_begins_for_a_group_whose_opening_outlived_the_training() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    plan = desk.dispatch.plan(1)
+    assert plan is not None
+    desk.dispatch.stand(Standing())
+    desk.dispatch.opened(plan, 0.0)
+    assert desk.dispatch.hand_out("w#1", 10, 0.0) == []
+
+
+def test_what_a_former_conductor_had_out_waits_for_the_training_and_evaluations_do_not() -> None:
+    """Else a conductor that is restarted at the end runs training episodes beside the evaluation."""
+    desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
+    desk.dispatch.reopen([OpenGroup(plan, (0, 1))])
+    (evaluated,) = EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3).tickets("run")
+    desk.dispatch.tickets.add(evaluated)
+    assert desk.dispatch.hand_out("w#1", 10, 0.0) == [evaluated]
+    desk.dispatch.stand(TRAINING)
+    desk.dispatch.stand(replace(TRAINING, published_step=1))
+    assert desk.dispatch.hand_out("w#1", 10, 0.0) == [plan.ticket("run", 0), plan.ticket("run", 1)]
 
 
 # -- a person's word ------------------------------------------------------------------------------------------------
