@@ -3,7 +3,8 @@
 It asks the conductor for as many tickets as it has free places, runs each as an :class:`Episode` in a sandbox of its
 own pool, sends the trajectory to the buffer and reports the ticket finished once the buffer has acknowledged it.  An
 episode that fails for infrastructure gives its ticket back with the reason; none can end the worker.  The worker ends
-when it is told to stop or its actor dies; its containers end with their deadline then, at the latest.
+when it is told to stop, its ``run`` is cancelled or its actor dies; its containers end with their deadline then, at the
+latest.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ TAKE_S = 10.0
 _TELL_S = 1.0
 _BACK_OFF_S = 8.0
 _DRAIN_S = 5.0
-"""Longest wait, at the end, for the acknowledgement of what was sent."""
+"""Longest wait, at the end, for the acknowledgement of what was sent: of an interrupted run too, it need not be sampled
+again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Worker:
         """Around the wait for tickets."""
 
     async def run(self, tasks: Mapping[str, Task]) -> None:
-        """Work on ``tasks`` (by id) until :meth:`stop`."""
+        """Work on ``tasks`` (by id) until :meth:`stop`, or until cancelled; :meth:`stop` waits for its clean-up."""
         self._idle.clear()
         self._incarnation = f"{os.getpid()}.{secrets.token_hex(8)}"
         try:
@@ -126,13 +128,15 @@ class Worker:
             SandboxPool(settings.pool) as self._pool,
             ShardedSender(settings.endpoints, settings.run_id, name, curves=settings.curves) as self._sender,
         ):
-            async with asyncio.TaskGroup() as episodes:
-                await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
-                self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
-                episodes.create_task(self._tell(), name="tell")
-                await self._take_tickets(episodes)
-            if left := await self._sender.drain(_DRAIN_S):
-                self._events.emit("sender.closed", worker=settings.name, unacknowledged=[*left])
+            try:
+                async with asyncio.TaskGroup() as episodes:
+                    await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
+                    self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
+                    episodes.create_task(self._tell(), name="tell")
+                    await self._take_tickets(episodes)
+            finally:
+                if left := await self._sender.drain(_DRAIN_S):
+                    self._events.emit("sender.closed", worker=settings.name, unacknowledged=[*left])
 
     async def stop(self) -> None:
         """No new tickets; running episodes are given up.  Returns when the sandboxes are gone."""

@@ -39,15 +39,21 @@ class FakePool:
 
 
 class FakeSender:
-    def __init__(self, *_: object, **__: object) -> None: ...
+    """Has a trajectory under way, which the buffer acknowledges a little later."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.unacknowledged = ["train-g000001-s00"]
 
     async def __aenter__(self) -> Self:
+        SENDERS.append(self)
         return self
 
     async def __aexit__(self, *_: object) -> None: ...
 
     async def drain(self, _: float) -> list[str]:
-        return []
+        await asyncio.sleep(0.05)
+        self.unacknowledged.clear()
+        return self.unacknowledged
 
 
 class FakeConductor:
@@ -73,6 +79,7 @@ class FakeConductor:
 
 
 POOLS: list[FakePool] = []
+SENDERS: list[FakeSender] = []
 
 
 @pytest.fixture
@@ -83,6 +90,7 @@ def conductor() -> FakeConductor:
 @pytest.fixture
 def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> Worker:
     POOLS.clear()
+    SENDERS.clear()
     monkeypatch.setattr(worker, "SandboxPool", FakePool)
     monkeypatch.setattr(worker, "ShardedSender", FakeSender)
     monkeypatch.setattr(worker, "chat_format", lambda *_, **__: None)
@@ -110,6 +118,7 @@ async def test_stop_waits_for_work_that_was_cancelled_before(made: Worker, condu
         run.cancel()
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
+        assert [sender.unacknowledged for sender in SENDERS] == [[]], "an episode that was sent has to be sampled again"
 
 
 async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: Worker, conductor: FakeConductor) -> None:
