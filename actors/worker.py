@@ -31,6 +31,7 @@ from actors.remote import Remote, RemoteError
 from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
+from protocol.journal import AppendOutcome
 from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
@@ -243,8 +244,9 @@ class Worker:
         ticket = trajectory.ticket
         if ticket.purpose == TRAIN:
             outcome = await self._sender.send(trajectory, self._settings.send_deadline_s)
+            kind = "trajectory.unwanted" if outcome is AppendOutcome.UNKNOWN else "trajectory.acked"
             name, attempt = ticket.trajectory_id, ticket.attempt
-            self._events.emit("trajectory.acked", trajectory=name, attempt=attempt, outcome=outcome.value)
+            self._events.emit(kind, trajectory=name, attempt=attempt, outcome=outcome.value)
             await self._conductor.call(Conductor.finished, ticket)
             return
         attempt = Attempt(

@@ -35,7 +35,7 @@ class InFlight:
                 self._running[writer] = set()
             case "episode.started":
                 self._running.setdefault(writer, set()).add(name_of(event))
-            case "trajectory.acked":
+            case "trajectory.acked" | "trajectory.unwanted":
                 self._running.get(writer, set()).discard(name_of(event))
             case "episode.failed":
                 for names in self._running.values():
@@ -100,14 +100,14 @@ class Witness:
             case "worker.started":
                 self.incarnations[str(event["writer"])] = int(str(event["incarnation"]).partition(".")[0])
             case "trajectory.acked":
-                self.acked += event["outcome"] != "unknown"
+                self.acked += 1
             case "learner.step":
                 self.steps += 1
             case "run.phase":
                 self.training = event["phase"] == "training"
             case "run.started":
                 self.training = False
-            case "episode.started" | "episode.failed":
+            case "episode.started" | "episode.failed" | "trajectory.unwanted":
                 pass
             case _:
                 return

@@ -1,23 +1,30 @@
-"""If these fail, a run that has ended leaves sandboxes behind, or its engines stop under episodes that still run."""
+"""If these fail, a run that has ended leaves sandboxes behind, its engines stop under episodes that still run, or what
+went wrong with an episode is blamed on the wrong party."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, cast
 
+import orjson
 import pytest
 
 from actors import worker
 from actors.conductor import Conductor
 from actors.episode import EpisodeSettings
+from actors.evaluation import Attempt
 from actors.remote import Remote
 from actors.worker import Worker, WorkerSettings
-from protocol.trajectory import GroupId, Ticket
+from protocol.journal import AppendOutcome
+from protocol.trajectory import GroupId, Reward, Status, Ticket, Trajectory
 from sandbox.pool import PoolSettings
+from sandbox.tasks.task import Task
+from tests.support.trajectories import make_trajectory
 
 
 class FakePool:
@@ -50,6 +57,9 @@ class FakeSender:
 
     async def __aexit__(self, *_: object) -> None: ...
 
+    async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
+        return AppendOutcome.UNKNOWN if trajectory.ticket.sample else AppendOutcome.APPENDED
+
     async def drain(self, _: float) -> list[str]:
         await asyncio.sleep(0.05)
         self.unacknowledged.clear()
@@ -57,18 +67,25 @@ class FakeSender:
 
 
 class FakeConductor:
-    """Has no ticket to give, or gives one that nobody may begin when it is cancelled."""
+    """Gives its tickets at once, and those that nobody may begin when it is cancelled."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hellos: list[str] = []
+        self.tickets: list[Ticket] = []
         self.late: list[Ticket] = []
+        self.told: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        """What became of the tickets: (method, *arguments)."""
 
     async def call(self, method: Callable[..., Any], *arguments: Any) -> object:
         if method is Conductor.hello:
             self.hellos.append(arguments[1])
+        if method in {Conductor.failed, Conductor.finished, Conductor.evaluated}:
+            self.told.put_nowait((method, *arguments))
         if method is not Conductor.take:
             return None
+        if self.tickets:
+            return [self.tickets.pop(0)]
         self.asked.set()
         try:
             await asyncio.sleep(600)
@@ -150,3 +167,26 @@ async def test_one_that_is_told_to_run_again_is_another_incarnation(made: Worker
 async def test_one_that_never_worked_stops_at_once(made: Worker) -> None:
     async with asyncio.timeout(60):
         await made.stop()
+
+
+async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
+    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def episode(_: Worker, ticket: Ticket) -> Trajectory:
+        return replace(make_trajectory(reward=1.0), ticket=ticket, reward=Reward(1.0, {"all_passed": 1.0}))
+
+    monkeypatch.setattr(Worker, "_episode", episode)
+    wanted, late = (Ticket("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
+    evaluated = replace(wanted, purpose="before")
+    conductor.tickets = [wanted, late, evaluated]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({"t": Task("t", "list", family="count")}))
+        told = [await conductor.told.get() for _ in range(3)]
+        await made.stop()
+    assert [each[:2] for each in told] == [
+        (Conductor.finished, wanted), (Conductor.finished, late), (Conductor.evaluated, evaluated)
+    ]  # fmt: skip
+    assert told[2][2] == Attempt("t", "count", False, True, 1.0, Status.COMPLETED, 5)
+    lines = map(orjson.loads, (tmp_path / "events" / "worker-0-0.jsonl").read_bytes().splitlines())
+    said = [(line["kind"], line["trajectory"]) for line in lines if line["kind"].startswith("trajectory.")]
+    assert said == [("trajectory.acked", wanted.trajectory_id), ("trajectory.unwanted", late.trajectory_id)]

@@ -42,7 +42,6 @@ def evidence() -> Evidence:
             (STALE, "appended"),
             (HELD, "appended"),
             (UNDONE, "appended"),
-            (named(9), "unknown"),
         ],
         rows={
             TRAINED: Row("trained", 1, None, stored=True),

@@ -97,7 +97,7 @@ def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
     witness.look()
     assert (witness.acked, witness.in_flight.count, witness.incarnations) == (0, 2, {"worker-0-0": 4711})
     log.emit("trajectory.acked", trajectory="train-g000000-s00", outcome="appended")
-    log.emit("trajectory.acked", trajectory="train-g000000-s01", outcome="unknown")
+    log.emit("trajectory.unwanted", trajectory="train-g000000-s01", outcome="unknown")
     with (tmp_path / "events" / "worker-0-0.jsonl").open("ab") as file:
         file.write(b'{"t": 5, "kind": "traj')
     witness.look()
