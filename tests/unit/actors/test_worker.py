@@ -16,12 +16,15 @@ import pytest
 
 from actors import worker
 from actors.conductor import Conductor
+from actors.engines.messages import EngineUnavailable
 from actors.episode import EpisodeSettings
 from actors.evaluation import Attempt
 from actors.remote import Remote
 from actors.worker import Worker, WorkerSettings
 from protocol.journal import AppendOutcome
-from protocol.trajectory import GroupId, Reward, Status, Ticket, Trajectory
+from protocol.stream import NotAcknowledged
+from protocol.trajectory import GroupId, InfraFailure, Reward, Status, Ticket, Trajectory
+from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings
 from sandbox.tasks.task import Task
 from tests.support.trajectories import make_trajectory
@@ -166,6 +169,43 @@ async def test_one_that_is_told_to_run_again_is_another_incarnation(made: Worker
 
 async def test_one_that_never_worked_stops_at_once(made: Worker) -> None:
     async with asyncio.timeout(60):
+        await made.stop()
+
+
+def fails_with(error: Exception) -> Callable[..., Any]:
+    async def episode(*_: object) -> Trajectory:
+        raise error
+
+    return episode
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (SandboxStartError("no container"), InfraFailure.SANDBOX_START),
+        (SandboxLost("the daemon is gone"), InfraFailure.SANDBOX_LOST),
+        (SandboxVanished("PID 1 is gone"), InfraFailure.SANDBOX_VANISHED),
+        (EngineUnavailable("no server"), InfraFailure.ENGINE),
+        (TimeoutError(), InfraFailure.DEADLINE),
+        (NotAcknowledged("no answer"), InfraFailure.UNEXPECTED),
+        (OSError("no space"), InfraFailure.UNEXPECTED),
+        (ZeroDivisionError("a defect"), InfraFailure.UNEXPECTED),
+    ],
+)
+async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
+    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, error: Exception, failure: InfraFailure
+) -> None:
+    """A sandbox that vanishes twice is the agent's doing, one that is lost never is."""
+    monkeypatch.setattr(Worker, "_episode", fails_with(error))
+    monkeypatch.setattr(worker, "_BACK_OFF_S", 0.0)
+    tickets = [Ticket("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
+    conductor.tickets = [*tickets]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        for ticket in tickets:
+            method, given_back, why, detail = await conductor.told.get()
+            assert (method, given_back, why) == (Conductor.failed, ticket, failure)
+            assert str(error) in detail
         await made.stop()
 
 
