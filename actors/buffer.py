@@ -374,7 +374,7 @@ class Buffer:
     def _say(self, item: Received, outcome: AppendOutcome) -> None:
         """An event for what is counted; a repetition was counted the first time."""
         summary, ticket = item.summary, item.summary.ticket
-        if outcome is AppendOutcome.DUPLICATE:
+        if outcome in {AppendOutcome.DUPLICATE, AppendOutcome.SUPERSEDED_AGAIN}:
             return
         if outcome is AppendOutcome.UNKNOWN:
             detail = f"no group waits for {ticket.trajectory_id}"

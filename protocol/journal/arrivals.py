@@ -30,7 +30,7 @@ class Arrivals(Closing):
                 "INSERT OR IGNORE INTO superseded VALUES (?, ?, ?)", (new.group, new.sample, new.digest)
             )
             self._add("acked", inserted.rowcount)
-            return AppendOutcome.SUPERSEDED
+            return AppendOutcome.SUPERSEDED if inserted.rowcount else AppendOutcome.SUPERSEDED_AGAIN
         is_open = self._all(
             "SELECT 1 FROM groups JOIN tickets ON grp = id WHERE id = ? AND sample = ? AND outcome = 'open'",
             new.group,

@@ -30,9 +30,11 @@ class AppendOutcome(StrEnum):
 
     APPENDED = "appended"
     DUPLICATE = "duplicate"
-    """This very trajectory is there already."""
+    """This very trajectory is there already, as the one of its sample."""
     SUPERSEDED = "superseded"
     """Another trajectory of the same sample came first."""
+    SUPERSEDED_AGAIN = "superseded_again"
+    """This very trajectory is there already, superseded."""
     UNKNOWN = "unknown"
     """No group waits for it: refused and counted."""
 

@@ -94,7 +94,7 @@ def _fate(evidence: Evidence, name: str, number: int) -> str:
 
 def _superseded(evidence: Evidence) -> tuple[int, int]:
     """Acknowledgements of trajectories that came second: those that the journal took note of, and the others."""
-    told = Counter(name for name, outcome in evidence.acks if outcome == "superseded")
+    told = Counter(name for name, outcome in evidence.acks if outcome in ("superseded", "superseded_again"))
     noted = sum(min(count, evidence.superseded.get(name, 0)) for name, count in told.items())
     return noted, told.total() - noted
 

@@ -235,6 +235,17 @@ async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tm
     assert (refused["kind"], refused["reason"], refused["sender"]) == ("message.refused", "unknown", "worker-0")
 
 
+async def test_a_trajectory_that_is_sent_again_is_counted_once(tmp_path: Path) -> None:
+    """As after a lost acknowledgement: the page and the summary count by these events."""
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await buffer.open_group(make_plan(), b"")
+        first, second = make_trajectory(), make_trajectory(attempt=1)
+        outcomes = [await sender.send(each, SOON_S) for each in (first, first, second, second)]
+    assert outcomes == ["appended", "duplicate", "superseded", "superseded_again"]
+    stored = [event["outcome"] for event in events(tmp_path) if event["kind"] == "trajectory.stored"]
+    assert stored == ["appended", "superseded"]
+
+
 async def test_errors_reach_the_caller_and_survive_the_way_between_processes(tmp_path: Path) -> None:
     async with running(settings_for(tmp_path, budget_bytes=100)) as (buffer, _):
         with pytest.raises(BudgetFull, match=r"buffer\.budget_bytes"):

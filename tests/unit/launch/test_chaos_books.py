@@ -86,6 +86,12 @@ def test_each_acknowledged_trajectory_has_one_place() -> None:
     assert books.clean
 
 
+def test_one_that_hears_only_the_second_time_that_it_is_superseded_has_its_place() -> None:
+    """As after a lost acknowledgement."""
+    again = [(name, f"{outcome}_again" if outcome == "superseded" else outcome) for name, outcome in evidence().acks]
+    assert settled(replace(evidence(), acks=again)) == settled(evidence())
+
+
 def without(name: str) -> Evidence:
     right = evidence()
     return replace(right, rows={key: row for key, row in right.rows.items() if key != name})
