@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from actors.agents.chat import ChatFormat, Message
+from actors.agents.chat import ChatFormat, Message, opening
 from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
 from actors.engines.messages import GenerateReply, GenerateRequest
 from actors.rewards.outcome import OutcomeReward
@@ -161,7 +161,8 @@ class Episode:
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(self._messages()))
+        messages = opening(self.settings.system_prompt, self.task.instruction)
+        self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(messages))
         try:
             status = await self._converse()
             graded = await self.terminal.grade()
@@ -182,12 +183,6 @@ class Episode:
             timings_ms={"generate": self._generate_ms, "tool": self._tool_ms, "grade": graded.ms},
             error=error,
         )
-
-    def _messages(self) -> list[Message]:
-        return [
-            {"role": "system", "content": self.settings.system_prompt},
-            {"role": "user", "content": self.task.instruction},
-        ]
 
     async def _converse(self) -> Status:
         for turn in range(self.settings.max_turns):

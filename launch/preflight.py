@@ -7,9 +7,12 @@ import shutil
 from pathlib import Path
 
 from actors.agents.chat import chat_format
+from actors.engines.server import OWN_TOKENS
 from launch.config import DataKind, RunConfig
+from launch.demo.model import CONTEXT_TOKENS
 from launch.ports import check_port
 from launch.prepare import check_model, usable_tasks
+from learner.qwen import read_config
 from protocol.errors import UserError
 from sandbox.host import HostSettings, current_host
 from sandbox.provision import engine_answers, has_image
@@ -23,6 +26,7 @@ def preflight(config: RunConfig) -> None:
     if config.model.path is not None:
         check_model(config.model.path)
         chat_format(str(config.model.path), tools=config.agent.tools)
+    check_context(config)
     if config.data.kind is DataKind.TERMINAL_BENCH:
         usable_tasks(config)
     else:
@@ -58,6 +62,17 @@ def check_disk(folder: Path, reserve_mb: int) -> None:
         raise UserError(
             f"{there} has {free >> 20} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb): "
             "free some space, or put runs elsewhere with --set run.dir=FOLDER"
+        )
+
+
+def check_context(config: RunConfig) -> None:
+    """Raise UserError for an episode that may become longer than SGLang serves with the model."""
+    path = config.model.path
+    positions = read_config(path).max_position_embeddings if path is not None else CONTEXT_TOKENS
+    if (most := positions - OWN_TOKENS) < config.agent.context_tokens:
+        raise UserError(
+            f"agent.context_tokens = {config.agent.context_tokens} and the model has {positions} positions, of which "
+            f"SGLang keeps {OWN_TOKENS} for itself: --set agent.context_tokens={most} or less"
         )
 
 

@@ -15,6 +15,7 @@ from launch.evaluations import compare, family_table, rounded, score, trained
 from launch.metrics import read_metrics
 from protocol.events import Json
 from protocol.journal import Accounting
+from protocol.trajectory import is_training
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,11 @@ class _Counts:
     def take(self, event: dict[str, Json]) -> None:
         self._count(event)
         match event["kind"]:
-            case "episode.finished" if str(event["trajectory"]).startswith("train"):
+            case "episode.finished" if is_training(str(event["trajectory"])):
                 self.finished += 1
             case "trajectory.stored":
                 self.spanning += event["versions_min"] != event["versions_max"]
-            case "episode.failed" if str(event["trajectory"]).startswith("train"):
+            case "episode.failed" if is_training(str(event["trajectory"])):
                 self.infra_failures += 1
             case "sandbox.started":
                 self.sandboxes += 1

@@ -29,7 +29,7 @@ _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 _MEMORY_SHARE = {"cpu": 0.2, "cuda": 0.85}
 """Of the device, for weights and KV."""
-_OWN_TOKENS = 6
+OWN_TOKENS = 6
 """Places that SGLang keeps for itself: of n, an input may fill n − 7 and a reply go on to n − 2.  The context and the
 KV slots that it is started with are larger by so many than what requests may use."""
 _TAIL_LINES = 5
@@ -68,13 +68,13 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
         "--model-path", manifest.path, "--weight-version", str(manifest.version), "--skip-tokenizer-init",
         "--host", "127.0.0.1", "--port", str(port), "--api-key", api_key,
         "--device", settings.device, "--dtype", settings.dtype, "--random-seed", str(settings.seed),
-        "--context-length", str(settings.context_length + _OWN_TOKENS),
+        "--context-length", str(settings.context_length + OWN_TOKENS),
         "--max-running-requests", str(settings.max_running),
         "--mem-fraction-static", str(_MEMORY_SHARE[settings.device]), "--grammar-backend", "none",
         "--sampling-backend", "pytorch", "--skip-server-warmup", "--disable-overlap-schedule", "--sleep-on-idle",
     ]  # fmt: skip
     if settings.max_total_tokens is not None:
-        arguments += ["--max-total-tokens", str(settings.max_total_tokens + _OWN_TOKENS)]
+        arguments += ["--max-total-tokens", str(settings.max_total_tokens + OWN_TOKENS)]
     if settings.deterministic:
         arguments += ["--enable-deterministic-inference"]
     if settings.device == "cpu":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from launch import preflight
 from launch.config import load_recipe
+from launch.demo.model import build_demo_model
 from protocol.errors import UserError
 
 
@@ -21,3 +23,15 @@ def test_cuda_without_a_gpu_is_refused_by_its_key(key: str, tmp_path: Path, monk
         preflight.check_devices(config)
     (tmp_path / "nvidia0").touch()
     preflight.check_devices(config)
+
+
+def test_a_context_that_the_model_has_no_positions_for_is_refused_with_the_most_it_has(tmp_path: Path) -> None:
+    preflight.check_context(load_recipe("demo", ["agent.context_tokens=1018"]))
+    with pytest.raises(UserError, match=r"1019 and the model has 1024 positions.*--set agent\.context_tokens=1018"):
+        preflight.check_context(load_recipe("demo", ["agent.context_tokens=1019"]))
+    build_demo_model(tmp_path, load_recipe("demo", ["model.layers=1"]).model, 0)
+    written = json.loads((tmp_path / "config.json").read_text()) | {"max_position_embeddings": 4096}
+    (tmp_path / "config.json").write_text(json.dumps(written))
+    preflight.check_context(
+        load_recipe("demo", [f"model.path={tmp_path}", "warm_start.enabled=false", "agent.context_tokens=4090"])
+    )

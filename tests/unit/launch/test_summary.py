@@ -58,10 +58,10 @@ def facts(**changes: object) -> SummaryFacts:
 
 def write_run(run_dir: Path) -> None:
     worker, engine, driver = (EventLog(run_dir, name, "node-0") for name in ("worker-0", "engine-0", "driver-1"))
-    for trajectory in ("train/0/0-a0", "train/0/1-a0", "before/0/0-a0"):
+    for trajectory in ("train-g000000-s00-a0", "train-g000000-s01-a0", "before-g000000-s00-a0"):
         worker.emit("sandbox.started", trajectory=trajectory)
         worker.emit("episode.finished", trajectory=trajectory)
-    worker.emit("episode.failed", trajectory="train/1/0-a0")
+    worker.emit("episode.failed", trajectory="train-g000001-s00-a0")
     worker.emit("episode.failed", trajectory="before/1/0-a0")
     for version in range(5):  # some never reach an engine
         driver.emit("weights.published", version=version)
