@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from actors.buffer import Buffer, Lease
+from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
 from launch.advisory import ZeroVarianceWatch
@@ -32,6 +32,7 @@ from learner.messages import StepReport
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
+from protocol.journal import Lease
 from protocol.staleness import StalePolicy, may_step
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
 

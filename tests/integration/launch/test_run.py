@@ -14,6 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from protocol.trajectory import is_training
 from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
 from tests.support.cluster_runs import ROOT, MiniRun, MiniRuns
 
@@ -81,9 +82,9 @@ def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     acked = done.run.events("trajectory.stored")
     assert len({event["trajectory"] for event in acked}) == len(acked) == journal.acked - journal.superseded
     finished = done.run.events("episode.finished")
-    assert said["finished"] == sum(event["trajectory"].startswith("train") for event in finished)
+    assert said["finished"] == sum(is_training(event["trajectory"]) for event in finished)
     failed = done.run.events("episode.failed")
-    assert said["infra_failures"] == sum(event["trajectory"].startswith("train") for event in failed)
+    assert said["infra_failures"] == sum(is_training(event["trajectory"]) for event in failed)
 
 
 def test_a_task_folder_that_cannot_be_used_is_named(done: Done) -> None:
