@@ -88,7 +88,7 @@ def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
 
 
 def test_a_task_folder_that_cannot_be_used_is_named(done: Done) -> None:
-    assert re.search(r"^left out: \S+/malformed: task\.yaml is missing", done.run.stderr, re.MULTILINE)
+    assert re.search(r"^left out: task \S+/malformed: task\.yaml is missing", done.run.stderr, re.MULTILINE)
 
 
 def test_no_token_with_loss_was_older_than_the_bound(done: Done) -> None:
