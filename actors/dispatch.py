@@ -109,8 +109,6 @@ class Dispatch:
     """Groups that closed and are not trained yet."""
     _planned: GroupPlan | None = None
     """Taken from the cursor, and not known to be open."""
-    _kept_back: list[Ticket] = field(default_factory=list[Ticket])
-    """Of groups that were opened or reopened while there was no training, for when there is."""
     _progress: Progress | None = None
     _open: dict[GroupId, _Group] = field(default_factory=dict[GroupId, _Group])
     _closed: dict[GroupId, int] = field(default_factory=dict[GroupId, int])
@@ -152,14 +150,14 @@ class Dispatch:
         return self.cursor.next_group - useless - self.standing.lost_groups
 
     def stand(self, standing: Standing) -> None:
-        """The run stands here.  When training ends, its tickets, waiting and out, are forgotten."""
+        """The run stands here.  When training begins, its tickets may leave; when it ends, they are forgotten."""
         before, tuning = self.standing, self.tuning
         self.standing = standing
         if before.training and not standing.training:
             self.tickets.forget(TRAIN)
             self._planned = None
         if standing.training:
-            self._release()
+            self.tickets.release()
         if standing.flow is not before.flow:
             self.say("conductor.flow", flow=standing.flow.value, was=before.flow.value, open_groups=len(self._open))
         if self.tuning != tuning:
@@ -263,8 +261,8 @@ class Dispatch:
         if self._wasted < _FRUITLESS_STEPS * self.settings.admission.groups_per_step:
             return None
         return (
-            f"infrastructure wasted {self._wasted} groups in a row, at last by {self._failure}; mend that and go on "
-            f"with --resume {self.settings.run_id}: nothing is lost"
+            f"infrastructure wasted {self._wasted} groups in a row, at last by {self._failure}; nothing is lost: mend "
+            "that and go on with the run"
         )
 
     def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
@@ -314,14 +312,9 @@ class Dispatch:
             self.say("admission.held", reason=hold.value, live=self.live, published_step=published, **fields)
 
     def _issue(self, plan: GroupPlan, samples: Sequence[int]) -> None:
-        self._kept_back += [plan.ticket(self.settings.run_id, sample) for sample in samples]
-        if self.standing.training:
-            self._release()
-
-    def _release(self) -> None:
-        for ticket in self._kept_back:
-            self.tickets.add(ticket)
-        self._kept_back.clear()
+        issue = self.tickets.add if self.standing.training else self.tickets.keep_back
+        for sample in samples:
+            issue(plan.ticket(self.settings.run_id, sample))
 
     # -- tickets -------------------------------------------------------------------------------------------------
 

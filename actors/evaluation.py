@@ -90,7 +90,7 @@ class Evaluation:
         self.failure = InfraError(
             f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {ticket.task} "
             f"{ticket.attempt + 1} times (rollout.replacement_limit), at last with {failure}: {why}; mend that and "
-            f"go on with --resume {ticket.run_id}"
+            "go on with the run"
         )
         self.over.set()
 

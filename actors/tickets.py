@@ -1,7 +1,7 @@
-"""The conductor's memory of tickets: waiting, out, by whom.  A pure state machine.
+"""The conductor's memory of tickets: kept back, waiting, out, by whom.  A pure state machine.
 
-Every ticket is in exactly one place: in ``waiting`` or in ``out`` with one worker.  It leaves for good when its
-trajectory was acknowledged or its sample abandoned.
+Every ticket is in exactly one place: in ``kept_back``, in ``waiting`` or in ``out`` with one worker.  It leaves for
+good when its trajectory was acknowledged or its sample abandoned.
 """
 
 from __future__ import annotations
@@ -32,9 +32,19 @@ class Out:
 class Tickets:
     waiting: deque[Ticket] = field(default_factory=deque[Ticket])
     out: dict[Key, Out] = field(default_factory=dict[Key, Out])
+    kept_back: list[Ticket] = field(default_factory=list[Ticket])
+    """Nobody may have these before :meth:`release`."""
 
     def add(self, ticket: Ticket, *, first: bool = False) -> None:
         (self.waiting.appendleft if first else self.waiting.append)(ticket)
+
+    def keep_back(self, ticket: Ticket) -> None:
+        self.kept_back.append(ticket)
+
+    def release(self) -> None:
+        """What was kept back waits from now on, behind what does so already."""
+        self.waiting.extend(self.kept_back)
+        self.kept_back.clear()
 
     def hand_out(self, worker: str, count: int, deadline: float) -> list[Ticket]:
         """Up to ``count`` tickets, oldest first."""
@@ -78,8 +88,12 @@ class Tickets:
 
     def forget(self, purpose: str) -> int:
         """Drop every ticket of ``purpose``; how many there were."""
-        before = len(self.waiting) + len(self.out)
+        before = len(self)
+        self.kept_back = [ticket for ticket in self.kept_back if ticket.purpose != purpose]
         self.waiting = deque(ticket for ticket in self.waiting if ticket.purpose != purpose)
         for key in [key for key in self.out if key[0] == purpose]:
             del self.out[key]
-        return before - len(self.waiting) - len(self.out)
+        return before - len(self)
+
+    def __len__(self) -> int:
+        return len(self.kept_back) + len(self.waiting) + len(self.out)

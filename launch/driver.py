@@ -45,7 +45,7 @@ from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings
 from launch.warm_start import warm_start
 from protocol.cli.output import shown
-from protocol.errors import UserError
+from protocol.errors import InfraError, UserError
 from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
@@ -95,6 +95,8 @@ class Driver:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             self._blame_full_disk(error)
+            if isinstance(error, InfraError):
+                self._console.print(f"to go on with the run: python -m launch.cluster {self._directory.resume_options}")
             raise
         finally:
             self._events.emit("run.finished", ok=reason == "done", reason=reason)
@@ -149,10 +151,9 @@ class Driver:
                 restart_learners=fleet.start_learners,
                 engine_tokens=fleet.engine_tokens,
             )
-            if checkpoint is None:
-                first = await training.from_nothing(training.publish)
-            else:
-                first = await training.resume(checkpoint)
+            first = await training.persist(
+                training.publish if checkpoint is None else lambda: training.resume(checkpoint)
+            )
             async with beside(
                 fleet.look_after(lambda: pusher.newest),
                 pusher.run(),
@@ -185,7 +186,7 @@ class Driver:
 
         async with asyncio.TaskGroup() as group:
             engines = group.create_task(fleet.start_engines(first))
-            warm = await training.from_nothing(warmed_up)
+            warm = await training.persist(warmed_up)
             if not engines.done():
                 self._phase("engine", "starting SGLang")
         training.pusher.begin(first)

@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from actors.buffer import Buffer
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
-from actors.remote import ActorDied, ActorOptions, Remote, RemoteError, kill, restart, spawn
+from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
 from actors.worker import Worker
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
@@ -148,13 +148,13 @@ class Fleet:
     # -- learner -------------------------------------------------------------------------------------------------
 
     async def start_learners(self) -> Learners:
-        """A new generation of learner ranks on the head; the former one, if any, is ended.  One that dies while it
-        starts is replaced."""
+        """A new generation of learner ranks on the head; the former one, if any, is ended.  One that dies or hangs
+        while it starts is replaced."""
         for left in reversed(range(_STARTS)):
             learners = self._spawn_learners()
             try:
                 await learners.call(LearnerRank.setup)
-            except ActorDied as error:
+            except RemoteError as error:
                 if not left:
                     raise
                 self._events.emit("process.died", what=error.actor, why=error.why)

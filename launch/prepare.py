@@ -109,8 +109,8 @@ def check_model(path: Path) -> Path:
 
 
 def usable_tasks(config: RunConfig) -> Dataset:
-    """The task folders of ``data.path``.  Raises UserError when there is no usable one, or none of the family that is
-    to be held out."""
+    """The task folders of ``data.path``.  Raises UserError when there is no usable one, or when none or all are of the
+    family that is to be held out."""
     assert config.data.path is not None  # noqa: S101  # checked by the config
     dataset = load_dataset(config.data.path)
     if not dataset.tasks:
@@ -124,6 +124,11 @@ def usable_tasks(config: RunConfig) -> Dataset:
             f"no task of {config.data.path} is of the family data.held_out_family = {family!r}: choose one of "
             f"{', '.join(known)}, or hold none out, --set data.held_out_family={did_you_mean(family, known)}"
         )
+    if family and [family] == known:
+        raise UserError(
+            f"every task of {config.data.path} is of the family data.held_out_family = {family!r}, so that there is "
+            "nothing to train on: hold none out, --set data.held_out_family="
+        )
     return dataset
 
 
@@ -135,17 +140,19 @@ def _from_folder(config: RunConfig, prepared: Prepared, _: Path) -> Prepared:
     def order(task: Task) -> str:
         return hashlib.sha256(f"{config.run.seed}:{task.id}".encode()).hexdigest()
 
-    ordered = sorted(dataset.tasks, key=order)
-    wanted, of_family = round(len(ordered) * _HELD_OUT_SHARE), Counter[str]()
+    ordered, most = sorted(dataset.tasks, key=order), config.evaluation.tasks_per_family
+    apart = [task for task in ordered if _is_apart(task, config)]
+    others = [task for task in ordered if not _is_apart(task, config)]
+    wanted, of_family = round(len(others) * _HELD_OUT_SHARE), Counter[str]()
     training: list[str] = []
     held_out: list[str] = []
-    for task in ordered:
-        wholly = task.family == config.data.held_out_family
-        if (wholly or len(held_out) < wanted) and of_family[task.family] < config.evaluation.tasks_per_family:
+    for task in others:
+        if len(held_out) < wanted and of_family[task.family] < most:
             of_family[task.family] += 1
             held_out.append(task.id)
-        elif not wholly:
+        else:
             training.append(task.id)
+    held_out += [task.id for task in apart[:most]]
     return replace(
         prepared,
         tasks={task.id: task for task in ordered},
@@ -153,6 +160,11 @@ def _from_folder(config: RunConfig, prepared: Prepared, _: Path) -> Prepared:
         held_out=tuple(held_out),
         problems=tuple(str(problem) for problem in dataset.unusable),
     )
+
+
+def _is_apart(task: Task, config: RunConfig) -> bool:
+    """Of the family that is wholly held out; tasks without a family are none."""
+    return task.family != "" and task.family == config.data.held_out_family
 
 
 def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
@@ -171,9 +183,11 @@ def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
     )
     training = tuple(name for name in prepared.training if name not in misfits)
     if not training:
+        shortest = min(prepared.training, key=lengths.__getitem__)
         raise UserError(
-            f"no task leaves room for a reply, the first because {problems[0]}: --set agent.context_tokens="
-            f"{min(lengths.values()) + agent.max_new_tokens} or more"
+            f"no task to train on leaves room for a reply: the shortest first prompt, of {shortest}, has "
+            f"{lengths[shortest]} tokens, and agent.context_tokens = {agent.context_tokens}: --set "
+            f"agent.context_tokens={lengths[shortest] + agent.max_new_tokens} or more"
         )
     return replace(
         prepared,

@@ -104,19 +104,22 @@ class Training:
     def _new_fill(self, lost: int) -> BatchFill:
         return BatchFill(self.settings.groups_per_step, self.settings.group_size, lost)
 
-    async def from_nothing(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What ``work`` makes with the learners; all of it again with new ones when one dies, as there is no checkpoint
-        to go back to."""
-        deaths = 0
+    async def persist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What ``work`` makes with the learners before there is a step to lose: all of it again with new ones when one
+        dies."""
+        deaths, lost = 0, False
         while True:
             try:
+                if lost:
+                    self.learners = await self.restart_learners()
+                lost = False
                 return await work()
             except RemoteError as error:
                 deaths += 1
                 if not _is_learner(error) or deaths > _DEATHS_IN_A_ROW:
                     raise
                 self.events.emit("process.died", what=error.actor, why=error.why)
-                self.learners = await self.restart_learners()
+                lost = True
 
     async def begin(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""

@@ -410,7 +410,7 @@ class Engine:
             failures += 1
             try:
                 serving = await self._launch(confirmed.manifest)
-            except (EngineStartError, ServerLost, OSError) as error:
+            except (EngineStartError, OSError) as error:
                 self._error = str(error)
                 self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
                 continue
@@ -427,9 +427,10 @@ class Engine:
         try:
             async with asyncio.timeout(patience_s):
                 checksum = await server.client.checksum()
-        except TimeoutError as error:
+        except (TimeoutError, ServerLost) as error:
             await server.stop()
-            raise EngineStartError(f"the server gave no checksum of its weights within {patience_s:g} s") from error
+            why = str(error) or f"not within {patience_s:g} s"
+            raise EngineStartError(f"the server gave no checksum of its weights: {why}") from error
         except BaseException:
             await server.stop()
             raise

@@ -268,7 +268,7 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
     (error,) = leaves(caught.value)
     assert isinstance(error, InfraError)
     assert "wasted 16 groups in a row, at last by sandbox_start: no daemon there" in str(error)
-    assert "--resume run" in str(error)
+    assert "nothing is lost: mend that and go on with the run" in str(error)
 
 
 async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_later(
@@ -461,7 +461,7 @@ async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_las
     assert type(error) is InfraError
     assert "evaluation before" in str(error)
     assert "task a 2 times" in str(error)
-    assert "sandbox_start: the daemon is gone; mend that and go on with --resume run" in str(error)
+    assert "sandbox_start: the daemon is gone; mend that and go on with the run" in str(error)
     assert await take(conductor) == []
     assert buffer.abandoned == []
 

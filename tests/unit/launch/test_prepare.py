@@ -113,6 +113,21 @@ def test_the_family_that_is_held_out_of_a_folder_is_not_trained(tmp_path: Path) 
     with pytest.raises(UserError, match=r"'sorte': choose one of .*--set data\.held_out_family=.*did you mean 'sort'"):
         from_folder(tmp_path / "run", folder, "data.held_out_family=sorte")
     assert from_folder(tmp_path / "run", folder, f"data.held_out_family={ELSEWHERE}").training
+    for seed in range(5):
+        found = from_folder(tmp_path / "run", folder, *of_two, f"run.seed={seed}")
+        assert FAMILY in {found.tasks[name].family for name in found.held_out}, "nothing that is trained is evaluated"
+    with pytest.raises(UserError, match=r"every task of .* is of the family .*--set data\.held_out_family="):
+        from_folder(tmp_path / "run", data_set(tmp_path / "alone", 3), f"data.held_out_family={FAMILY}")
+
+
+def test_tasks_without_a_family_are_trained_where_none_is_held_out(tmp_path: Path) -> None:
+    folder = data_set(tmp_path / "tasks", 5)
+    for place in folder.glob("*/task.yaml"):
+        lines = place.read_text().splitlines(keepends=True)
+        place.write_text("".join(line for line in lines if not line.startswith("category")))
+    found = from_folder(tmp_path / "run", folder)
+    assert {task.family for task in found.tasks.values()} == {""}
+    assert (len(found.training), len(found.held_out)) == (4, 1)
 
 
 def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path: Path) -> None:
@@ -124,7 +139,7 @@ def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path
     assert "long" not in {*found.tasks, *found.training, *found.held_out}
     assert any("long: its first prompt has" in problem for problem in found.problems)
     short = ("agent.context_tokens=8", "agent.max_new_tokens=4")
-    with pytest.raises(UserError, match=r"no task leaves room for a reply.*--set agent\.context_tokens=\d+"):
+    with pytest.raises(UserError, match=r"no task to train on leaves room.*--set agent\.context_tokens=\d+"):
         prepared(tmp_path / "run", *SMALL, *short)
 
 

@@ -283,7 +283,7 @@ async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> N
 async def test_before_the_first_checkpoint_a_dead_learners_work_is_done_again(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.generations[0].publishes = 0
-    await run.training.from_nothing(run.training.begin)
+    await run.training.persist(run.training.begin)
     assert run.saved == [0]
     assert len(run.generations) == 2
     assert run.generations[1].publishes == 999
@@ -296,7 +296,7 @@ async def test_a_learner_that_dies_of_its_first_work_ends_the_run(tmp_path: Path
         raise ActorDied(run.actor, "killed")
 
     with pytest.raises(ActorDied):
-        await run.training.from_nothing(deadly)
+        await run.training.persist(deadly)
     assert len(run.generations) == 4
 
 
