@@ -16,7 +16,7 @@ import pytest
 
 from protocol.trajectory import is_training
 from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
-from tests.support.cluster_runs import ROOT, MiniRun, MiniRuns
+from tests.support.cluster_runs import ROOT, MiniRun, MiniRuns, eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
 
@@ -50,10 +50,16 @@ def watch(run: MiniRun) -> Watched:
     url = run.wait_event("the page's address", "run.started")["url"]
     trajectory = run.wait_event("an episode", "episode.started")["trajectory"]
     run.wait_step(1)
-    with opened(f"{url}api/terminals/{trajectory}") as answer:
-        terminal = b"".join(answer.readline() for _ in range(3)).decode()
-    with opened(url) as page, opened(f"{url}api/state") as state:
-        return Watched(page.read().decode(), json.load(state), terminal)
+    state = eventually("a step on the page", lambda: with_a_step(url))
+    with opened(url) as page, opened(f"{url}api/terminals/{trajectory}") as streamed:
+        return Watched(page.read().decode(), state, b"".join(streamed.readline() for _ in range(3)).decode())
+
+
+def with_a_step(url: str) -> dict[str, Any] | None:
+    """What the page shows, once it has read of a step: it looks twice a second."""
+    with opened(f"{url}api/state") as answer:
+        state = json.load(answer)
+    return state if state["step"] else None
 
 
 def opened(url: str) -> HTTPResponse:
