@@ -127,7 +127,9 @@ class Worker:
         name = f"{settings.name}#{self._incarnation}"
         async with (
             SandboxPool(settings.pool) as self._pool,
-            ShardedSender(settings.endpoints, settings.run_id, name, curves=settings.curves) as self._sender,
+            ShardedSender(
+                settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
+            ) as self._sender,
         ):
             try:
                 async with asyncio.TaskGroup() as episodes:
@@ -243,10 +245,7 @@ class Worker:
     async def _deliver(self, trajectory: Trajectory) -> None:
         ticket = trajectory.ticket
         if ticket.purpose == TRAIN:
-            outcome = await self._sender.send(trajectory, self._settings.send_deadline_s)
-            kind = "trajectory.unwanted" if outcome is AppendOutcome.UNKNOWN else "trajectory.acked"
-            name, attempt = ticket.trajectory_id, ticket.attempt
-            self._events.emit(kind, trajectory=name, attempt=attempt, outcome=outcome.value)
+            await self._sender.send(trajectory, self._settings.send_deadline_s)
             await self._conductor.call(Conductor.finished, ticket)
             return
         attempt = Attempt(
@@ -259,6 +258,10 @@ class Worker:
             trajectory.sampled_tokens,
         )
         await self._conductor.call(Conductor.evaluated, ticket, attempt)
+
+    def _acknowledged(self, ticket: Ticket, outcome: AppendOutcome) -> None:
+        kind = "trajectory.unwanted" if outcome is AppendOutcome.UNKNOWN else "trajectory.acked"
+        self._events.emit(kind, trajectory=ticket.trajectory_id, attempt=ticket.attempt, outcome=outcome.value)
 
     @contextlib.asynccontextmanager
     async def _sandbox(self, task: Task) -> AsyncGenerator[SandboxSession]:

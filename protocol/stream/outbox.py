@@ -15,6 +15,7 @@ from protocol.codec import Frame, payload_size
 from protocol.journal import AppendOutcome
 from protocol.messages import PROTOCOL, Ack, Hello, Message, Nack, Ping, Refusal, Resync, State, Welcome
 from protocol.stream.errors import MessageRefused
+from protocol.trajectory import Ticket
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +23,7 @@ class Parcel:
     """A trajectory on its way."""
 
     seq: int
-    name: str
+    ticket: Ticket
     frames: Sequence[Frame]
     size: int
 
@@ -51,12 +52,12 @@ class Outbox:
     @property
     def names(self) -> list[str]:
         """Of parcels that are not answered, oldest first."""
-        return [parcel.name for parcel in self._pending.values()]
+        return [parcel.ticket.trajectory_id for parcel in self._pending.values()]
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, name: str, frames: Sequence[Frame]) -> Parcel:
+    def add(self, ticket: Ticket, frames: Sequence[Frame]) -> Parcel:
         """Raises MessageRefused where it is known to be."""
         size = payload_size(frames)
         if self._refused is not None:
@@ -64,7 +65,7 @@ class Outbox:
         if self.welcomed and size > self._max_bytes:
             raise self._oversized(size)
         self._seq += 1
-        parcel = self._pending[self._seq] = Parcel(self._seq, name, frames, size)
+        parcel = self._pending[self._seq] = Parcel(self._seq, ticket, frames, size)
         self.bytes += size
         self._unsent[parcel.seq] = parcel
         return parcel

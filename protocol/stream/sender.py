@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -19,7 +20,7 @@ from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed
 from protocol.stream.keys import CurveClient, require_keys
 from protocol.stream.outbox import Answered, Outbox, Parcel
 from protocol.stream.sockets import Monitor, Wire, watch_connection
-from protocol.trajectory import Trajectory
+from protocol.trajectory import Ticket, Trajectory
 
 HEARTBEAT_S = 1.0
 BUDGET_BYTES = 64 * 1024 * 1024
@@ -29,6 +30,8 @@ _BURST = 8
 """Messages sent before others in this event loop have their turn."""
 _BYE_MS = 500
 """The last word to a receiver that was there has so long to leave."""
+
+Acknowledged = Callable[[Ticket, AppendOutcome], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class SenderStatistics:
 class TrajectorySender:
     """Sends trajectories of one worker.  ``async with`` owns its tasks; ``send`` may be called by many at once.
 
+    ``acknowledged`` hears of each answer as it comes, also of one that no ``send`` waits for any more.
     Raises UserError for an address beyond loopback without keys.
     """
 
@@ -56,12 +60,14 @@ class TrajectorySender:
         heartbeat_s: float = HEARTBEAT_S,
         budget_bytes: int = BUDGET_BYTES,
         curve: CurveClient | None = None,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         require_keys(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]"), curve)
         self.endpoint, self.run_id, self.sender_id = endpoint, run_id, sender_id
         self.unacknowledged: list[str] = []
         """After the close: ids of trajectories whose fate is unknown."""
         self._heartbeat_s, self._budget_bytes, self._curve = heartbeat_s, budget_bytes, curve
+        self._acknowledged = acknowledged
         self._outbox = Outbox(run_id, sender_id)
         self._answers: dict[int, asyncio.Future[AppendOutcome]] = {}
         self._work, self._less = asyncio.Event(), asyncio.Event()
@@ -122,7 +128,7 @@ class TrajectorySender:
         try:
             async with asyncio.timeout(deadline_s):
                 await self._room_for(codec.payload_size(frames))
-                parcel = self._outbox.add(name, frames)
+                parcel = self._outbox.add(trajectory.ticket, frames)
                 answer = self._answers[parcel.seq] = asyncio.get_running_loop().create_future()
                 self._work.set()
                 return await answer
@@ -213,10 +219,13 @@ class TrajectorySender:
                     self._trouble = ended.failure.detail
 
     def _settle(self, answered: Answered) -> None:
-        future = self._answers.get(answered.parcel.seq)
+        parcel, answer = answered
+        if self._acknowledged is not None and not isinstance(answer, MessageRefused):
+            self._acknowledged(parcel.ticket, answer)
+        future = self._answers.get(parcel.seq)
         if future is None or future.done():
             return
-        if isinstance(answered.answer, MessageRefused):
-            future.set_exception(MessageRefused(answered.answer.reason, answered.answer.detail))
+        if isinstance(answer, MessageRefused):
+            future.set_exception(MessageRefused(answer.reason, answer.detail))
         else:
-            future.set_result(answered.answer)
+            future.set_result(answer)

@@ -9,7 +9,7 @@ from typing import Self
 
 from protocol.journal import AppendOutcome
 from protocol.stream.keys import CurveClient
-from protocol.stream.sender import HEARTBEAT_S, TrajectorySender
+from protocol.stream.sender import HEARTBEAT_S, Acknowledged, TrajectorySender
 from protocol.trajectory import GroupId, Trajectory
 
 
@@ -29,10 +29,11 @@ class ShardedSender:
         *,
         heartbeat_s: float = HEARTBEAT_S,
         curves: Sequence[CurveClient] | None = None,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         keys = [None] * len(endpoints) if curves is None else curves
         self.shards = [
-            TrajectorySender(endpoint, run_id, sender_id, heartbeat_s=heartbeat_s, curve=key)
+            TrajectorySender(endpoint, run_id, sender_id, heartbeat_s=heartbeat_s, curve=key, acknowledged=acknowledged)
             for endpoint, key in zip(endpoints, keys, strict=True)
         ]
 

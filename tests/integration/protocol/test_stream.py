@@ -48,7 +48,7 @@ from protocol.stream import (
     make_run_keys,
     shard_of,
 )
-from protocol.trajectory import GroupId
+from protocol.trajectory import GroupId, Ticket
 from tests.support.trajectories import RUN, make_trajectory
 
 SOON_S = 30.0
@@ -560,16 +560,22 @@ async def test_a_sender_holds_no_more_than_its_budget_and_loses_nothing_by_it() 
 
 async def test_a_send_that_is_cancelled_still_arrives_and_draining_waits_for_it() -> None:
     """A worker that is told to stop has finished episodes on their way: they are not run again for nothing."""
-    store = Store()
+    store, told = Store(), list[tuple[Ticket, AppendOutcome]]()
     store.gate.clear()
-    async with receiver_for(store) as receiver, sender_to(receiver) as sender, asyncio.TaskGroup() as group:
-        send = group.create_task(sender.send(make_trajectory(3, 1), SOON_S))
+    trajectory = make_trajectory(3, 1)
+    async with (
+        receiver_for(store) as receiver,
+        sender_to(receiver, acknowledged=lambda *answer: told.append(answer)) as sender,
+        asyncio.TaskGroup() as group,
+    ):
+        send = group.create_task(sender.send(trajectory, SOON_S))
         await store.called.wait()
         send.cancel()
         assert await sender.drain(0.0) == ["train-g000003-s01"]
         draining = group.create_task(sender.drain(SOON_S))
         store.gate.set()
         assert await draining == []
+    assert told == [(trajectory.ticket, AppendOutcome.APPENDED)]
     assert len(store.items) == 1
     assert sender.unacknowledged == []
 

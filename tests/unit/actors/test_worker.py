@@ -23,6 +23,7 @@ from actors.remote import Remote
 from actors.worker import Worker, WorkerSettings
 from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledged
+from protocol.stream.sender import Acknowledged
 from protocol.trajectory import GroupId, InfraFailure, Reward, Status, Ticket, Trajectory
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings
@@ -51,8 +52,9 @@ class FakePool:
 class FakeSender:
     """Has a trajectory under way, which the buffer acknowledges a little later."""
 
-    def __init__(self, *_: object, **__: object) -> None:
+    def __init__(self, *_: object, acknowledged: Acknowledged, **__: object) -> None:
         self.unacknowledged = ["train-g000001-s00"]
+        self.acknowledged = acknowledged
 
     async def __aenter__(self) -> Self:
         SENDERS.append(self)
@@ -61,10 +63,13 @@ class FakeSender:
     async def __aexit__(self, *_: object) -> None: ...
 
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
-        return AppendOutcome.UNKNOWN if trajectory.ticket.sample else AppendOutcome.APPENDED
+        outcome = AppendOutcome.UNKNOWN if trajectory.ticket.sample else AppendOutcome.APPENDED
+        self.acknowledged(trajectory.ticket, outcome)
+        return outcome
 
     async def drain(self, _: float) -> list[str]:
         await asyncio.sleep(0.05)
+        self.acknowledged(Ticket("r", GroupId(1), 7, 8, "t", 11), AppendOutcome.APPENDED)
         self.unacknowledged.clear()
         return self.unacknowledged
 
@@ -102,6 +107,11 @@ POOLS: list[FakePool] = []
 SENDERS: list[FakeSender] = []
 
 
+def said_of_trajectories(run_dir: Path) -> list[tuple[str, str]]:
+    lines = map(orjson.loads, (run_dir / "events" / "worker-0-0.jsonl").read_bytes().splitlines())
+    return [(line["kind"], line["trajectory"]) for line in lines if line["kind"].startswith("trajectory.")]
+
+
 @pytest.fixture
 def conductor() -> FakeConductor:
     return FakeConductor()
@@ -131,7 +141,9 @@ async def test_stop_returns_when_the_sandboxes_are_gone(made: Worker, conductor:
         assert [pool.gone for pool in POOLS] == [True]
 
 
-async def test_stop_waits_for_work_that_was_cancelled_before(made: Worker, conductor: FakeConductor) -> None:
+async def test_stop_waits_for_work_that_was_cancelled_before(
+    made: Worker, conductor: FakeConductor, tmp_path: Path
+) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
         await conductor.asked.wait()
@@ -139,6 +151,7 @@ async def test_stop_waits_for_work_that_was_cancelled_before(made: Worker, condu
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
         assert [sender.unacknowledged for sender in SENDERS] == [[]], "an episode that was sent has to be sampled again"
+    assert said_of_trajectories(tmp_path) == [("trajectory.acked", "train-g000001-s07")]
 
 
 async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: Worker, conductor: FakeConductor) -> None:
@@ -227,6 +240,6 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
         (Conductor.finished, wanted), (Conductor.finished, late), (Conductor.evaluated, evaluated)
     ]  # fmt: skip
     assert told[2][2] == Attempt("t", "count", False, True, 1.0, Status.COMPLETED, 5)
-    lines = map(orjson.loads, (tmp_path / "events" / "worker-0-0.jsonl").read_bytes().splitlines())
-    said = [(line["kind"], line["trajectory"]) for line in lines if line["kind"].startswith("trajectory.")]
-    assert said == [("trajectory.acked", wanted.trajectory_id), ("trajectory.unwanted", late.trajectory_id)]
+    assert said_of_trajectories(tmp_path)[:2] == [
+        ("trajectory.acked", wanted.trajectory_id), ("trajectory.unwanted", late.trajectory_id)
+    ]  # fmt: skip

@@ -99,9 +99,9 @@ class Stream(RuleBasedStateMachine):
         outbox = self.outboxes[sender, shard_of(ticket.group, SHARDS)]
         if outbox.welcomed and size > LARGEST:
             with pytest.raises(MessageRefused):
-                outbox.add(name, frames)
+                outbox.add(ticket, frames)
         else:
-            outbox.add(name, frames)
+            outbox.add(ticket, frames)
             self.given[name] = size
 
     @rule(sender=senders, shard=shards)
@@ -122,7 +122,7 @@ class Stream(RuleBasedStateMachine):
         pending = list(outbox._pending.values())
         if index < len(pending):
             outbox.give_up(pending[index])
-            self.given_up.add(pending[index].name)
+            self.given_up.add(pending[index].ticket.trajectory_id)
 
     @rule(sender=senders, orderly=st.booleans())
     def restart_sender(self, sender: str, orderly: bool) -> None:
@@ -193,12 +193,12 @@ class Stream(RuleBasedStateMachine):
             return
         message = read_message(self.back[sender, shard].popleft())
         for parcel, answer in self.outboxes[sender, shard].take(message):
-            assert parcel.name not in self.answered, "answered twice"
+            assert parcel.ticket.trajectory_id not in self.answered, "answered twice"
             if isinstance(answer, MessageRefused):
                 assert parcel.size > LARGEST
-                self.refused.add(parcel.name)
+                self.refused.add(parcel.ticket.trajectory_id)
             else:
-                self.answered[parcel.name] = answer
+                self.answered[parcel.ticket.trajectory_id] = answer
 
     # -- what always holds ---------------------------------------------------------------------------------------
 
@@ -261,12 +261,13 @@ class Stream(RuleBasedStateMachine):
 
 def test_a_receiver_that_forgot_what_it_had_granted_is_asked_again_and_costs_nothing() -> None:
     outbox = Outbox(RUN, "a")
-    outbox.add("one", [bytes(100)])
+    ticket = make_trajectory().ticket
+    outbox.add(ticket, [bytes(100)])
     outbox.take(Welcome(1, WINDOW, LARGEST))
     parcel = outbox.next()
     assert parcel is not None
     assert outbox.take(Nack(parcel.seq, Refusal.OVER_CREDIT.value, "")) == []
-    assert (outbox.names, outbox.epoch, outbox.next()) == (["one"], 2, None)
+    assert (outbox.names, outbox.epoch, outbox.next()) == ([ticket.trajectory_id], 2, None)
     outbox.take(Welcome(2, WINDOW, LARGEST))
     assert outbox.next() is parcel
 
