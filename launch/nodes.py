@@ -84,7 +84,7 @@ def _start(count: int, temporary: Path, cpus: int) -> Any:
                 raise NodesNotStarted(
                     f"Ray did not start on this machine at {_TRIES} tries ({why}). If the machine is busy or short of "
                     "memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path is too long, "
-                    "set TMPDIR to a short one; then go on with --resume"
+                    "set TMPDIR to a short one"
                 ) from error
     raise AssertionError("unreachable")
 
