@@ -231,7 +231,7 @@ def test_ci_fails_when_a_stage_does(tmp_path: Path, stage: str) -> None:
 
 
 CUT = [
-    ("        stage batch ", "        CLOSE_S=1 TOTAL_S=$((SECONDS + 7))\n        stage batch "),
+    ("        stage batch ", "        CLOSE_S=1 TOTAL_S=$((SECONDS + 4))\n        stage batch "),
     ("CLOSE_S - 30", "1"),
 ]
 """Only the batch is short of time, however slow the machine is."""
@@ -245,7 +245,7 @@ def test_ci_reports_a_batch_that_is_cut_off_as_left_out(tmp_path: Path) -> None:
 
 def test_ci_says_that_the_tests_themselves_were_cut_off(tmp_path: Path) -> None:
     start = '        stage "$name" make'
-    cut = [(start, f"        CLOSE_S=1 TOTAL_S=$((SECONDS + 7))\n{start}"), CUT[1]]
+    cut = [(start, f"        CLOSE_S=1 TOTAL_S=$((SECONDS + 4))\n{start}"), CUT[1]]
     done = _ci(tmp_path, test="exec sleep 600", edit=cut)
     assert done.returncode == 1
     assert "left out: what remained of make test (cut off" in done.stdout

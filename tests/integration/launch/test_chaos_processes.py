@@ -11,7 +11,7 @@ import pytest
 from tests.support.books import assert_books_balance, ledger
 from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 WORKER, SERVER, BUFFER, LEARNER = "ray::Worker", "sglang server", "ray::Buffer", "ray::LearnerRank"
 CONDUCTOR, ENGINE = "ray::Conductor", "ray::Engine"
@@ -65,7 +65,6 @@ def test_a_run_survives_the_death_of_worker_server_buffer_and_learner(mini_runs:
     assert run.events("learner.resumed")
 
 
-@pytest.mark.chaos
 def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) -> None:
     anew = ("--seed", "4711")  # no warm start of another test is this run's
     run = mini_runs.start("killed-early", "--steps", "2", "--set", "evaluation.tasks_per_family=0", *anew)
@@ -80,14 +79,12 @@ def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) 
     assert begun.count(min(begun)) == 2
 
 
-@pytest.mark.chaos
 def test_a_run_survives_the_death_of_conductor_and_engine_actor(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-actors", "--steps", "14", "--set", "evaluation.tasks_per_family=0")
     kill_in_turn(run, [CONDUCTOR, ENGINE, CONDUCTOR])
     assert_survived(run, run.succeed(), 14)
 
 
-@pytest.mark.chaos
 def test_a_resumed_run_survives_the_death_of_its_engine_before_any_new_weights(mini_runs: MiniRuns) -> None:
     options = ("--steps", "6", "--set", "evaluation.tasks_per_family=0")
     first = mini_runs.start("killed-resumed", *options)
@@ -101,7 +98,6 @@ def test_a_resumed_run_survives_the_death_of_its_engine_before_any_new_weights(m
     assert_survived(run, run.succeed(), 6)
 
 
-@pytest.mark.chaos
 def test_an_evaluation_survives_the_death_of_worker_and_conductor(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-evaluating", "--steps", "1", "--set", "evaluation.attempts=24")
     run.wait_event("an attempt", "eval.progress")
@@ -113,7 +109,6 @@ def test_an_evaluation_survives_the_death_of_worker_and_conductor(mini_runs: Min
     assert_survived(run, summary, 1)
 
 
-@pytest.mark.chaos
 def test_one_process_killed_again_and_again_never_ends_a_run(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-often", "--steps", "14", "--set", "evaluation.tasks_per_family=0")
     for what in (LEARNER, BUFFER):
@@ -124,7 +119,6 @@ def test_one_process_killed_again_and_again_never_ends_a_run(mini_runs: MiniRuns
     assert_survived(run, run.succeed(), 14)
 
 
-@pytest.mark.chaos
 def test_a_process_that_never_answers_is_started_again(mini_runs: MiniRuns) -> None:
     """Stopped: for who waits the same as a process that hangs in a lock."""
     deadlines = ("--set", "run.silence_s=30", "--set", "learner.call_timeout_s=120")

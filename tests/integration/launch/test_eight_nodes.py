@@ -7,7 +7,7 @@ import pytest
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
 
-pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 NODES = [f"node-{number}" for number in range(8)]
 
