@@ -290,6 +290,7 @@ async def test_a_deadline_ends_a_request_with_a_name(engine: Engine) -> None:
         await engine.generate(request(prompt(20, 9), 1500, deadline_s=0.01))
 
 
+@pytest.mark.chaos
 async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weights(
     engine: Engine, folders: Folders
 ) -> None:

@@ -16,6 +16,7 @@ from tests.support.stock_scripts import PROJECT, STOCK
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
+LEVELS = [pytest.param(level, marks=[] if level is GradingLevel.SAME else pytest.mark.slow) for level in GradingLevel]
 TESTS = b"""
 import os, pathlib, sqlite3, ssl, subprocess, sys
 import pytest
@@ -52,7 +53,7 @@ def stock(name: str, level: GradingLevel) -> Task:
     )
 
 
-@pytest.mark.parametrize("level", GradingLevel)
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", STOCK)
 async def test_the_oracle_scores_one_and_doing_nothing_does_not(pool: SandboxPool, name: str, level: GradingLevel):
     task = stock(name, level)
