@@ -86,7 +86,6 @@ class BufferStatistics:
     wants_checkpoint: bool
     """More than half the budget is trained and in no checkpoint."""
     export_failures: int
-    events_dropped: int
     dropped_tokens: dict[str, dict[str, int]]
     """See :meth:`Journal.dropped_tokens`."""
 
@@ -317,7 +316,6 @@ class Buffer:
             self._receiver.statistics(),
             journal.uncommitted_bytes > self.settings.budget_bytes // 2,
             self._exporter.failures,
-            self._events.dropped,
             await self._call(Journal.dropped_tokens),
         )
 

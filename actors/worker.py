@@ -210,6 +210,9 @@ class Worker:
     async def _run_ticket(self, key: str, ticket: Ticket) -> None:
         try:
             await self._attempt(ticket)
+        except asyncio.CancelledError:
+            self._events.emit("episode.cancelled", trajectory=key)
+            raise
         finally:
             del self._running[key]
             self._place_free.set()

@@ -203,11 +203,14 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
 
 
 def _named(alive: list[dict[str, Any]]) -> list[Node]:
-    """This process's node first."""
+    """This process's node first, then others of its machine."""
     import ray
 
     mine = ray.get_runtime_context().get_node_id()
-    ordered = sorted(alive, key=lambda node: (node["NodeID"] != mine, node["NodeID"]))
+    here = {node["NodeManagerAddress"] for node in alive if node["NodeID"] == mine}
+    ordered = sorted(
+        alive, key=lambda node: (node["NodeID"] != mine, node["NodeManagerAddress"] not in here, node["NodeID"])
+    )
     return [Node(f"node-{i}", str(n["NodeID"]), str(n["NodeManagerAddress"])) for i, n in enumerate(ordered)]
 
 

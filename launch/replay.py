@@ -44,7 +44,8 @@ class Replay:
 
 
 def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
-    """Train again.  Raises UserError when there is no such run, or it has fewer than two checkpoints."""
+    """Train again, on one rank.  Raises UserError when there is no such run, it has fewer than two checkpoints, or it
+    was trained on several ranks."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise NoSuchRunError(run_dir)
     store = CheckpointStore(run_dir, keep=1)
@@ -60,6 +61,11 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
     def rank_of(attempt: int, state: Path) -> LearnerRank:
         stored = stored_config(run_dir / "attempts" / str(attempt))
         config = resolve(config_values(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
+        if config.learner.ranks > 1:
+            raise UserError(
+                f"{run_dir} was trained on {config.learner.ranks} ranks, and a replay computes on one, which adds in "
+                "another order: replay a run with learner.ranks = 1"
+            )
         rank = LearnerRank(learner_settings(config, model))
         rank.setup()
         rank.load(str(state))

@@ -209,6 +209,8 @@ _FIXED = (
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward"),
     *("agent.system_prompt", "agent.tools", "agent.done_text", "agent.context_tokens"),
     "agent.temperature",  # of the log-probabilities in the journal
+    "staleness.eta",  # the bound that the trained tokens are held against
+    "evaluation.tasks_per_family",  # which tasks of a folder are not trained
 )
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 

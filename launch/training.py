@@ -146,7 +146,7 @@ class Training:
 
     async def run(self) -> None:
         """Train until the last step or a stop condition; the last weights are kept, and offered to the engines."""
-        deaths, lost, over = 0, None, False
+        deaths, lost, over, farthest = 0, None, False, self.step
         self._begun, self._sampled = time.monotonic(), await self.engine_tokens()
         self.metrics.start()
         while not over:
@@ -154,7 +154,8 @@ class Training:
                 if lost is not None:
                     await self._recover(lost)
                 lost, over = None, not await self._go_on()
-                deaths = 0
+                if self.step > farthest:  # steps that a death took back are no way out of what kills
+                    farthest, deaths = self.step, 0
             except RemoteError as error:
                 deaths += 1
                 if not _is_learner(error) or deaths > _DEATHS_IN_A_ROW:

@@ -119,8 +119,6 @@ class StaleVerdict:
     sampled: int
     trained: int
     """Tokens with loss; ``trained ÷ sampled`` is the trained share."""
-    max_age: int
-    """Of all sampled tokens; −1 where there is none."""
 
 
 def length_bucket(sampled: int) -> str:
@@ -155,5 +153,4 @@ def apply_policy(
         None if trained else DropReason.ALL_STALE,
         int((every >= 0).sum()),
         trained,
-        int(every.max(initial=-1)),
     )

@@ -174,10 +174,16 @@ def _episode_failed(state: RunState, event: Event, t: float) -> None:
         state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
 
 
+def _episode_cancelled(state: RunState, event: Event, t: float) -> None:
+    if text(event, "trajectory") in state.running:
+        state.end_session(event, t, "cancelled")
+
+
 def _stored(state: RunState, event: Event, t: float) -> None:
+    state.totals.acked += 1
     if text(event, "outcome") == "superseded":
         state.totals.superseded += 1
-    state.totals.acked += 1
+        return
     sample = integer(event, "sample", -1)
     member = state.group(event).members.setdefault(sample, Member(sample))
     member.trajectory = member.trajectory or text(event, "trajectory")
@@ -255,6 +261,7 @@ _RULES: dict[str, Rule] = {
     "episode.tool": _episode_tool,
     "episode.finished": _episode_finished,
     "episode.failed": _episode_failed,
+    "episode.cancelled": _episode_cancelled,
     "trajectory.stored": _stored,
     "weights.published": _published,
     "engine.load": _engine_load,

@@ -250,11 +250,12 @@ class RunState:
 
     def group(self, event: Event) -> GroupState:
         number_ = integer(event, "group", -1)
-        if number_ not in self.groups:
-            self.groups[number_] = GroupState(number_)
+        group = self.groups.get(number_)
+        if group is None:
+            group = self.groups[number_] = GroupState(number_)
             if len(self.groups) > MAX_GROUPS:
-                self.groups.pop(min(self.groups))
-        return self.groups[number_]
+                self.groups.pop(min(self.groups))  # this one, where an old group has a straggler
+        return group
 
     def end_session(self, event: Event, t: float, status: str) -> Session:
         session = self.session(event, t)

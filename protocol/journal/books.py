@@ -73,7 +73,3 @@ class Books(Store):
 
     def recall(self, key: str) -> int | str | None:
         return cast("int | str | None", self._get(f"owner.{key}"))
-
-    def durability(self) -> tuple[str, int]:
-        """``journal_mode`` and ``synchronous`` (2 is FULL) as SQLite reports them."""
-        return self._all("PRAGMA journal_mode")[0][0], self._all("PRAGMA synchronous")[0][0]

@@ -107,9 +107,10 @@ POOLS: list[FakePool] = []
 SENDERS: list[FakeSender] = []
 
 
-def said_of_trajectories(run_dir: Path) -> list[tuple[str, str]]:
+def told_by_worker(run_dir: Path) -> list[tuple[str, str]]:
+    """(kind, trajectory) of each event about one."""
     lines = map(orjson.loads, (run_dir / "events" / "worker-0-0.jsonl").read_bytes().splitlines())
-    return [(line["kind"], line["trajectory"]) for line in lines if line["kind"].startswith("trajectory.")]
+    return [(line["kind"], line["trajectory"]) for line in lines if "trajectory" in line]
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(worker, "chat_format", lambda *_, **__: None)
     settings = WorkerSettings(
         name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="", tools=False, endpoints=("",),
-        curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=1.0, acquire_timeout_s=1.0,
+        curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0, acquire_timeout_s=1.0,
         command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
         pool=cast("PoolSettings", None),
     )  # fmt: skip
@@ -151,7 +152,28 @@ async def test_stop_waits_for_work_that_was_cancelled_before(
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
         assert [sender.unacknowledged for sender in SENDERS] == [[]], "an episode that was sent has to be sampled again"
-    assert said_of_trajectories(tmp_path) == [("trajectory.acked", "train-g000001-s07")]
+    assert told_by_worker(tmp_path) == [("trajectory.acked", "train-g000001-s07")]
+
+
+async def test_an_episode_that_is_given_up_is_told(
+    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else it runs for ever on the page."""
+    begun = asyncio.Event()
+
+    async def endless(*_: object) -> Trajectory:
+        begun.set()
+        await asyncio.sleep(600)
+        raise AssertionError
+
+    monkeypatch.setattr(Worker, "_episode", endless)
+    conductor.tickets = [Ticket("r", GroupId(1), 0, 8, "t", 11)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await begun.wait()
+        await made.cancel_training()
+        await made.stop()
+    assert ("episode.cancelled", "train-g000001-s00-a0") in told_by_worker(tmp_path)
 
 
 async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: Worker, conductor: FakeConductor) -> None:
@@ -240,6 +262,6 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
         (Conductor.finished, wanted), (Conductor.finished, late), (Conductor.evaluated, evaluated)
     ]  # fmt: skip
     assert told[2][2] == Attempt("t", "count", False, True, 1.0, Status.COMPLETED, 5)
-    assert said_of_trajectories(tmp_path)[:2] == [
+    assert told_by_worker(tmp_path)[:2] == [
         ("trajectory.acked", wanted.trajectory_id), ("trajectory.unwanted", late.trajectory_id)
     ]  # fmt: skip

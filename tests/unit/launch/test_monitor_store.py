@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
@@ -10,6 +11,7 @@ import pytest
 
 from launch.metrics import MetricsLog
 from launch.monitor.describe import describe
+from launch.monitor.state import MAX_GROUPS
 from launch.monitor.store import EVENT_FILES, RunStore
 from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
 from launch.rundir import NoSuchRunError
@@ -206,6 +208,47 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
     assert store.view().running == []
     assert [session.status for session in store.view().recent] == ["infra:engine", "infra:worker_died"]
     assert store.view().totals.deaths == 1
+
+
+def told(run_dir: Path, events: Sequence[dict[str, object]]) -> RunStore:
+    (run_dir / "events").mkdir()
+    (run_dir / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
+    store = RunStore(run_dir)
+    store.catch_up()
+    return store
+
+
+def test_a_straggler_of_a_group_that_the_page_has_forgotten_ends_nothing(tmp_path: Path):
+    opened = [
+        {"t": 1, "kind": "group.opened", "group": group, "task": "t", "size": 2} for group in range(MAX_GROUPS + 1)
+    ]
+    late = {"t": 2, "kind": "trajectory.stored", "group": 0, "sample": 1, "outcome": "appended", "reward": 1.0}
+    store = told(tmp_path, [*opened, late])
+    assert store.view().totals.acked == 1
+    assert sorted(store.state.groups) == list(range(1, MAX_GROUPS + 1))
+
+
+def test_an_episode_that_is_no_longer_needed_does_not_stay_on_the_page(tmp_path: Path):
+    name = "train-g000001-s00-a0"
+    started = {"t": 1, "kind": "episode.started", "trajectory": name, "worker": "w0"}
+    cancelled = {"kind": "episode.cancelled", "trajectory": name}
+    store = told(tmp_path, [started, cancelled | {"t": 2}, cancelled | {"t": 3}])
+    assert store.view().running == []
+    assert [session.status for session in store.view().recent] == ["cancelled"]
+
+
+def test_a_superseded_trajectory_leaves_the_reward_that_counts(tmp_path: Path):
+    stored = {"kind": "trajectory.stored", "group": 0, "sample": 0}
+    store = told(
+        tmp_path,
+        [
+            stored | {"t": 1, "outcome": "appended", "reward": 1.0, "status": "completed"},
+            stored | {"t": 2, "outcome": "superseded", "reward": 0.0, "status": "turn_limit"},
+        ],
+    )
+    member = store.state.groups[0].members[0]
+    assert (member.reward, member.status) == (1.0, "completed")
+    assert (store.view().totals.acked, store.view().totals.superseded) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,15 @@ async def test_nodes_on_several_machines_are_refused_by_name(cluster: FakeRay, m
     assert not cluster.connected
 
 
+async def test_nodes_of_this_machine_are_taken_before_those_of_others(
+    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.alive = 3
+    monkeypatch.setattr(cluster, "address", lambda name: "10.0.0.2" if name == "n0" else "10.0.0.1")
+    async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None) as found:
+        assert [node.ray_id for node in found] == ["n1", "n2"]
+
+
 class SlowRay:
     """Ray on a busy machine: the first ``late`` nodes are given up, and their processes forgotten."""
 

@@ -107,8 +107,9 @@ def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
     assert resumed_config(run.path, ("run.steps=99", "run.seed=0")).run.steps == 99
     with pytest.raises(RunDirectoryError, match=r"another model\.layers, run\.seed"):
         resumed_config(run.path, ("run.seed=1", "model.layers=3"))
-    with pytest.raises(RunDirectoryError, match=r"another agent\.temperature"):
-        resumed_config(run.path, ("agent.temperature=0.5",))
+    for change in ("agent.temperature=0.5", "staleness.eta=3", "evaluation.tasks_per_family=1"):
+        with pytest.raises(RunDirectoryError, match=f"another {change.partition('=')[0]}, which"):
+            resumed_config(run.path, (change,))
 
 
 def test_the_record_says_how_to_repeat_the_run(tmp_path: Path) -> None:

@@ -203,6 +203,14 @@ async def test_a_learners_death_takes_the_run_back_to_its_checkpoint(tmp_path: P
     assert run.training.lineage.entries[used[2]].step == 2
 
 
+async def test_a_learner_that_its_work_kills_ends_the_run_though_steps_before_that_succeed(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4] * 10)
+    with pytest.raises(ActorDied):
+        await run.go()
+    assert len(run.dies_at) == 6
+    assert len(run.generations) == 4
+
+
 async def test_engines_are_given_the_weights_that_a_checkpoint_took_back(tmp_path: Path) -> None:
     run = Run(tmp_path, dies_at=[4])
     await run.go()

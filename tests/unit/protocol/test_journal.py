@@ -61,7 +61,8 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def test_what_returned_survives_power_loss(journal: Journal) -> None:
-    assert journal.durability() == ("wal", 2)
+    full = 2
+    assert [journal._all(f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == [[("wal",)], [(full,)]]
 
 
 def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(journal: Journal) -> None:

@@ -51,7 +51,7 @@ def test_a_token_of_unknown_weights_is_an_error() -> None:
 def test_mask_takes_the_loss_of_old_tokens_only() -> None:
     verdict = apply_policy(StalePolicy.MASK, [_segment(-1, 0, 3), _segment(5)], _chain(6), 5, eta=2)
     assert [mask.tolist() for mask in verdict.loss_masks] == [[0, 0, 1], [1]]
-    assert (verdict.drop, verdict.sampled, verdict.trained, verdict.max_age) == (None, 3, 2, 5)
+    assert (verdict.drop, verdict.sampled, verdict.trained) == (None, 3, 2)
 
 
 def test_what_has_no_token_left_is_dropped_with_its_reason() -> None:
