@@ -28,10 +28,11 @@ class Learners:
         """``method`` on every rank at once.  Raises the death of a rank, which makes the exchanges of the others fail;
         else what a rank raised first; RemoteError when not all have answered in time."""
         refs = [rank.ref(method, *args, **kwargs) for rank in self.ranks]
+        answers: list[asyncio.Task[R | None]] = []
         failures: list[Exception] = []
         try:
             async with asyncio.timeout(self.call_timeout_s) as limit, asyncio.TaskGroup() as group:
-                answers = [group.create_task(_answer(ref, failures, limit)) for ref in refs]
+                answers += [group.create_task(_answer(ref, failures, limit)) for ref in refs]
         except TimeoutError as error:
             if not failures:
                 why = f"{method.__name__} has not ended within learner.call_timeout_s = {self.call_timeout_s:g} s"
