@@ -56,7 +56,7 @@ install_packages() {
     torch=$(grep '^torch==' constraints.txt)
     step torch "Install $torch (about 200 MB; gigabytes where the index prefers its CUDA build)" \
         "$VENV/bin/python" -m pip install ${TORCH_INDEX:+--no-deps --index-url "$TORCH_INDEX"} "$torch"
-    step packages "Install the other $(grep -c '==' constraints.txt) packages of constraints.txt" \
+    step packages "Install what else is in constraints.txt ($(($(grep -c '==' constraints.txt) - 1)) packages)" \
         "$VENV/bin/python" -m pip install --no-deps --requirement constraints.txt
     step project "Install longshore itself, editable" \
         "$VENV/bin/python" -m pip install --no-deps --no-build-isolation --editable .
