@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
@@ -215,10 +216,15 @@ def _why_dead(error: ray_errors.ActorDiedError) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if error.actor_init_failed:
         return f"its constructor raised {lines[-1]}"
-    return " ".join(line for line in lines if not line.startswith(_DEATH_DETAILS))
+    told = " ".join(line for line in lines if not line.startswith(_DEATH_DETAILS))
+    found = _EXIT.search(told)
+    return f"its process ended: {found['detail']} ({found['type']})" if found else told
 
 
 _DEATH_DETAILS = ("class_name:", "actor_id:", "pid:", "name:", "namespace:", "ip:")
+_EXIT = re.compile(
+    r"Worker exit type: (?P<type>\w+) Worker exit detail: (?P<detail>.*?)\.?( Some common causes include: .*)?$"
+)
 
 
 def _first_line(error: Exception) -> str:

@@ -58,6 +58,7 @@ def run_once(arguments: ClusterArguments, *, crew: Crew | None = None, token: st
     which ``token`` its processes are found."""
     directory, config = _open(arguments)
     with directory:
+        directory.set_aside()
         write_record(directory, config, base_image(config))
         console = error_console()
         console.print(f"run directory: {shown(directory.path)}")

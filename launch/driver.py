@@ -36,7 +36,7 @@ from launch.nodes import Node, joined_nodes, local_nodes
 from launch.prepare import Prepared, prepare
 from launch.pusher import Pusher
 from launch.ray_log import ray_log
-from launch.rundir import RunDirectory
+from launch.rundir import SUMMARY_FILE, RunDirectory
 from launch.settings import own_in_flight
 from launch.standing import Stand
 from launch.steering import follow_steering
@@ -114,12 +114,12 @@ class Driver:
     def conclude(self, summary: dict[str, Json]) -> dict[str, Json]:
         """Write summary and report, and say where they are.  Raises UserError where there is no space for them."""
         try:
-            self._directory.write_json("summary.json", summary)
+            self._directory.write_json(SUMMARY_FILE, summary)
             report = write_report(self._directory.path)
         except OSError as error:
             self._blame_full_disk(error)
             raise
-        self._console.print(f"summary: {shown(self._directory.path / 'summary.json')}\nreport:  {shown(report)}")
+        self._console.print(f"summary: {shown(self._directory.path / SUMMARY_FILE)}\nreport:  {shown(report)}")
         return summary
 
     # -- phases --------------------------------------------------------------------------------------------------

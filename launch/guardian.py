@@ -1,29 +1,34 @@
 """Leaves nothing behind: ends every process of a run when its driver is gone, however it went.
 
 The driver starts this small process (standard library only, its own session) and keeps the write end of a pipe.  When
-the pipe closes, because the driver ended or was killed, every process whose environment carries the run's token is
-killed, round after round until none is left, and the run's temporary folder is removed.  The token is random, so that
-nothing foreign can be hit.  Containers are no processes of ours: they end by their own deadline, and what a killed run
-had created and not started yet is swept.
+the pipe closes, because the driver ended or was killed, every process of the run is killed, round after round until
+none is left, and the run's temporary folder is removed.  A process is the run's if its environment carries the run's
+token, or if one of those started it: some of Ray's write their title over their environment, so the guardian looks now
+and then and remembers what it saw.  The token is random, so that nothing foreign can be hit.  Containers are no
+processes of ours: they end by their own deadline, and what a killed run had created and not started yet is swept.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 TOKEN = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variable
 _DONE, _STOPPED = b"d", b"s"
 """A driver's last word; one that was killed says nothing."""
+_LOOK_S = 2.0
+"""Between two looks at the processes of a run that goes on."""
 _ROUND_S = 0.2
 _ROUNDS = 150
 _QUIET_ROUNDS = 2
@@ -64,31 +69,59 @@ class Guardian:
         self._process.wait()
 
 
-def carriers(token: str) -> list[int]:
-    """Processes, other than this one, whose environment carries ``token``."""
+class Process(NamedTuple):
+    """``started``: clock ticks since boot, by which a number that is given out again is told apart."""
+
+    pid: int
+    started: int
+
+
+def processes(token: str, known: AbstractSet[Process] = frozenset()) -> set[Process]:
+    """Those of ``known`` that live, those whose environment carries ``token``, and what any of them started; not this
+    one."""
     needle = f"{TOKEN}={token}".encode()
-    found: list[int] = []
+    parents: dict[Process, int] = {}
+    found: set[Process] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if needle in (entry / "environ").read_bytes().split(b"\0") and not _is_zombie(entry):
-                found.append(int(entry.name))
+            state, parent, *fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if state == "Z":
+                continue
+            process = Process(int(entry.name), int(fields[17]))
+            parents[process] = int(parent)
+            if process in known or needle in (entry / "environ").read_bytes().split(b"\0"):
+                found.add(process)
+    new = found
+    while new:
+        pids = {process.pid for process in new}
+        new = {process for process, parent in parents.items() if parent in pids} - found
+        found |= new
     return found
 
 
-def _is_zombie(entry: Path) -> bool:
-    return (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+def _await_end(token: str) -> tuple[bytes, set[Process]]:
+    """What the driver said last, and the processes that its run had by then."""
+    known: set[Process] = set()
+    last = b""
+    while True:
+        if not select.select([0], [], [], _LOOK_S)[0]:
+            known = processes(token, known)
+        elif said := os.read(0, 1):
+            last = said
+        else:
+            return last, known
 
 
-def _end(token: str, temporary: Path) -> None:
+def _end(token: str, known: set[Process], temporary: Path) -> None:
     quiet = 0
     for done in range(_ROUNDS):
-        left = carriers(token)
-        quiet = 0 if left else quiet + 1
+        known = processes(token, known)
+        quiet = 0 if known else quiet + 1
         if quiet == _QUIET_ROUNDS:
             break
-        for pid in left:
+        for pid, _ in known:
             with contextlib.suppress(OSError):
                 if done >= _PATIENT_ROUNDS or _ENGINE_GUARDIAN not in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
@@ -100,10 +133,8 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     token, temporary, *sweep = sys.argv[1:]
-    last = b""
-    while said := os.read(0, 1):
-        last = said
-    _end(token, Path(temporary))
+    last, known = _await_end(token)
+    _end(token, known, Path(temporary))
     if sweep and last != _DONE:
         longer = () if last == _STOPPED else ("--settle",)
         none = subprocess.DEVNULL

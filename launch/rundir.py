@@ -6,6 +6,7 @@ The driver holds a lock on it for its life; the kernel gives it back however the
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pwd
@@ -27,7 +28,8 @@ from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 
-CONFIG_FILE = "config.json"
+CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
+_LOCK = ".lock"
 
 
 class RunDirectoryError(UserError):
@@ -80,7 +82,7 @@ class RunDirectory:
     def open(cls, path: Path) -> RunDirectory:
         """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
         try:
-            lock_fd = _lock(path / ".lock")
+            lock_fd = _lock(path / _LOCK)
             before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
             opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
             opened.logs.mkdir(parents=True)
@@ -101,6 +103,12 @@ class RunDirectory:
     def logs(self) -> Path:
         """Where this attempt's processes log."""
         return self.path / "attempts" / str(self.attempt) / "logs"
+
+    def set_aside(self) -> None:
+        """Put what an earlier attempt came to into its folder: a run that goes on has not ended."""
+        for name in (SUMMARY_FILE, REPORT_FILE):
+            with contextlib.suppress(FileNotFoundError):
+                (self.path / name).replace(self.path / "attempts" / str(self.attempt - 1) / name)
 
     def write_json(self, name: str, value: Mapping[str, Json]) -> Path:
         """Write a file of the run so that a reader sees the old one or the new one, also after a power loss."""
@@ -201,6 +209,11 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
             f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
             "leave that as it was, or start a new run without --resume"
         )
+    if new == old and (run_dir / SUMMARY_FILE).exists():
+        raise RunDirectoryError(
+            f"run {run_dir.name} has come to its end, and {shown(run_dir / SUMMARY_FILE)} says to which: to train it "
+            f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
+        )
     return after
 
 
@@ -217,6 +230,21 @@ _FIXED = (
 
 def _is_fixed(key: str) -> bool:
     return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
+
+
+def is_running(run_dir: Path) -> bool:
+    """Whether a driver has the run."""
+    try:
+        fd = os.open(run_dir / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def write_json(path: Path, value: Mapping[str, Json]) -> None:

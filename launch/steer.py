@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from actors.admission import Flow
-from launch.rundir import stored_config
+from launch.rundir import is_running, stored_config
 from launch.steering import STEERING_FILE, Steering, read_steering, write_steering
 from protocol.cli.exits import main_guard
 from protocol.cli.output import error_console, shown
@@ -66,7 +66,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     with parsed(parser, argv) as (given, out):
         asked = steer(given.run, given.action, given.changes)
         out.set({"run": given.run.name, **asked.model_dump(mode="json")})
-        error_console().print(f"written to {shown(given.run / STEERING_FILE)}; a running driver follows within seconds")
+        when = (
+            "the run follows within seconds"
+            if is_running(given.run)
+            else "no driver runs it: it holds from --resume on"
+        )
+        error_console().print(f"written to {shown(given.run / STEERING_FILE)}; {when}")
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ def dotted_fields(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def suggest_key(model: type[BaseModel], wrong: str) -> str:
-    """Suggest a key for a dotted one that is unknown: the same name in another section, else the nearest spelling in
-    the same section, else the nearest anywhere."""
+    """Suggest a key for a dotted one that is unknown: the same name in the section of the nearest spelling, else in
+    another one, else the nearest spelling in that section, else the nearest anywhere."""
     fields = list(dotted_fields(model))
     sections = list(model.model_fields)
     section, _, leaf = wrong.rpartition(".")
@@ -55,12 +55,12 @@ def suggest_key(model: type[BaseModel], wrong: str) -> str:
         return f": it is a section, with keys as '{next(known for known in fields if known.startswith(wrong))}'"
     if not section:
         return did_you_mean(wrong, sections)
-    elsewhere = [known for known in fields if known.rpartition(".")[2] == leaf]
-    if elsewhere:
-        return f"; did you mean '{elsewhere[0]}'?"
     if section not in sections:
         near = difflib.get_close_matches(section, sections, n=1)
         section = near[0] if near else section
+    same = [known for known in fields if known.rpartition(".")[2] == leaf]
+    if same:
+        return f"; did you mean '{min(same, key=lambda known: known.rpartition('.')[0] != section)}'?"
     inside = [known for known in fields if known.startswith(f"{section}.")]
     return did_you_mean(f"{section}.{leaf}", inside) or did_you_mean(wrong, fields)
 

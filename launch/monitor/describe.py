@@ -139,7 +139,9 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "engine.load_failed": lambda e: f"engine {text(e, 'engine')} did not load: {text(e, 'why')}",
     "engine.restart_failed": lambda e: f"engine {text(e, 'engine')} did not restart: {text(e, 'why')}",
     "checkpoint.saved": lambda e: f"checkpoint of step {integer(e, 'step')} saved",
-    "learner.resumed": lambda e: f"learner resumed at step {integer(e, 'step')}",
+    "learner.resumed": lambda e: (
+        f"learner goes on from the checkpoint of step {integer(e, 'step')}; later steps are taken again"
+    ),
     "stop.failed": lambda e: f"not everything stopped: {text(e, 'why')}",
     "engine.died": lambda e: f"engine {text(e, 'engine')} died",
     "engine.restarted": lambda e: f"engine {text(e, 'engine')} restarted",
@@ -175,6 +177,7 @@ _LEVELS = {
     "group.admitted": "detail",
     "ticket.reissued": "detail",
     "sample.abandoned": "warn",
+    "learner.resumed": "warn",
     "steering.refused": "warn",
     "episode.started": "detail",
     "episode.cancelled": "detail",

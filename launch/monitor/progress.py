@@ -113,7 +113,7 @@ class Said:
                 self._phases = span.since
                 detail = f": {span.detail}" if span.detail else ""
                 timed.append((span.since, f"{_NAMES.get(span.name, span.name)}{detail}"))
-        if view.step != self._step and (t := view.latest.get("t", 0.0)) > since:
+        if view.step > self._step and (t := view.latest.get("t", 0.0)) > since:
             timed += [(t, line) for line in (*missed_lines(view, self._step), step_line(view))]
         self._step = view.step
         notices = {
@@ -205,7 +205,8 @@ def render(view: RunView) -> RenderableType:
     for found in view.evaluations:
         score = f"[b]{100 * found.pass_at_1:.1f} %[/]{_spread(found)}"
         parts.append(Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 {score}"))
-    if (last := next((line for line in reversed(view.log) if line.level in {"bad", "warn"}), None)) is not None:
+    mishaps = (line for line in reversed(view.log) if line.level in {"bad", "warn"} and line.t >= view.run.attempt_at)
+    if (last := next(mishaps, None)) is not None:
         parts.append(
             Text(last.text, style="red" if last.level == "bad" else "yellow", no_wrap=True, overflow="ellipsis")
         )

@@ -22,6 +22,7 @@ from launch.monitor.report_facts import ReportFacts, collect, held_out_family
 from launch.monitor.state import Session
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
+from launch.rundir import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 
@@ -35,11 +36,11 @@ def write_report(run_dir: Path) -> Path:
     store = RunStore(run_dir)
     store.catch_up()
     view = store.view()
-    config = store.read_object("config.json")
-    facts = collect(view, store.read_object("summary.json"), config, _families(run_dir, view.step, config))
+    config = store.read_object(CONFIG_FILE)
+    facts = collect(view, store.read_object(SUMMARY_FILE), config, _families(run_dir, view.step, config))
     recordings = _recordings(run_dir, list(store.state.recent))
     html = _page(facts, view, recordings, config)
-    path = run_dir / "report.html"
+    path = run_dir / REPORT_FILE
     replace_whole(path, html.encode())
     return path
 

@@ -58,7 +58,7 @@ def collect(
         verdict_kind=kind,
         subtitle=_subtitle(view, known),
         source="its summary, events and metrics" if summary else "its events and metrics; it left no summary",
-        steps=view.run.steps,
+        steps=view.step or view.run.steps,
         age_bound=view.run.age_bound if bound is None else bound,
     )
     books = _books(view, known)

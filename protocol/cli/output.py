@@ -53,7 +53,7 @@ class JsonOutput:
         self._stdout = -1
 
     def set(self, value: Mapping[str, object]) -> None:
-        """The object to print, of what orjson can write; the last one counts."""
+        """The object to print, of what orjson can write; the last one counts.  On a terminal it takes several lines."""
         self._value = value
 
     def __enter__(self) -> Self:
@@ -97,7 +97,7 @@ class JsonOutput:
     def _print(self) -> None:
         with os.fdopen(self._stdout, "wb") as stdout:
             try:
-                line = orjson.dumps(dict(self._value))
+                line = orjson.dumps(dict(self._value), option=orjson.OPT_INDENT_2 if stdout.isatty() else None)
             except TypeError:  # a whole number beyond 64 bits
                 line = json.dumps(dict(self._value)).encode()
             stdout.write(line + b"\n")

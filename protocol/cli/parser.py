@@ -15,10 +15,10 @@ from protocol.errors import UserError
 
 class Parser(argparse.ArgumentParser):
     """Raises UserError where argparse would print and exit.  Options are written in full, as :func:`parsed` looks for
-    ``--json``."""
+    ``--json``.  A description may be a docstring."""
 
-    def __init__(self, *, allow_abbrev: bool = False, **settings: Any) -> None:
-        super().__init__(allow_abbrev=allow_abbrev, **settings)
+    def __init__(self, *, allow_abbrev: bool = False, description: str | None = None, **settings: Any) -> None:
+        super().__init__(allow_abbrev=allow_abbrev, description=(description or "").replace("``", "`"), **settings)
 
     def error(self, message: str) -> NoReturn:
         wrong = [word for word in message.split() if word.startswith("--")]

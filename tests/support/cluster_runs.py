@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.guardian import TOKEN, carriers
+from launch.guardian import TOKEN, processes
 from launch.summary import read_events
 from sandbox.host import docker_url
 from sandbox.pool import LABEL
@@ -140,7 +140,7 @@ class MiniRun:
 
     def pids(self, words: str) -> list[int]:
         """Processes of this run whose command line has ``words``."""
-        return [pid for pid in carriers(self.token()) if words in _command_line(pid)]
+        return [pid for pid, _ in processes(self.token()) if words in _command_line(pid)]
 
     def kill_one(self, words: str, how: signal.Signals = signal.SIGKILL) -> int:
         """A signal for the only process of this run whose command line has ``words``."""
@@ -160,7 +160,7 @@ class MiniRun:
         def look() -> int:
             assert self.process.poll() is None, "the run ended before its server was killed"
             pid = self.events("engine.started", "engine.restarted")[-1]["pid"]
-            return pid if pid in carriers(self.token()) else 0
+            return pid if pid in {each.pid for each in processes(self.token())} else 0
 
         pid = eventually("a server", look)
         os.kill(pid, signal.SIGKILL)
@@ -173,7 +173,7 @@ class MiniRun:
             self.process.kill()
             self.process.wait()
             if token:
-                eventually("the end of what the killed run had started", lambda: not carriers(token), 120)
+                eventually("the end of what the killed run had started", lambda: not processes(token), 120)
 
 
 def _parent(entry: Path) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from launch.args import parse
 from launch.bench.chaos.points import Process, read_kills
 from launch.cluster import run_once
-from launch.guardian import carriers
+from launch.guardian import processes
 from launch.structured import end_process
 from protocol.cli.exits import EXIT_OK, main_guard
 from protocol.errors import InfraError
@@ -65,7 +65,7 @@ class Command:
         """Nothing is left of what the dead driver had started."""
         try:
             async with asyncio.timeout(_GONE_S):
-                while await asyncio.to_thread(carriers, self.token):  # noqa: ASYNC110  no event tells of their end
+                while await asyncio.to_thread(processes, self.token):  # noqa: ASYNC110  no event tells of their end
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise InfraError(f"processes of a killed driver are alive {_GONE_S:g} s after it") from None

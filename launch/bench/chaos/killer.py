@@ -21,7 +21,7 @@ from launch.bench.chaos.command import Command
 from launch.bench.chaos.plan import Goal, Order
 from launch.bench.chaos.points import Kill, Point, Process, arm, disarm, read_kills, write_kill
 from launch.bench.chaos.witness import Witness, in_flight_at
-from launch.guardian import carriers
+from launch.guardian import processes
 from protocol.errors import InfraError
 
 _LOOK_S = 0.25
@@ -114,7 +114,7 @@ class Killer:
         """The run's processes of this kind that were not killed yet."""
         name = f"ray::{self.classes[process]}".encode()
         found: list[int] = []
-        for pid in carriers(self.command.token):
+        for pid, _ in processes(self.command.token):
             with contextlib.suppress(OSError):
                 title = Path(f"/proc/{pid}/cmdline").read_bytes()
                 if title.startswith(name) and pid not in self._killed:

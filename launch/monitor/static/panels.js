@@ -68,7 +68,7 @@ function phase(name, span, now) {
     "li",
     { class: `${name} ${now ? "now" : span ? "done" : ""}`, title: span?.detail ?? "" },
     h("span", { class: "track" }, h("span", { class: "fill", width: `${100 * share}%` })),
-    h("span", {}, words(name), took ? h("small", {}, took) : ""),
+    h("span", {}, words(name), h("small", {}, took || "")),
   );
 }
 
@@ -184,10 +184,15 @@ function change(values, format) {
 
 // -- curves ----------------------------------------------------------------------------------------------------------
 
-export function drawCurves({ curves, run, evaluations }) {
-  const common = { steps: curves.step, from: 0, to: run.steps, height: 196 };
+export function drawCurves({ curves, run, step, evaluations }) {
+  const common = { steps: curves.step, from: 0, to: lastStep(run, step), height: 196 };
   drawCurve(byId("reward"), { ...common, ...rewardChart(curves) });
   drawCurve(byId("pass"), { ...common, ...passChart(curves, evaluations.flatMap(evaluationMark)) });
+}
+
+// Where the curves end: a stop condition may have ended the run before its last step.
+function lastStep(run, step) {
+  return run.finished_at === null ? run.steps : step;
 }
 
 function evaluationMark({ name, pass_at_1: value, stderr }) {
@@ -196,10 +201,10 @@ function evaluationMark({ name, pass_at_1: value, stderr }) {
   return [{ at: side === "before" ? "start" : "end", value, stderr, label: `evaluation ${side} ${percent(value)}` }];
 }
 
-export function drawSmall(box, { curves, run }) {
+export function drawSmall(box, { curves, run, step }) {
   if (!box.children.length) replace(box, ...[0, 1, 2, 3].map(() => h("div")));
   const plots = [...box.children].map((child) => child.firstElementChild ?? child.appendChild(h("div")));
-  const common = { steps: curves.step, from: 0, to: run.steps, height: 110 };
+  const common = { steps: curves.step, from: 0, to: lastStep(run, step), height: 110 };
   const charts = [ageChart(curves, run.age_bound), clipChart(curves), entropyChart(curves), timeChart(curves)];
   charts.forEach((chart, index) => drawCurve(plots[index], { ...common, ...chart }));
 }

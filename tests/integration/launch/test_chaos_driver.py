@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from launch.guardian import carriers
+from launch.guardian import processes
 from tests.support.books import Lineage, assert_books_balance, ledger
 from tests.support.cluster_runs import (
     MiniRun,
@@ -33,13 +33,14 @@ class Belongings:
 
     def __init__(self, run: MiniRun) -> None:
         self._run, self._token = run, run.token()
-        pids = [run.process.pid, *carriers(self._token)]
+        self._processes = processes(self._token)
+        pids = [run.process.pid, *(process.pid for process in self._processes)]
         self._ports, self._memory = listening_ports(pids), shared_memory(pids)
         assert len(pids) > 5
         assert self._ports
 
     def gone(self) -> None:
-        eventually("the end of every process", lambda: not carriers(self._token), 60)
+        eventually("the end of every process", lambda: not processes(self._token, self._processes), 60)
         eventually("free shared memory", lambda: not [path for path in self._memory if path.exists()], 60)
         eventually("free ports", lambda: not self._ports & all_listening_ports(), 60)
         eventually("the end of every container", lambda: not self._run.containers(), DEADLINE_S + 120)
@@ -124,5 +125,5 @@ def test_an_interrupt_before_or_during_training_leaves_nothing(mini_runs: MiniRu
     os.killpg(run.process.pid, signal.SIGINT)
     finished = run.finish(within_s=300)
     assert finished.code == 130, finished.stderr[-3000:]
-    assert not carriers(token)
+    assert not processes(token)
     eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.guardian import carriers
+from launch.guardian import processes
 from tests.support.cluster_runs import eventually
 
 OWNER = """
@@ -34,7 +36,7 @@ def gone(token: str) -> bool:
     """Wait, generously, until nothing carries the token."""
     give_up = time.monotonic() + 60
     while time.monotonic() < give_up:
-        if not carriers(token):
+        if not processes(token):
             return True
         time.sleep(0.05)
     return False
@@ -48,7 +50,7 @@ def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_pat
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
     if how == "waits":
-        eventually("the environment of all three", lambda: len(carriers(token)) == 3, 60)
+        eventually("the environment of all three", lambda: len(processes(token)) == 3, 60)
         owner.kill()
     owner.wait()
     owner.stdout.close()
@@ -81,13 +83,38 @@ def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how
     assert (note.read_text() if note.exists() else None) == swept
 
 
+HIDING = """
+import os, subprocess, sys
+child = [sys.executable, "-c", "import time; time.sleep(600)"]
+print(subprocess.Popen(child, env={}, start_new_session=True, stdout=subprocess.DEVNULL).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_hides_its_environment_is_known_by_who_started_it_also_when_that_one_is_gone() -> None:
+    """As Ray's agents do, which outlive their raylet by a minute."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", HIDING], env={"LONGSHORE_RUN_TOKEN": "x2"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        known = processes("x2")
+        assert {each.pid for each in known} == {parent.pid, child}
+        parent.communicate()
+        assert processes("x2") == set()
+        assert {each.pid for each in processes("x2", known)} == {child}
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_a_foreign_process_is_never_touched() -> None:
     foreign = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"], env={"LONGSHORE_RUN_TOKEN": "x1"}
     )
     try:
-        assert foreign.pid not in carriers("x")
-        assert foreign.pid in carriers("x1")
+        assert foreign.pid not in {each.pid for each in processes("x")}
+        assert foreign.pid in {each.pid for each in processes("x1")}
     finally:
         foreign.kill()
         foreign.wait()

@@ -104,6 +104,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("rollout=3", "it is a section, with keys as 'rollout."),
         ("run.steps=99999999999999999999", "run.steps: input should be less than"),
         ("rollout.temperature=2", "did you mean 'agent.temperature'"),
+        ("lerner.lr=1", "did you mean 'learner.lr'"),
         ("rolout.group_sze=2", "did you mean 'rollout.group_size'"),
         ("staleness", "section.key=value"),
         ("run.steps=many", "run.steps: input should be a valid integer"),

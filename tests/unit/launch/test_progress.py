@@ -19,6 +19,12 @@ from protocol.events import EventLog
 from tests.support.fake_run import write_fake_run
 
 
+def panel_of(store: RunStore) -> str:
+    out = io.StringIO()
+    Console(file=out, width=120).print(render(store.view()))
+    return out.getvalue()
+
+
 async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
     out = io.StringIO()
@@ -50,6 +56,28 @@ def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
     log.emit("run.finished", ok=False, reason="interrupted")
     store.catch_up()
     assert said.new_lines(store.view()) == ["stopped: interrupted"]
+    assert "interrupted" in panel_of(store)
+    log.emit("run.started", run="demo", recipe="demo", mode="async", steps=5)
+    store.catch_up()
+    assert "interrupted" not in panel_of(store)
+
+
+def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(tmp_path: Path):
+    write_fake_run(tmp_path, steps=3, finished=False)
+    store, said = RunStore(tmp_path), Said()
+    store.catch_up()
+    said.new_lines(store.view())
+    with (tmp_path / "metrics.jsonl").open("ab") as metrics:
+        metrics.write(orjson.dumps({"rewound_to": 2}) + b"\n")
+    EventLog(tmp_path, "driver-2", "node-0").emit("learner.resumed", step=2)
+    store.catch_up()
+    assert said.new_lines(store.view()) == [
+        "learner goes on from the checkpoint of step 2; later steps are taken again"
+    ]
+    with (tmp_path / "metrics.jsonl").open("ab") as metrics:
+        metrics.write(orjson.dumps({"step": 3, "t": time.time(), "reward_mean": 0.5}) + b"\n")
+    store.catch_up()
+    assert [line.split(" · ")[0] for line in said.new_lines(store.view())] == ["step 3/3"]
 
 
 def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):

@@ -20,6 +20,7 @@ from launch.rundir import (
     check_new,
     find_newest,
     find_run,
+    is_running,
     resumed_config,
     stored_config,
 )
@@ -110,6 +111,26 @@ def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
     for change in ("agent.temperature=0.5", "staleness.eta=3", "evaluation.tasks_per_family=1"):
         with pytest.raises(RunDirectoryError, match=f"another {change.partition('=')[0]}, which"):
             resumed_config(run.path, (change,))
+
+
+def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        write_record(run, load_recipe("demo"))
+        run.write_json("summary.json", {"ok": True})
+    with pytest.raises(RunDirectoryError, match=r"run mine has come to its end, and \S+/summary\.json .*--steps N"):
+        resumed_config(run.path, ("run.steps=24",))
+    with RunDirectory.open(run.path) as again:
+        again.set_aside()
+        write_record(again, resumed_config(run.path, ("run.steps=99",)))
+    assert json.loads((run.path / "attempts" / "1" / "summary.json").read_text()) == {"ok": True}
+    assert resumed_config(run.path, ()).run.steps == 99, "it did not come to its new end"
+
+
+def test_a_driver_that_has_the_run_is_seen(tmp_path: Path) -> None:
+    assert not is_running(tmp_path)
+    with RunDirectory.create(tmp_path, "demo") as run:
+        assert is_running(run.path)
+    assert not is_running(run.path)
 
 
 def test_the_record_says_how_to_repeat_the_run(tmp_path: Path) -> None:
