@@ -135,6 +135,8 @@ class Driver:
         prepared = await asyncio.to_thread(prepare, config, run_dir)
         for problem in prepared.problems:
             self._console.print(f"left out: {problem}")
+        if prepared.warm and config.warm_start.enabled and config.model.path is None and checkpoint is None:
+            self._console.print(f"warm start: taken from an earlier run of the same model ({prepared.model_path})")
         fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew)
         async with fleet.running():
             stand = Stand(fleet.conductor)
@@ -256,6 +258,7 @@ class Driver:
             seed=config.run.seed,
             steps=config.run.steps,
             eta=config.staleness.eta,
+            evaluates=config.evaluation.tasks_per_family > 0,
             url=url,
         )
 

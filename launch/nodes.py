@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGener
             lambda: asyncio.to_thread(_start_connected, count, temporary, cpus),
             lambda cluster: asyncio.to_thread(_end, cluster),
         ):
+            _keep_terminable()
             yield await _wait_alive(count, _LOCAL_WAIT_S, lambda _: None, "this machine may be too busy for so many")
 
 
@@ -157,6 +159,7 @@ async def joined_nodes(
     """
 
     await asyncio.to_thread(_connect, address, dict(env))
+    _keep_terminable()
     try:
         yield await _wait_alive(count, wait_s, progress, "start the others with `ray start --address=HEAD:6379`")
     finally:
@@ -168,6 +171,12 @@ def _connect(address: str, env: dict[str, str] | None = None) -> None:
 
     runtime_env = {"env_vars": env} if env else None
     ray.init(address=address, runtime_env=runtime_env, logging_level=logging.ERROR, log_to_driver=False)  # pyright: ignore[reportUnknownMemberType]  # untyped
+
+
+def _keep_terminable() -> None:
+    """Ray's core puts a handler for SIGTERM in the place of Python's that ends the process 3 s later: put it back."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def _disconnect() -> None:

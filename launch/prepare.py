@@ -93,6 +93,8 @@ _NEEDED = (
 
 def check_model(path: Path) -> Path:
     """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
+    if not path.is_dir():
+        raise UserError(f"{path} is no folder: point --model at one saved with save_pretrained()")
     for names, what in _NEEDED:
         if not any((path / name).exists() for name in names):
             raise UserError(

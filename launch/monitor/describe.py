@@ -112,6 +112,9 @@ def _clock_jumped(event: Event) -> str:
     return f"the clock of {text(event, 'node')} was set {abs(seconds):,.1f} s {way}, as {text(event, 'writer')} sees it"
 
 
+FLOWS = {"run": "going on", "pause": "paused", "drain": "draining"}
+"""What a person's word makes of a run."""
+
 _SENTENCES: dict[str, Callable[[Event], str]] = {
     "run.started": _run_started,
     "run.phase": _run_phase,
@@ -151,7 +154,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "task.returned": lambda e: f"{text(e, 'task')} comes again: {text(e, 'reason').replace('_', ' ')}",
     "ticket.reissued": lambda e: f"{text(e, 'trajectory')} begins again: {text(e, 'reason').replace('_', ' ')}",
     "sample.abandoned": lambda e: f"{text(e, 'trajectory')} given up after {integer(e, 'attempts')} attempts",
-    "conductor.flow": lambda e: f"asked to {text(e, 'flow')}, {integer(e, 'open_groups')} groups open",
+    "conductor.flow": lambda e: f"{FLOWS.get(text(e, 'flow'), text(e, 'flow'))}, as `python -m launch.steer` asked",
     "conductor.retuned": lambda e: f"asked for {integer(e, 'in_flight')} episodes in flight",
     "conductor.drained": lambda e: f"drained: {integer(e, 'ready')} groups are ready",
     "conductor.restored": lambda e: f"conductor goes on with {integer(e, 'open_groups')} open groups",
@@ -177,6 +180,7 @@ _LEVELS = {
     "group.admitted": "detail",
     "ticket.reissued": "detail",
     "sample.abandoned": "warn",
+    "conductor.flow": "warn",
     "learner.resumed": "warn",
     "steering.refused": "warn",
     "episode.started": "detail",

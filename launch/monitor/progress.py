@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from launch.monitor.describe import LogLine
+from launch.monitor.describe import FLOWS, LogLine
 from launch.monitor.state import Evaluation
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
@@ -227,6 +227,8 @@ def _phase_row(view: RunView) -> RenderableType:
         row.add_row(Text("waiting for the first event", style="dim"), "", "")
         return row
     name = view.phase if view.run.ok is not None else _NAMES.get(span.name, span.name)
+    if view.run.ok is None and view.run.flow != "run":
+        name += f", {FLOWS.get(view.run.flow, view.run.flow)}"
     style = "red" if view.phase == "stopped" else _ACCENT
     bar = (
         ProgressBar(total=span.total, completed=span.done, complete_style=style)

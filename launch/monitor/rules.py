@@ -51,6 +51,7 @@ def _run_started(state: RunState, event: Event, t: float) -> None:
     header.mode, header.url = text(event, "mode", header.mode), text(event, "url", header.url)
     header.nodes, header.seed = integer(event, "nodes"), integer(event, "seed")
     header.steps = integer(event, "steps")
+    header.flow, header.evaluates = "run", event.get("evaluates") is not False
     bound = number(event, "eta")
     header.age_bound = header.age_bound if bound is None else bound
     header.started_at = t if header.started_at is None else header.started_at
@@ -114,6 +115,10 @@ def _node_up(state: RunState, event: Event, t: float) -> None:
 
 def _worker_started(state: RunState, event: Event, t: float) -> None:
     state.workers.add(text(event, "worker"))
+
+
+def _flow(state: RunState, event: Event, t: float) -> None:
+    state.header.flow = text(event, "flow")
 
 
 def _group_opened(state: RunState, event: Event, t: float) -> None:
@@ -254,6 +259,7 @@ _RULES: dict[str, Rule] = {
     "eval.finished": _eval_finished,
     "node.up": _node_up,
     "worker.started": _worker_started,
+    "conductor.flow": _flow,
     "group.opened": _group_opened,
     "group.closed": _group_closed,
     "episode.started": _episode_started,

@@ -32,6 +32,9 @@ class RunHeader:
     ok: bool | None = None
     reason: str = ""
     attempts: int = 0
+    flow: str = "run"
+    """What a person asks of it: ``run``, ``pause`` or ``drain``."""
+    evaluates: bool = True
 
 
 @dataclass(slots=True)

@@ -163,7 +163,8 @@ def _order(state: RunState) -> list[str]:
     """Phases as they came, then those that are still to come."""
     visited = list(dict.fromkeys(span.name for span in state.phases))
     last = max((PHASES.index(name) for name in visited if name in PHASES), default=-1)
-    return visited + [name for name in PHASES[last + 1 :] if name not in visited]
+    coming = [name for name in PHASES[last + 1 :] if state.header.evaluates or not name.startswith("eval")]
+    return visited + [name for name in coming if name not in visited]
 
 
 def _curves(points: list[Point]) -> dict[str, list[float | None]]:

@@ -18,6 +18,7 @@ export function runStatus(state, connected) {
   if (state.phase === "done") return ["finished", "done"];
   if (state.phase === "stopped") return ["stopped", "bad"];
   if (!connected) return ["monitor away", "warn"];
+  if (state.run.flow !== "run") return [state.run.flow === "pause" ? "paused" : "draining", "warn"];
   if (state.last_event_at === null) return ["waiting", "warn"];
   return quiet > QUIET_S ? [`quiet for ${duration(quiet)}`, "warn"] : ["live", "live"];
 }

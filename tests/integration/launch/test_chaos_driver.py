@@ -117,12 +117,25 @@ def test_a_second_interrupt_stops_at_once(mini_runs: MiniRuns) -> None:
     belongings.gone()
 
 
-@pytest.mark.parametrize("phase", ["model", "warm_start", "training"])
-def test_an_interrupt_before_or_during_training_leaves_nothing(mini_runs: MiniRuns, phase: str) -> None:
-    run = mini_runs.start(f"interrupted-{phase}", *NO_EVALUATION, "--seed", "7")
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        ("model", signal.SIGINT),
+        ("warm_start", signal.SIGINT),
+        ("training", signal.SIGINT),
+        ("training", signal.SIGTERM),
+    ],
+)
+def test_an_interrupt_before_or_during_training_leaves_nothing(
+    mini_runs: MiniRuns, phase: str, number: signal.Signals
+) -> None:
+    run = mini_runs.start(f"interrupted-{phase}-{number.name}", *NO_EVALUATION, "--seed", "7")
     run.wait_event(phase, "run.phase", lambda event: event["phase"] == phase)
     token = run.token()
-    os.killpg(run.process.pid, signal.SIGINT)
+    if number is signal.SIGINT:  # Ctrl-C reaches everybody in the foreground
+        os.killpg(run.process.pid, number)
+    else:
+        os.kill(run.process.pid, number)
     finished = run.finish(within_s=300)
     assert finished.code == 130, finished.stderr[-3000:]
     assert not processes(token)

@@ -218,6 +218,14 @@ def told(run_dir: Path, events: Sequence[dict[str, object]]) -> RunStore:
     return store
 
 
+@pytest.mark.parametrize(
+    ("evaluates", "coming"), [(True, ["training", "eval_after", "done"]), (False, ["training", "done"])]
+)
+def test_only_phases_that_come_are_announced(tmp_path: Path, evaluates: bool, coming: list[str]):
+    store = told(tmp_path, [{"t": 1, "kind": "run.started", "evaluates": evaluates}])
+    assert [name for name in store.view().order if name in {"training", "eval_after", "done"}] == coming
+
+
 def test_a_straggler_of_a_group_that_the_page_has_forgotten_ends_nothing(tmp_path: Path):
     opened = [
         {"t": 1, "kind": "group.opened", "group": group, "task": "t", "size": 2} for group in range(MAX_GROUPS + 1)

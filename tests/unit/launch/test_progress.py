@@ -62,6 +62,19 @@ def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
     assert "interrupted" not in panel_of(store)
 
 
+def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
+    write_fake_run(tmp_path, steps=3, finished=False)
+    store, said = RunStore(tmp_path), Said()
+    store.catch_up()
+    said.new_lines(store.view())
+    log = EventLog(tmp_path, "conductor-2", "node-0")
+    for flow, line, shown in (("pause", "paused, as", True), ("run", "going on, as", False)):
+        log.emit("conductor.flow", flow=flow, was="", open_groups=0)
+        store.catch_up()
+        assert said.new_lines(store.view()) == [f"{line} `python -m launch.steer` asked"]
+        assert ("training, paused" in panel_of(store)) is shown
+
+
 def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(tmp_path: Path):
     write_fake_run(tmp_path, steps=3, finished=False)
     store, said = RunStore(tmp_path), Said()
