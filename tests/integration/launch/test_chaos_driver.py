@@ -125,6 +125,7 @@ def test_a_second_interrupt_stops_at_once(mini_runs: MiniRuns) -> None:
         ("training", signal.SIGINT),
         ("training", signal.SIGTERM),
     ],
+    ids=["model", "warm start", "training", "training, by kill"],
 )
 def test_an_interrupt_before_or_during_training_leaves_nothing(
     mini_runs: MiniRuns, phase: str, number: signal.Signals
