@@ -146,8 +146,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
         f"learner goes on from the checkpoint of step {integer(e, 'step')}; later steps are taken again"
     ),
     "stop.failed": lambda e: f"not everything stopped: {text(e, 'why')}",
-    "engine.died": lambda e: f"engine {text(e, 'engine')} died",
-    "engine.restarted": lambda e: f"engine {text(e, 'engine')} restarted",
+    "engine.died": lambda e: f"{text(e, 'engine')}'s server died: {text(e, 'why')}",
+    "engine.restarted": lambda e: f"{text(e, 'engine')}'s server is there again",
     "admission.blocked": lambda e: f"no new group: {text(e, 'reason')}",
     "admission.held": lambda e: f"no new group for now: {text(e, 'reason').replace('_', ' ')}",
     "group.admitted": lambda e: f"group {integer(e, 'group')} admitted {text(e, 'reason')}",
@@ -192,6 +192,7 @@ _LEVELS = {
     "learner.step": "good",
     "eval.finished": "good",
     "engine.died": "bad",
+    "engine.restarted": "warn",
     "process.died": "bad",
     "process.hung": "bad",
     "clock.jumped": "warn",
