@@ -32,9 +32,9 @@ _STALL_S = 1.0
 _PLENTY = 1 << 50
 _HIGH_WATER = 64
 _KERNEL_BYTES = 16 << 20
+"""Of a TCP connection over loopback, both ends."""
 _GROWTH_BYTES = 8 << 20
 """Of a process, beside what it holds: Python's own arenas."""
-"""Of a TCP connection over loopback, both ends."""
 
 
 class Arm(NamedTuple):

@@ -193,8 +193,15 @@ def test_memory_stays_bounded_and_totals_stay_exact_over_a_long_run(tmp_path: Pa
     assert len(view.curves["step"]) <= 480
 
 
+def told(run_dir: Path, events: Sequence[dict[str, object]]) -> RunStore:
+    (run_dir / "events").mkdir()
+    (run_dir / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
+    store = RunStore(run_dir)
+    store.catch_up()
+    return store
+
+
 def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
-    (tmp_path / "events").mkdir()
     events = [
         {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s00-a0", "worker": "w0"},
         {"t": 1, "kind": "episode.started", "trajectory": "train-g000001-s01-a0", "worker": "w1"},
@@ -202,20 +209,10 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
         {"t": 2, "kind": "episode.failed", "trajectory": "train-g000001-s00", "reason": "worker_died"},
         {"t": 3, "kind": "episode.failed", "trajectory": "train-g000001-s01", "reason": "engine"},
     ]
-    (tmp_path / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
-    store = RunStore(tmp_path)
-    store.catch_up()
+    store = told(tmp_path, events)
     assert store.view().running == []
     assert [session.status for session in store.view().recent] == ["infra:engine", "infra:worker_died"]
     assert store.view().totals.deaths == 1
-
-
-def told(run_dir: Path, events: Sequence[dict[str, object]]) -> RunStore:
-    (run_dir / "events").mkdir()
-    (run_dir / "events" / "x.jsonl").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events))
-    store = RunStore(run_dir)
-    store.catch_up()
-    return store
 
 
 @pytest.mark.parametrize(
