@@ -2,7 +2,8 @@
 
 A daemon that starts one container in 150 ms does not start eight in the same time: beyond what its machine can do in
 parallel, more at once only makes each slower.  So the limit climbs while that brings more starts a second, and comes
-down while it costs none: it stays about the smallest number that keeps the machine busy.
+down while it costs none: it stays about the smallest number that keeps the machine busy.  When neither way is worth a
+step it rests there, and looks again now and then.
 
 :class:`Pace` is the rule: latencies in, a number out, no clock.  :class:`StartGate` holds starts to it: first come,
 first served, and those that somebody waits for before those that only fill the warm pool.
@@ -20,6 +21,8 @@ GAIN = 1.08
 """More starts a second by this much are worth a step up, fewer by this much are a step too far down."""
 _ROUND = 4
 """Starts, at least, whose mean is compared with the round before."""
+_REST = 24
+"""Rounds at the limit between two looks at its neighbours: what a look at a slower one costs is spread over them."""
 _SMOOTHING = 0.3
 _ASSUMED_S = 10.0
 """Duration of a start before one has been seen."""
@@ -28,16 +31,19 @@ _ASSUMED_S = 10.0
 class Pace:
     """The rule's state.  ``limit`` starts may be under way; tell it of each that ended."""
 
-    def __init__(self, first: int, most: int) -> None:
-        if not 1 <= first <= most:
-            raise ValueError(f"1 <= first <= most, not {first} and {most}")
-        self.limit, self._most = first, most
+    def __init__(self, first: int, most: int, least: int = 1) -> None:
+        if not 1 <= least <= first <= most:
+            raise ValueError(f"1 <= least <= first <= most, not {least}, {first} and {most}")
+        self.limit, self._most, self._least = first, most, least
         self.start_s = 0.0
         """Of one start, smoothed; 0 before the first."""
-        self._up = True
+        self._best, self._best_rate = first, 0.0
+        """The limit that is kept until another is better, and its starts a second when it was measured last."""
+        self._way = 1
+        """Up or down (-1): where the next look goes."""
+        self._refused = self._rest = 0
+        """Ways in a row that were not worth it; rounds until the next look."""
         self._round: list[float] = []
-        self._rate_before = 0.0
-        """Starts a second in the last round; 0 when there is nothing to compare with."""
 
     def started(self, seconds: float, at_once: int) -> None:
         """A start took so long, waiting for its turn not counted, among ``at_once`` that were under way."""
@@ -46,25 +52,42 @@ class Pace:
         if at_once < self.limit:
             return  # the limit was not what bounded it
         self._round.append(seconds)
-        if len(self._round) < max(_ROUND, self.limit):
-            return
-        rate = self.limit * len(self._round) / sum(self._round)
-        before = self._rate_before
-        if before:
-            self._up = rate > GAIN * before if self._up else rate * GAIN < before
-        self._move(rate)
+        if len(self._round) >= max(_ROUND, self.limit):
+            rate = self.limit * len(self._round) / sum(self._round)
+            self._round.clear()
+            self._measured(rate)
 
-    def _move(self, rate: float) -> None:
-        step = max(1, self.limit // 4)
-        limit = min(max(self.limit + (step if self._up else -step), 1), self._most)
-        if limit == self.limit:
-            self._up = not self._up  # at the end of the range, the other way next time
-        self.limit, self._rate_before = limit, rate
-        self._round.clear()
+    def _measured(self, rate: float) -> None:
+        if self.limit == self._best:
+            self._best_rate = rate
+            self._rest = max(0, self._rest - 1)
+            if not self._rest:
+                self._look()
+        elif self._is_worth_it(rate):
+            self._best, self._best_rate, self._refused = self.limit, rate, 0
+            self._look()
+        else:
+            self.limit = self._best
+            self._turn()
+
+    def _is_worth_it(self, rate: float) -> bool:
+        return rate > GAIN * self._best_rate if self.limit > self._best else GAIN * rate >= self._best_rate
+
+    def _look(self) -> None:
+        """At the next limit on the way; where the range ends, the way turns."""
+        self.limit = min(max(self._best + self._way * max(1, self._best // 4), self._least), self._most)
+        if self.limit == self._best:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._way, self._refused = -self._way, self._refused + 1
+        if self._refused == 2:
+            self._refused, self._rest = 0, _REST
 
     def failed(self) -> None:
         """A start ran out of its time."""
-        self.limit, self._rate_before, self._up = max(1, self.limit // 2), 0.0, True
+        self.limit = self._best = max(self._least, self.limit // 2)
+        self._way, self._refused, self._rest = 1, 0, 0
         self._round.clear()
 
     def wait_s(self, ahead: int) -> float:

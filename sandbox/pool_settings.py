@@ -19,7 +19,9 @@ class PoolSettings:
     capacity: int
     """Sessions alive at once, warm ones included."""
     start_concurrency: int = 2
-    """Containers starting at once to begin with: about the number of cores.  What starts cost moves it."""
+    """Containers starting at once to begin with: about the number of cores.  What starts cost moves it, between these
+    two:"""
+    start_concurrency_min: int = 1
     start_concurrency_max: int = 32
     unattended_s: float = 60.0
     """A container ends after this long without a heartbeat."""

@@ -38,7 +38,8 @@ class Supply:
         self._engine, self._settings, self._spec, self._now = engine, settings, spec, now
         self._room = asyncio.Semaphore(settings.capacity)
         first = settings.start_concurrency
-        self.gate = StartGate(Pace(first, max(first, settings.start_concurrency_max)))
+        most, least = max(first, settings.start_concurrency_max), min(first, settings.start_concurrency_min)
+        self.gate = StartGate(Pace(first, most, least))
         self._shelf = WarmShelf(settings.warm, settings.warm_max_age_s, settings.warm_forget_s)
         self.on_warm: Callable[[SandboxSession], None] = lambda _: None
         """Called with each that begins to wait."""

@@ -171,7 +171,14 @@ def task_of(session: int) -> Task:
 @asynccontextmanager
 async def local_place(host: Host, name: str, capacity: int, starts: int) -> AsyncGenerator[LocalPlace]:
     """A pool of this process on ``host``'s engine; ``starts`` at once, neither more nor fewer than its floor."""
-    settings = PoolSettings(name, name, capacity, start_concurrency=starts, start_concurrency_max=starts)
+    settings = PoolSettings(
+        name,
+        name,
+        capacity,
+        start_concurrency=starts,
+        start_concurrency_min=starts,
+        start_concurrency_max=starts,
+    )
     async with SandboxPool(settings, host) as pool:
         yield LocalPlace(pool)
 

@@ -31,6 +31,25 @@ def test_the_limit_settles_where_the_machine_is_busy_and_not_drowned(cores: int)
     assert cores * 0.7 <= limit <= 2 * cores
 
 
+def test_looking_for_a_better_limit_costs_a_busy_machine_little():
+    pace, machine = Pace(2, 2), FakeMachine(2, 0.15)
+    took = 0.0
+    for _ in range(1000):
+        seconds = machine.start_s(pace.limit)
+        took += seconds / pace.limit
+        pace.started(seconds, pace.limit)
+    assert took < 1.05 * 1000 * machine.alone_s / machine.cores
+
+
+def test_a_limit_without_a_range_stays():
+    pace = Pace(2, 2, 2)
+    for _ in range(100):
+        pace.started(0.1, pace.limit)
+        assert pace.limit == 2
+        pace.failed()
+        assert pace.limit == 2
+
+
 def test_too_many_at_first_come_down():
     assert settle(Pace(64, 64), FakeMachine(2, 0.15)) < 16
 
