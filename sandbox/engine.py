@@ -105,6 +105,8 @@ class ContainerSpec:
     resolves: bool = False
     """Names of the world are looked up, not only the neighbours'."""
     capabilities: tuple[str, ...] = CAPABILITIES
+    is_copy: bool = False
+    """The image is a copy of a sandbox: what the daemon reads of it is an agent's (:mod:`sandbox.users`)."""
 
     def request(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""

@@ -37,8 +37,10 @@ class Pace:
         self.limit, self._most, self._least = first, most, least
         self.start_s = 0.0
         """Of one start, smoothed; 0 before the first."""
-        self._best, self._best_rate = first, 0.0
-        """The limit that is kept until another is better, and its starts a second when it was measured last."""
+        self._best: int = first
+        """The limit that is kept until another is better."""
+        self._best_rate = 0.0
+        """Its starts a second, when it was measured last."""
         self._way = 1
         """Up or down (-1): where the next look goes."""
         self._refused = self._rest = 0

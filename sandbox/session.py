@@ -28,6 +28,7 @@ from sandbox.loop_disk import give_disk
 from sandbox.named import Named
 from sandbox.shell import CommandResult, Shell
 from sandbox.terminal import Terminal
+from sandbox.users import check_user_files
 
 HELLO_S = 60.0
 ANSWER_S = link.ANSWER_S
@@ -89,6 +90,8 @@ class SandboxSession(Link):
         session = cls(engine, container, workdir)
         session.spec = spec
         try:
+            if spec.is_copy:
+                await check_user_files(engine, container)
             if spec.disk_loop:
                 await give_disk(engine, container, spec.limits.disk_bytes)
             await session.open()

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import posixpath
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -35,6 +35,7 @@ from sandbox.grading.artifacts import MAX_BYTES, Unfit, clean_tar
 from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
+from sandbox.users import check_user_files
 
 T = TypeVar("T")
 _SETUP_S = 120.0
@@ -80,13 +81,15 @@ def _spec(session: SandboxSession) -> ContainerSpec:
 
 @asynccontextmanager
 async def _still(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
-    """The agent's container holds still.  One that cannot be frozen is cleared first, or goes on where it must live."""
+    """The agent's container holds still.  One that cannot be frozen is cleared first.  Raises EngineError for one that
+    cannot be frozen and must live."""
     async with AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(paused(session.engine, session.container))
         except EngineError:
-            if not live or not session.alive:
-                await leave_alone(session)  # and a container that is gone is named by its cause
+            if live and session.alive:
+                raise
+            await leave_alone(session)  # and a container that is gone is named by its cause
         yield
 
 
@@ -113,7 +116,7 @@ async def _in_copy(
         image = await carried(lambda: stack.enter_async_context(_copy(session, live=live)), works)
         if not live:
             await leave_alone(session)
-        copied = partial(_beside, session, replace(spec, image=image), task, test_timeout_s)
+        copied = partial(_beside, session, replace(spec, image=image, is_copy=True), task, test_timeout_s)
         bench = await carried(lambda: stack.enter_async_context(copied()), works)
         await leave_alone(bench)
         yield bench
@@ -126,8 +129,7 @@ async def _clean(
     """A fresh container of the task's image, with the artifacts over what its setup made."""
     works = partial(_untouched_works, session, spec, task)
     with tempfile.TemporaryDirectory(prefix="longshore-artifacts-") as folder:
-        async with _still(session, live=True) if live else nullcontext():
-            found = await carried(lambda: _take(session, task, Path(folder)), works)
+        found = await carried(lambda: _take(session, task, Path(folder), live=live), works)
         async with _beside(session, spec, task, test_timeout_s) as bench:
             await bench.setup(task.files, task.setup, _SETUP_S)
             try:
@@ -138,24 +140,34 @@ async def _clean(
             yield bench
 
 
-async def _take(session: SandboxSession, task: Task, folder: Path) -> list[tuple[str, Path]]:
+async def _take(session: SandboxSession, task: Task, folder: Path, *, live: bool) -> list[tuple[str, Path]]:
     """(folder to unpack in, sound tar) of each artifact that exists."""
+    raw = {each: folder / f"{number}.raw" for number, each in enumerate(dict.fromkeys(task.artifacts))}
+    async with _still(session, live=True) if live else nullcontext():
+        there = await _read(session, raw)
     found: list[tuple[str, Path]] = []
-    room = MAX_BYTES
-    for number, artifact in enumerate(task.artifacts):
+    for artifact in there:
         above, name = posixpath.split(posixpath.normpath(artifact))
-        raw, sound = folder / f"{number}.raw", folder / f"{number}.tar"
+        sound = raw[artifact].with_suffix(".tar")
+        await asyncio.to_thread(clean_tar, raw[artifact], sound, name)
+        raw[artifact].unlink()
+        found.append((above, sound))
+    return found
+
+
+async def _read(session: SandboxSession, into: Mapping[str, Path]) -> list[str]:
+    """Which of these artifacts exist, each written to its file as the container has it."""
+    await check_user_files(session.engine, session.container)
+    room, there = MAX_BYTES, list[str]()
+    for artifact, path in into.items():
         try:
-            with raw.open("wb") as into:
-                exists = await read_archive(session.engine, session.container, artifact, into, room)
-                room -= into.tell()
+            with path.open("wb") as file:
+                if await read_archive(session.engine, session.container, artifact, file, room):
+                    there.append(artifact)
+                room -= file.tell()
         except TooLargeError as error:
             raise Unfit(f"the artifacts hold more than {MAX_BYTES >> 20} MiB") from error
-        if exists:
-            await asyncio.to_thread(clean_tar, raw, sound, name)
-            found.append((above, sound))
-        raw.unlink()
-    return found
+    return there
 
 
 async def _give(bench: SandboxSession, found: Sequence[tuple[str, Path]]) -> None:
@@ -177,12 +189,14 @@ async def carried(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitabl
 
 
 async def _untouched_works(session: SandboxSession, spec: ContainerSpec, task: Task) -> bool:
-    """Whether the daemon starts a container of the task's own image and copies it, while the agent's lives on."""
+    """Whether the daemon starts a container of the task's own image, freezes and copies it, while the agent's lives
+    on."""
     if not session.alive:
         raise await session.why_gone()
     with suppress(InfraError, SandboxDestroyed):
         async with (
             _beside(session, spec, task, 0.0) as other,
+            paused(session.engine, other.container),
             committed(session.engine, other.container, pause=False),
         ):
             return True

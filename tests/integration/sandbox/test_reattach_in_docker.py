@@ -15,7 +15,7 @@ import pytest_asyncio
 from protocol.errors import UserError
 from sandbox import provision, wire
 from sandbox.engine import ContainerSpec, DockerEngine
-from sandbox.errors import SandboxLost
+from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grader import grade
 from sandbox.grading.daemon import pids_of
 from sandbox.host import Host
@@ -135,6 +135,9 @@ async def test_what_cannot_be_forked_takes_no_place(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("for i in 1 2 3; do truncate -s 1G /hole$i; done", S)
         with pytest.raises(SandboxLost, match="disk limit"):
+            await pool.fork(session)
+        await session.run("rm /hole*; rm /etc/passwd; mkfifo /etc/passwd", S)
+        with pytest.raises(SandboxStartError, match="/etc/passwd is no regular file"):
             await pool.fork(session)
         session.spec = dataclasses.replace(session.spec, network="longshore-x")
         with pytest.raises(UserError, match="open another one"):

@@ -46,6 +46,9 @@ WRECKS = {
     f"for d in /tests {REWARD}; do cd $d && seq 3000 | xargs touch; done",
     "a folder without end": "i=0; while [ $i -lt 3000 ] && mkdir d && cd d; do i=$((i+1)); done",
     "a system's folder moved": "mv /etc /elsewhere; touch /etc",
+    "a pipe for its users": "rm /etc/passwd /etc/group; mkfifo /etc/passwd /etc/group",
+    "a long list of users": "head -c 3000000 /dev/zero | tr '\\0' '\\n' >> /etc/passwd",
+    "a link to its users": "mkfifo /home/p; ln -sf ../home/p /etc/group; ln -sf /proc/kmsg /etc/passwd",
     "holes": "for i in 1 2 3; do truncate -s 1G /hole$i; done",
     "every slot and process": "for i in $(seq 1 200); do (trap '' TERM HUP INT; exec setsid sleep 1000) & done; wait",
 }

@@ -76,7 +76,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
         monkeypatch.setattr(place, name, getattr(made, name))
     monkeypatch.setattr(place.SandboxSession, "start", made.start)
 
-    async def nothing(*_: object) -> list[Any]:
+    async def nothing(*_: object, live: bool) -> list[Any]:
         return []
 
     monkeypatch.setattr(place, "_take", nothing)
