@@ -29,7 +29,7 @@ MAX_TREE_BYTES = 64 << 20
 MAX_TREE_FILES = 10_000
 CLEAR_S = 60.0
 """For what stands where a file or a folder is to be."""
-_TREE_S = 120.0
+TREE_S = 120.0
 _PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
 
 
@@ -109,9 +109,10 @@ async def read_tree(
 ) -> dict[str, bytes]:
     """The regular files under a folder, by their paths relative to it.  Links, devices and pipes are left out.
 
-    Packed by the kit's own tar in PID 1's grade child, not by a tool that the agent could have replaced.
+    Packed by the kit's own tar in PID 1's grade child, not by a tool that the agent could have replaced.  It looks up
+    whose a file is, and so what the agent made of /etc/passwd can hold it up.
 
-    Raises FileTooLarge, OSError, SandboxLost, SandboxDestroyed.
+    Raises FileTooLarge, OSError (ETIME for what takes too long), SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
     packed = bytearray()
@@ -120,11 +121,11 @@ async def read_tree(
         packed.extend(data)
         return len(packed) <= room
 
-    end = await run_child(session, (*_PACK, path), take, env={}, limit_s=_TREE_S)
+    end = await run_child(session, (*_PACK, path), take, env={}, limit_s=TREE_S)
     if len(packed) > room:
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
     if end is None:
-        raise SandboxLost(f"{path} was not read within {_TREE_S:.0f} s")
+        raise OSError(errno.ETIME, f"it was not read within {TREE_S:.0f} s", path)
     if end.signalled:
         raise OSError(errno.EINTR, "everything in the sandbox was killed meanwhile", path)
     if end.code and not packed.strip(b"\0"):

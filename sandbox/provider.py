@@ -51,7 +51,7 @@ class Sandbox(Protocol):
 
     async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
         """The regular files below a folder, by their relative paths.  Raises OSError: ENOENT, EFBIG, EBUSY while tests
-        run, EINTR where they begin meanwhile."""
+        run, EINTR where they begin meanwhile, ETIME for what takes too long."""
         ...
 
     async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:

@@ -8,7 +8,7 @@ import hashlib
 
 import pytest
 
-from sandbox import wire
+from sandbox import files, wire
 from sandbox.child import run_child
 from sandbox.files import FileTooLarge, replace
 from sandbox.grading.alone import leave_alone
@@ -130,3 +130,16 @@ async def test_a_folder_that_is_to_be_cleared_is_gone_with_all_it_holds(pool: Sa
         await session.run("mkdir -p t/a/b/c; ln -s / t/a/l; (cd t; seq 6000 | xargs touch)", 10 * S)
         await replace(session, "/app/t/", flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
         assert (await session.run("ls -A t; ls -A; ls -d /etc", S)).output == "t\n/etc\n"
+
+
+async def test_a_folder_whose_reader_is_held_up_is_given_up_and_the_session_goes_on(
+    pool: SandboxPool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(files, "TREE_S", 1.0)
+    async with pool.acquire(TASK) as session:
+        await session.run("touch /app/x; cp /etc/passwd /p; rm /etc/passwd; mkfifo /etc/passwd", S)
+        with pytest.raises(OSError, match="within 1 s") as caught:
+            await session.read_tree("/app")
+        assert caught.value.errno == errno.ETIME
+        await session.run("mv -f /p /etc/passwd", S)
+        assert await session.read_tree("/app") == {"x": b""}

@@ -11,7 +11,7 @@ import pytest_asyncio
 from aiodocker.containers import DockerContainer
 
 from sandbox import blueprint
-from sandbox.engine import DockerEngine
+from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import SandboxLost
 from sandbox.grader import grade
 from sandbox.grading import alone, place
@@ -228,17 +228,30 @@ async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: 
         assert (await session.run("echo alive", S)).output == "alive\n"
 
 
-async def test_a_container_that_cannot_be_frozen_is_graded_all_the_same(pool: SandboxPool, monkeypatch):
+@pytest.mark.parametrize("level", BESIDE)
+async def test_a_container_that_cannot_be_frozen_is_graded_unless_it_must_live(pool: SandboxPool, monkeypatch, level):
+    """What still runs could change a file while the daemon reads it."""
+    real, unfrozen = DockerContainer.pause, set[str]()
+
     async def unable(self):
-        raise aiodocker.DockerError(500, "OCI runtime pause failed: unable to freeze: unknown")
+        if not unfrozen or self.id in unfrozen:
+            raise aiodocker.DockerError(500, "OCI runtime pause failed: unable to freeze: unknown")
+        await real(self)
 
     monkeypatch.setattr(DockerContainer, "pause", unable)
-    for level in BESIDE:
-        graded = task("[ -e /app/x ] && echo PASSED x", level, "x", artifacts=("/app",))
-        async with pool.acquire(graded) as session:
-            await session.run("touch /app/x", S)
+    graded = task("[ -e /app/x ] && echo PASSED x", level, "x", artifacts=("/app",))
+    async with pool.acquire(graded) as session:
+        await session.run("touch /app/x", S)
+        if level is not GradingLevel.SIBLING:
             result = await grade(session, graded)
             assert result.all_passed, result.log
+            return
+        with pytest.raises(EngineError, match="unable to freeze"):  # the daemon freezes nothing
+            await grade(session, graded)
+        unfrozen.add(session.container)
+        result = await grade(session, graded)
+        assert not result.all_passed
+        assert "could not be carried to its tests" in result.log
 
 
 async def test_only_a_cgroup_that_names_the_container_is_read(tmp_path):
