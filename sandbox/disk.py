@@ -4,6 +4,9 @@ In order: a quota of the storage driver (overlay2 on XFS with project quotas, or
 inside; else, where a pool is told to, a file system of each sandbox's own (:mod:`sandbox.loop_disk`), with the same
 effect; else a watch on the container's upper layer, from the daemon's own host as root, that ends the session; else
 only the limit on a single file, which every container has.  Which one it is, is found by trying, once.
+
+Whichever it is, the files that the daemon mounts into a container (``/etc/hostname`` and its like) lie in no layer, and
+are watched.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ from weakref import WeakKeyDictionary
 
 from protocol.filesystem import free_bytes
 from sandbox import owner
-from sandbox.engine import ContainerSpec, DockerEngine, EngineError
+from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json
 from sandbox.errors import Ruin, SandboxDestroyed
-from sandbox.loop_disk import give_disk, is_seen, upper_layer
+from sandbox.loop_disk import give_disk, is_seen, layer_of, upper_layer
 from sandbox.session import SandboxSession
 
 EVERY_S = 1.0
@@ -37,6 +40,8 @@ _DU_S = 60.0
 _TOGETHER = 64
 """Layers that one process measures."""
 _PROBE_BYTES = 1 << 30
+_MOUNTED = ("HostnamePath", "HostsPath", "ResolvConfPath")
+"""Files of the daemon's that it mounts into a container, where root may write to them, by their names in the API."""
 
 
 class DiskBound(StrEnum):
@@ -107,7 +112,8 @@ async def bound_of(url: str, image: str, kit: Path) -> DiskBound:
 class Seen:
     """A layer, when it was last measured."""
 
-    upper: Path
+    places: tuple[Path, ...]
+    """On the daemon's host; none where they cannot be seen from here."""
     limit: int
     used: int
     free: int
@@ -124,65 +130,77 @@ def is_due(seen: Seen, free: int, now_s: float) -> bool:
 class DiskWatch:
     """Ends the sessions that go beyond their limit (``spec.limits.disk_bytes``)."""
 
-    def __init__(self, sessions: Callable[[], Iterable[SandboxSession]]) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Callable[[], Iterable[SandboxSession]], *, layers: bool) -> None:
+        """``layers``: what they write is watched, and not only the files that the daemon mounts into them."""
+        self._sessions, self._layers = sessions, layers
         self._seen: WeakKeyDictionary[SandboxSession, Seen] = WeakKeyDictionary()
 
     async def run(self) -> None:
         """For ever."""
         while True:
             for session in tuple(self._sessions()):
-                with contextlib.suppress(EngineError, OSError, TimeoutError):  # it is gone, or is looked at again soon
-                    await self._find_layer(session)
+                with contextlib.suppress(EngineError, TimeoutError):  # it is gone, or is looked at again soon
+                    await self._find(session)
             due = sorted(filter(self._is_due, self._seen), key=lambda session: self._seen[session].at_s)
             for first in range(0, len(due), _TOGETHER):
                 with contextlib.suppress(OSError):  # the first of them is gone
                     await self._measure(due[first : first + _TOGETHER])
             await asyncio.sleep(EVERY_S)
 
-    async def _find_layer(self, session: SandboxSession) -> None:
-        if session not in self._seen and session.spec is not None and session.alive:
-            upper = await upper_layer(session.engine, session.container)
-            if upper is not None:
-                self._seen[session] = Seen(upper, session.spec.limits.disk_bytes, 0, free_bytes(upper), -math.inf)
+    async def _find(self, session: SandboxSession) -> None:
+        if session in self._seen or session.spec is None or not session.alive:
+            return
+        places = places_of(await session.engine.inspect(session.container), layer=self._layers)
+        there = tuple(filter(Path.exists, places))
+        free = free_bytes(there[0]) if there else 0
+        self._seen[session] = Seen(there, session.spec.limits.disk_bytes, 0, free, -math.inf)
 
     def _is_due(self, session: SandboxSession) -> bool:
         seen = self._seen[session]
+        if not seen.places or not session.alive:
+            return False
         try:
-            return session.alive and is_due(seen, free_bytes(seen.upper), time.monotonic())
+            return is_due(seen, free_bytes(seen.places[0]), time.monotonic())
         except OSError:  # it is gone
             return False
 
     async def _measure(self, sessions: Sequence[SandboxSession]) -> None:
         """One process for many layers: one for each would keep a core busy where there are hundreds."""
-        free = free_bytes(self._seen[sessions[0]].upper)
-        used = await asyncio.to_thread(_used, [self._seen[session].upper for session in sessions])
+        free = free_bytes(self._seen[sessions[0]].places[0])
+        used = await asyncio.to_thread(_used, [each for session in sessions for each in self._seen[session].places])
         for session in sessions:
             seen = self._seen[session]
             seen.at_s = time.monotonic()
-            if (found := used.get(seen.upper)) is None:
+            if not used.keys() >= set(seen.places):
                 break  # gone, or so slow that those behind it have no answer either: they come first the next time
-            seen.used, seen.free = found, free
-            if found > seen.limit:
-                what = f"the agent wrote {found >> 20} MiB, more than its disk limit of {seen.limit >> 20} MiB"
+            seen.used, seen.free = sum(used[each] for each in seen.places), free
+            if seen.used > seen.limit:
+                what = f"the agent wrote {seen.used >> 20} MiB, more than its disk limit of {seen.limit >> 20} MiB"
                 note = f" (each file counts for {FILE_BYTES >> 10} KiB or more)"
                 await session.destroy(SandboxDestroyed(what + note, Ruin.DISK))
 
 
-def _used(uppers: Sequence[Path]) -> dict[Path, int]:
+def places_of(shown: Json, *, layer: bool) -> tuple[Path, ...]:
+    """Where a container writes on its daemon's host, by what the daemon says of it."""
+    upper = layer_of(shown) if layer else None
+    mounted = (shown.get(each) for each in _MOUNTED)
+    return (*((upper,) if upper else ()), *(Path(each) for each in mounted if each))
+
+
+def _used(places: Sequence[Path]) -> dict[Path, int]:
     """What each takes up: its bytes on disk, or :data:`FILE_BYTES` for each of its files where that is more.  What has
     not been measured in time is left out.  Blocks, for use in a thread."""
-    sizes, files = _du("-B1", uppers), _du("--inodes", uppers)
-    return {upper: max(size, FILE_BYTES * files.get(upper, 0)) for upper, size in sizes.items()}
+    sizes, files = _du("-B1", places), _du("--inodes", places)
+    return {place: max(size, FILE_BYTES * files.get(place, 0)) for place, size in sizes.items()}
 
 
-def _du(what: str, uppers: Sequence[Path]) -> dict[Path, int]:
+def _du(what: str, places: Sequence[Path]) -> dict[Path, int]:
     """By du: it follows no link, and no depth of folders is too much for it.
 
     The standard library starts processes by vfork.  uvloop, which runs Ray's actors, runs the fork handlers of gRPC and
     jemalloc, and was seen to hang there for ever.
     """
-    command, none = ("du", "-s", "-x", what, "--", *map(str, uppers)), subprocess.DEVNULL
+    command, none = ("du", "-s", "-x", what, "--", *map(str, places)), subprocess.DEVNULL
     try:
         told = subprocess.run(command, stdout=subprocess.PIPE, stderr=none, timeout=_DU_S, check=False).stdout
     except subprocess.TimeoutExpired as error:

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
-from sandbox.engine import DockerEngine, EngineError, retried
+from sandbox.engine import DockerEngine, EngineError, Json, retried
 
 _STEP_S = 60.0
 _SEEN = ".sbx-disk"
@@ -30,8 +30,12 @@ async def upper_layer(engine: DockerEngine, container: str) -> Path | None:
 
     Raises EngineError.
     """
-    driver = (await engine.inspect(container)).get("GraphDriver", {})
-    layers = cast("dict[str, str]", driver.get("Data") or {})
+    return layer_of(await engine.inspect(container))
+
+
+def layer_of(shown: Json) -> Path | None:
+    """The same, of what the daemon says of the container."""
+    layers = cast("dict[str, str]", shown.get("GraphDriver", {}).get("Data") or {})
     return Path(layers["UpperDir"]) if "UpperDir" in layers else None
 
 

@@ -94,6 +94,16 @@ async def test_a_sandbox_within_its_limit_lives_on_and_what_it_removes_counts_no
         assert (await session.run("echo alive", S)).output == "alive\n"
 
 
+@pytest.mark.parametrize("disk_loop", [False, True], ids=["layer", "disk of its own"])
+async def test_the_files_that_the_daemon_mounts_into_a_sandbox_are_no_way_out(docker_engine: Host, disk_loop: bool):
+    settings = PoolSettings(f"mounted-{os.getpid()}", "test", 2, disk_loop=disk_loop)
+    async with SandboxPool(settings, docker_engine) as pool, pool.acquire(SMALL) as session:
+        if pool.disk_bound is DiskBound.FILE_SIZE:
+            pytest.skip("this host cannot see what its sandboxes write")
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run("head -c 30000000 /dev/zero > /etc/hostname; sleep 1000", S)
+
+
 async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
     pool: SandboxPool, engine: DockerEngine, docker_engine: Host
 ):
