@@ -14,6 +14,7 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.errors import UserError
+from sandbox.images.names import is_reference
 from sandbox.private import MOST_SERVICES
 from sandbox.tasks.task import ImageBuild, Service, Task
 
@@ -56,7 +57,7 @@ def bounded(task: Task) -> Task:
     own = {
         "id": _ID.fullmatch(task.id),
         "workdir": _absolute(task.workdir),
-        "image": _is_text(task.image, 511),
+        "image": not task.image or is_reference(task.image),
         "files": all(map(_absolute, task.files)),
         "tests": all(map(_relative, task.tests)),
         "solution_files": all(map(_relative, task.solution_files)),
@@ -104,7 +105,7 @@ def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
 def _service(where: str, service: Service) -> dict[str, object]:
     return _build(f"{where}.build", service.build) | {
         f"{where}.name": _HOST_NAME.fullmatch(service.name),
-        f"{where}.image": _is_text(service.image, 511),
+        f"{where}.image": not service.image or is_reference(service.image),
         f"{where}.command": len(service.command) <= MAX_NAMES and all(_is_text(each) for each in service.command),
         f"{where}.env": _is_env(service.env),
         f"{where}.healthcheck": _is_text(service.healthcheck),

@@ -16,6 +16,7 @@ import aiohttp
 from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import BuildError, ImageError
 from sandbox.images.context import to_tar
+from sandbox.images.names import is_reference
 from sandbox.images.quota import StoredImage
 from sandbox.tasks.task import ImageBuild
 from sandbox.truncate import HeadTail
@@ -27,7 +28,7 @@ _LOG_BYTES = 2000
 
 async def image_id(engine: DockerEngine, name: str) -> str:
     """The image's content id; empty when the engine does not have it."""
-    async with _call(engine, "GET", f"/images/{quote(name)}/json", f"look for the image {name}") as response:
+    async with _call(engine, "GET", f"{_path(name)}/json", f"look for the image {name}") as response:
         if response.status == http.HTTPStatus.NOT_FOUND:
             return ""
         return str((await _json(response))["Id"])
@@ -102,13 +103,19 @@ async def in_use(engine: DockerEngine) -> frozenset[str]:
 
 async def remove(engine: DockerEngine, name: str) -> bool:
     """Take the name away, and what only it needed.  False when something still uses it."""
-    path = f"/images/{quote(name)}"
-    async with _call(engine, "DELETE", path, f"remove the image {name}") as response:
+    async with _call(engine, "DELETE", _path(name), f"remove the image {name}") as response:
         if response.status == http.HTTPStatus.CONFLICT:
             return False
         if response.status != http.HTTPStatus.NOT_FOUND:
             await _json(response)
         return True
+
+
+def _path(name: str) -> str:
+    """Raises ImageError for what can name no image."""
+    if not is_reference(name):
+        raise ImageError(f"no image can be called {name[:80]!r}")
+    return f"/images/{quote(name)}"
 
 
 async def engine_id(engine: DockerEngine) -> str:

@@ -48,7 +48,11 @@ class Ledger:
 
     def last_used(self) -> dict[str, float]:
         """Our names → Unix seconds."""
-        return {each.read_text(): each.stat().st_mtime for each in self._folder.glob("*.image")}
+        found: dict[str, float] = {}
+        for each in self._folder.glob("*.image"):
+            with contextlib.suppress(FileNotFoundError):  # another process has just evicted it
+                found[each.read_text()] = each.stat().st_mtime
+        return found
 
     def hold(self, name: str) -> bool:
         """Reserve; False while somebody evicts it.  Every True is answered by one :meth:`release`."""

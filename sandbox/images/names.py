@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from sandbox.tasks.task import ImageBuild, Service, Task
+
+_WORD = "[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*"
+_REFERENCE = re.compile(
+    rf"(?:{_WORD}(?::[0-9]{{1,5}})?/)?(?:{_WORD}/)*{_WORD}"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[a-z0-9]+:[0-9a-fA-F]{32,128})?"
+)
+_MOST_CHARACTERS = 511
+
+
+def is_reference(name: str) -> bool:
+    """Whether it can name an image: nothing else may come into the path of a call to an engine."""
+    return len(name) <= _MOST_CHARACTERS and _REFERENCE.fullmatch(name) is not None
 
 
 def image_name(build: ImageBuild) -> str:

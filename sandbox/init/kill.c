@@ -4,13 +4,15 @@
 
 enum { KILL_ALL_LIMIT_MS = 5000, INTERRUPT_PASSES = 50, INTERRUPT_WAITS = 5000, PROCESSES = 4096 };
 
+static void tell_death(pid_t pid, int status) {
+    if (pid == grade.pid) grade_ended(status);
+    for (int i = 0; i < SLOTS; i++)
+        if (pid == slots[i].pid) slot_died(&slots[i], status);
+}
+
 void reap(void) {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-        if (pid == grade.pid) grade_ended(status);
-        for (int i = 0; i < SLOTS; i++)
-            if (pid == slots[i].pid) slot_died(&slots[i], status);
-    }
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) tell_death(pid, status);
 }
 
 /* Kill and reap until this is the only process of the namespace.  fork() fails while a signal is pending, so a fork
@@ -18,23 +20,18 @@ void reap(void) {
 void kill_all(uint32_t id) {
     uint64_t give_up = now_ms() + KILL_ALL_LIMIT_MS;
     uint32_t reaped = 0;
+    for (int i = 0; i < SLOTS; i++) slots[i].died_because = DIED_INTERRUPTED;
     for (;;) {
         int alone = kill(-1, SIGKILL) < 0 && errno == ESRCH;
-        int childless = 0;
-        for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) != 0;) {
-            if (pid > 0) reaped++;
+        int childless = 0, status;
+        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) != 0;) {
+            if (pid > 0) reaped++, tell_death(pid, status);
             else if (errno == ECHILD) { childless = 1; break; }
         }
         if (alone && childless) break;
         if (now_ms() > give_up) { send_ack(id, ETIMEDOUT, reaped); return; }
         pause_us(300);
     }
-    for (int i = 0; i < SLOTS; i++) {
-        if (!slots[i].pid) continue;
-        slots[i].died_because = DIED_INTERRUPTED;
-        slot_died(&slots[i], SIGKILL);
-    }
-    if (grade.pid) grade_ended(SIGKILL);
     send_ack(id, 0, reaped);
 }
 

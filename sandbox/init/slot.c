@@ -14,7 +14,7 @@ enum { COMMAND_FD = 3, STATUS_FD = 4, INPUT_MOST = 1 << 20, DRAIN_MOST = 256 << 
 
 /* The command is read whole, then evaluated with both pipes closed; its status and directory go back apart. */
 static const char SHELL_LOOP[] =
-    "while IFS= read -r -d '' -u 3 __c; do eval \"$__c\" 3<&- 4>&-; printf '%d %s\\0' $? \"$PWD\" >&4; done";
+    "while IFS= read -r -d '' -u 3 __c; do eval \"$__c\" 3<&- 4>&-; printf '%d %s\\0' \"$?\" \"$PWD\" >&4; done";
 
 struct slot slots[SLOTS];
 static char first_directory[PATH_MOST];

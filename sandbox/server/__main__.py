@@ -61,12 +61,28 @@ def main(arguments: list[str] | None = None) -> int:
     settings = HostSettings.from_environment()
     host = answering(current_host(settings))
     state = chosen.state or settings.home / "pool-server" / str(chosen.port)
-    name = f"server-{state.resolve().as_posix().strip('/').replace('/', '-')}"
-    slots = chosen.max_tasks * chosen.max_runs_per_task
-    pool_settings = PoolSettings(
+    limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
+    tasks = TaskSource(chosen.dataset)
+
+    @asynccontextmanager
+    async def open_service() -> AsyncGenerator[PoolService]:
+        async with (
+            SandboxPool(_pool_settings(chosen, held.id), host) as pool,
+            PoolService(ServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
+        ):
+            yield service
+
+    with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
+        return serve(create_app(open_service, allowed), listener)
+
+
+def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
+    """``server``: which one it is, also after its restart, and on whatever machine: an engine may serve several."""
+    name = f"server-{server}"
+    return PoolSettings(
         pool=name,
         run_id=name,
-        capacity=slots + chosen.warm,
+        capacity=chosen.max_tasks * chosen.max_runs_per_task + chosen.warm,
         start_concurrency=os.cpu_count() or 2,
         unattended_s=chosen.unattended_s,
         session_max_s=chosen.session_max_s,
@@ -76,19 +92,6 @@ def main(arguments: list[str] | None = None) -> int:
         gate=gate_settings(chosen),
         owner=f"server:{name}",
     )
-    limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
-    tasks = TaskSource(chosen.dataset)
-
-    @asynccontextmanager
-    async def open_service() -> AsyncGenerator[PoolService]:
-        async with (
-            SandboxPool(pool_settings, host) as pool,
-            PoolService(ServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
-        ):
-            yield service
-
-    with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
-        return serve(create_app(open_service, allowed), listener)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,15 @@ class StateDirectory:
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
+
+    @property
+    def id(self) -> str:
+        """Of this folder, and of no other: 16 hexadecimal digits, made when it is first asked for."""
+        path, making = self._folder / "id", self._folder / ".id"
+        if not path.exists():
+            making.write_text(secrets.token_hex(8))
+            making.rename(path)
+        return path.read_text()
 
     def journal(self, lease_id: str) -> LeaseJournal:
         return LeaseJournal(self._folder / f"{lease_id}.jsonl")

@@ -21,6 +21,7 @@ from sandbox.errors import SandboxLost
 from sandbox.gate.doors import HOST, PORT
 from sandbox.host import Host
 from sandbox.private import networks
+from sandbox.server.journal import StateDirectory
 from sandbox.sweep import LABEL
 from sandbox.tasks.task import Network, NetworkMode, Service, Task
 
@@ -41,7 +42,7 @@ class Server:
 
     def __init__(self, state: Path) -> None:
         self.state, self.port = state, free_port()
-        self.pool = f"server-{state.as_posix().strip('/').replace('/', '-')}"
+        self.pool = f"server-{StateDirectory(state).id}"
         self.url = f"http://127.0.0.1:{self.port}"
 
     @asynccontextmanager

@@ -87,6 +87,13 @@ async def test_a_hundred_megabytes_are_read_and_only_the_ends_are_kept(pool: San
 
 
 @pytest.mark.slow
+async def test_an_exit_code_is_told_whatever_splits_words(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        for separator in ("12", "0", "7"):
+            assert (await session.run(f"IFS={separator}; (exit 127)", S)).exit_code == 127
+            assert (await session.run("echo $$; true", S)).exit_code == 0
+
+
 async def test_a_gigabyte_of_output_costs_neither_memory_nor_the_session(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         done = await session.run("head -c 1000000000 /dev/zero; echo last", 600)

@@ -37,6 +37,15 @@ def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: Le
     assert told(found) == {"run/a": ("d", b'{"ok":true}'), "exec_tool/b": ("f", b"")}
 
 
+def test_a_server_is_known_again_and_is_no_other_whatever_their_folders_are_called(tmp_path: Path):
+    """Two that share an engine would remove each other's sandboxes."""
+    made = [tmp_path / name for name in ("a-b", "a/b", "c")]
+    for folder in made:
+        with StateDirectory(folder) as held:
+            assert held.id == StateDirectory(folder).id
+    assert len({StateDirectory(folder).id for folder in made}) == len(made)
+
+
 def told(found: Remembered) -> dict[str, tuple[str, bytes]]:
     return {each.key: (each.digest, each.reply.body if each.reply else b"") for each in found.operations.values()}
 
