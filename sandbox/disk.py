@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 from protocol.filesystem import free_bytes
 from sandbox import owner
+from sandbox.completion import completed, made
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json
 from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.loop_disk import give_disk, is_seen, layer_of, upper_layer
@@ -77,17 +78,21 @@ MEANS: Mapping[DiskBound, str] = {
 async def probe(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:
     """Try them in order, on a container like ``spec`` that never runs.  Raises EngineError."""
     limited = replace(spec, limits=replace(spec.limits, disk_bytes=_PROBE_BYTES), disk_quota=True)
+    if await _is_made(engine, limited):
+        driver = (await engine.info()).get("Driver")
+        return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
+    async with made(lambda: engine.create(spec), engine.remove) as container:
+        return await _without_quota(engine, container, loop=loop)
+
+
+async def _is_made(engine: DockerEngine, spec: ContainerSpec) -> bool:
+    """Whether the daemon makes such a container."""
     try:
-        container = await engine.create(limited)
+        container = await completed(lambda: engine.create(spec), engine.remove)
     except EngineError:
-        container = await engine.create(spec)
-        try:
-            return await _without_quota(engine, container, loop=loop)
-        finally:
-            await engine.remove(container)
-    await engine.remove(container)
-    driver = (await engine.info()).get("Driver")
-    return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
+        return False
+    await asyncio.shield(engine.remove(container))
+    return True
 
 
 async def _without_quota(engine: DockerEngine, container: str, *, loop: bool) -> DiskBound:

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
+from sandbox.completion import completed
 from sandbox.engine import DockerEngine, EngineError, Json, retried
 
 _STEP_S = 60.0
@@ -44,8 +45,16 @@ async def give_disk(engine: DockerEngine, container: str, size: int) -> None:
     upper = await upper_layer(engine, container)
     if upper is None:
         raise EngineError("the engine's storage keeps no layer that a disk could be given to")
+    layer = upper.parent
+
+    async def mount() -> None:
+        await asyncio.to_thread(_mount_over, layer, size)
+
+    async def keep(_: None) -> None:
+        """It goes with its container, which is not to be removed while it is being mounted."""
+
     try:
-        await asyncio.to_thread(_mount_over, upper.parent, size)
+        await completed(mount, keep)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
         raise EngineError(

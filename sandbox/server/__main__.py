@@ -6,6 +6,7 @@ takes them over, if it comes before their own deadline (``--unattended-s``).
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import AsyncGenerator, Mapping
