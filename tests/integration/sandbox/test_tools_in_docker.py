@@ -4,7 +4,9 @@ agent that was trained elsewhere reads texts that it does not know."""
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+import aiohttp
 import pytest
 
 from sandbox.pool import SandboxPool
@@ -120,16 +122,43 @@ async def test_a_repl_answers_line_by_line(pool: SandboxPool):
         assert "is not running" in await agent("shell_write_to_process", id="py", command="1")
 
 
-async def test_a_hundred_sessions_with_descriptors_and_slots_given_back(pool: SandboxPool):
+def descriptors() -> set[Path]:
+    """Of this process, open."""
+    return set(Path("/proc/self/fd").iterdir())
+
+
+async def test_a_hundred_sessions_leave_no_descriptor_and_no_shell(pool: SandboxPool):
     """SETA's defect 5: each session leaked descriptors."""
     async with pool.acquire(TASK) as session:
         agent = Agent(session)
-        for number in range(50):
+        await agent("shell_exec", id="first", command="true", block=False)
+        before = descriptors()
+        for number in range(100):
             assert await agent("shell_exec", id=f"n{number}", command=f"echo {number}") == str(number)
             if number % 5 == 0:
                 await agent("shell_exec", id=f"t{number}", command="true", block=False)
+        assert len(descriptors() - before) < 10
         count = await agent("shell_exec", id="count", command="pgrep -c bash")
         assert int(count) < 12
+
+
+async def test_a_session_that_is_open_and_asked_costs_the_daemon_no_call(
+    pool: SandboxPool, monkeypatch: pytest.MonkeyPatch
+):
+    """CAMEL asked it ten times a second for each: a hundred sessions kept it from everything else."""
+    async with pool.acquire(TASK) as session:
+        agent, real, asked = Agent(session, 0.2), aiohttp.ClientSession._request, list[str]()
+
+        async def noted(self, method, url, **more):
+            asked.append(str(url))
+            return await real(self, method, url, **more)
+
+        monkeypatch.setattr(aiohttp.ClientSession, "_request", noted)
+        await agent("shell_exec", id="a", command="for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.1; done")
+        await agent.until("[completed]", "shell_wait", id="a", wait_seconds=0.2)
+        calls = [each for each in asked if session.container in each and not each.endswith("/json")]
+        assert not calls
+        assert len(asked) <= 2, "the disk watch looks once where a new sandbox writes"
 
 
 async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
@@ -193,6 +222,17 @@ async def test_keystrokes_show_the_screen_that_a_person_would_see(pool: SandboxP
         await agent.until("rc=130", "terminal_keystrokes", keystrokes="echo rc=$?\n", duration=0.2)
         await agent("terminal_keystrokes", keystrokes="C-d", duration=5)
         assert (await agent("terminal_keystrokes", keystrokes="", duration=0)).startswith("[a new terminal was opened]")
+
+
+async def test_keystrokes_may_be_longer_than_any_command_line(pool: SandboxPool):
+    """tmux refuses them: "command too long"."""
+    text = "".join(f"{number:0500}\n" for number in range(400))
+    async with pool.acquire(TASK) as session:
+        agent = Agent(session, tools=TERMINAL_BENCH)
+        await agent("terminal_keystrokes", keystrokes="stty -echo; cat > long\n", duration=0.2)
+        await agent("terminal_keystrokes", keystrokes=[text, "C-d"], duration=0)
+        await agent.until("rc=0", "terminal_keystrokes", keystrokes="stty echo; echo rc=$?\n", duration=0.2)
+        assert await session.read_file("/app/long") == text.encode()
 
 
 async def test_an_agent_with_one_tool_reads_errors_as_text(pool: SandboxPool):

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
-from sandbox.tools import SHELL_ONLY, Tool, ToolContext, call_tool
+from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, Tool, ToolContext, Toolset, call_tool
 
 
 class FakeSession:
@@ -36,6 +36,37 @@ class NotedArguments(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.values_)
+
+
+@pytest.mark.parametrize(
+    ("tools", "promised"),
+    [
+        (
+            SETA,
+            {
+                "shell_exec": (["id", "command", "block"], ["id", "command"]),
+                "shell_view": (["id"], ["id"]),
+                "shell_wait": (["id", "wait_seconds"], ["id"]),
+                "shell_write_to_process": (["id", "command"], ["id", "command"]),
+                "shell_kill_process": (["id"], ["id"]),
+                "shell_write_content_to_file": (["content", "file_path"], ["content", "file_path"]),
+            },
+        ),
+        (
+            OPENCLAW,
+            {
+                "shell_exec": (["id", "command", "block"], ["id", "command"]),
+                "shell_view": (["id"], ["id"]),
+                "shell_write_to_process": (["id", "command"], ["id", "command"]),
+                "shell_write_content_to_file": (["content", "file_path"], ["content", "file_path"]),
+            },
+        ),
+    ],
+    ids=["SETA", "OpenClaw"],
+)
+def test_an_agent_that_was_trained_elsewhere_finds_its_tools(tools: Toolset, promised: Mapping[str, Any]) -> None:
+    found = {name: tool.schema["function"]["parameters"] for name, tool in tools.items()}
+    assert {name: (list(each["properties"]), each["required"]) for name, each in found.items()} == promised
 
 
 @pytest.mark.parametrize("tool", SHELL_ONLY.values(), ids=list(SHELL_ONLY))
