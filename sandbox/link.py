@@ -241,7 +241,7 @@ class Link:
         """Why the line is dead."""
         gone = self._gone
         if gone.destroyed is not None:
-            return gone.destroyed
+            return gone.destroyed.with_traceback(None)  # of whoever was told before
         if gone.asked:
             return SandboxLost("the session was closed")
         if gone.bye is wire.ByeReason.DEADLINE:

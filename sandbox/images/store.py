@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 from sandbox.engine import DockerEngine
 from sandbox.errors import BuildError, ImageError
@@ -83,7 +84,7 @@ class ImageStore:
         self._engine, self._settings, self._ledger, self._now = engine, settings, ledger, now
         self._build_network = build_network or engines_own_network
         self._room = asyncio.Semaphore(settings.concurrency)
-        self._making: dict[str, asyncio.Lock] = {}
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._failures: dict[str, _Failure] = {}
         self._evicting = asyncio.Lock()
         self._built = self._pulled = self._waited = self._failed = self._refused = self._evicted = 0
@@ -135,7 +136,7 @@ class ImageStore:
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _ensure(self, name: str, task: Task | Service) -> None:
-        making = self._making.setdefault(name, asyncio.Lock())
+        making = self._making.setdefault(name, asyncio.Lock())  # it goes with the last who holds or awaits it
         self._waited += making.locked()
         async with making:
             if await calls.image_id(self._engine, name):
@@ -152,9 +153,14 @@ class ImageStore:
                         await self._make(name, task)
             except ImageError as error:
                 self._failed += 1
-                self._failures[name] = _Failure(self._now() + self._settings.failure_memory_s, error)
+                self._remember(name, error)
                 raise
         await self.prune()
+
+    def _remember(self, name: str, error: ImageError) -> None:
+        now = self._now()
+        self._failures = {each: failure for each, failure in self._failures.items() if now < failure.until}
+        self._failures[name] = _Failure(now + self._settings.failure_memory_s, error)
 
     @asynccontextmanager
     async def _alone(self, name: str) -> AsyncGenerator[None]:
