@@ -12,6 +12,9 @@ START_FAILED, UNKNOWN_LEASE, FILE_ERROR = "SANDBOX_START_FAILED", "UNKNOWN_LEASE
 SHELL_BUSY, NOT_RESET, REUSED_ID, UNKNOWN_OUTCOME = "SHELL_BUSY", "NOT_RESET", "REQUEST_ID_REUSED", "OUTCOME_UNKNOWN"
 BAD_REQUEST, TASK_REFUSED, DEADLINE = "BAD_REQUEST", "TASK_REFUSED", "DEADLINE"
 INTERNAL, DRAINING, GROUP_TOO_LARGE = "INTERNAL", "DRAINING", "GROUP_TOO_LARGE"
+NOT_BEGUN, INFRA_FAILED = "NOT_BEGUN", "INFRA_FAILED"
+MAYBE_DONE = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
+"""Of what may have been done all the same, in whole or in part, in a sandbox that may still be there."""
 _RETRY_S = 2.0
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownLease, 404, UNKNOWN_LEASE),
@@ -23,7 +26,7 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (SandboxLost, 410, LOST),
     (SandboxStartError, 503, START_FAILED),
     (UserError, 422, TASK_REFUSED),
-    (InfraError, 503, LOST),
+    (InfraError, 503, INFRA_FAILED),
     (TimeoutError, 504, DEADLINE),
     (OSError, 422, FILE_ERROR),
     (ValueError, 400, BAD_REQUEST),

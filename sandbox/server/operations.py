@@ -5,7 +5,9 @@ the first one's reply, also while that still runs, and also after the server was
 outcome is unknown; it is never done a second time).  Without one, a request that equals an operation whose reply nobody
 has heard yet takes that one's reply: that is what a client's blind retry looks like, whether or not the server has
 noticed that the first connection is dead.  A reply that was sent and then lost on its way cannot be told from one that
-was heard; who needs that too gives a request id.
+was heard; who needs that too gives a request id.  So does who repeats on purpose what may have been done, and failed:
+without an id such a request takes the failure, heard or not, because clients repeat what fails by themselves.  It is
+done anew after a reset, which may itself be repeated at any time, or when its reply is no longer remembered.
 Operations of one lease run one after the other.  What is kept of them is bounded: replies by their bytes (a request
 whose reply is gone is told so, and not done again), all else by time.
 """
@@ -26,6 +28,8 @@ from sandbox.server.messages import Reply, WireError
 _log = logging.getLogger(__name__)
 MOST_REPLY_BYTES = 1 << 20
 """Of the replies of one lease that are kept to be given again."""
+RESET = "reset"
+"""The operation that makes all afresh, however often it is done."""
 
 
 class Client(Protocol):
@@ -97,6 +101,17 @@ class _Operation:
     def is_blind(self) -> bool:
         return "/" not in self.key
 
+    @property
+    def is_reset(self) -> bool:
+        return self.key.startswith((f"{RESET}/", f"{RESET}#"))
+
+    @property
+    def is_settled(self) -> bool:
+        """Its end is a success, or leaves nothing done: whoever has heard of it and asks again means another."""
+        if self.is_reset or self.reply is None:
+            return self.is_reset
+        return self.reply.status == 200 or self.reply.value()["code"] not in failures.MAYBE_DONE
+
 
 class Operations:
     """Of one lease."""
@@ -136,10 +151,8 @@ class Operations:
             operation = self._known[key] = _Operation(key, asked.digest)
             self._spawn(self._perform(operation, do))
         heard = await self._waited(operation, asked.client)
-        if heard and operation.is_blind and operation.key in self._known:
-            self._forget(operation)
-            with contextlib.suppress(InfraError):
-                self._record.heard(operation.key)
+        if heard and operation.is_settled:
+            self._heard(operation)
         return operation.reply or WireError(503, failures.DRAINING, "the server was stopped under this").reply()
 
     async def _waited(self, operation: _Operation, client: Client) -> bool:
@@ -176,6 +189,8 @@ class Operations:
             async with self._turn:
                 reply = await self._attempt(operation, do)
                 self._keep(operation, reply)
+                if operation.is_reset and reply.status == 200:
+                    self._begin_afresh()
                 with contextlib.suppress(InfraError):  # not written: after a restart its outcome is unknown
                     self._record.end(operation.key, reply)
                     if self._record.is_long:
@@ -208,6 +223,19 @@ class Operations:
     def _set_reply(self, operation: _Operation, reply: Reply) -> None:
         self._reply_bytes += len(reply.body) - (len(operation.reply.body) if operation.reply else 0)
         operation.reply = reply
+
+    def _begin_afresh(self) -> None:
+        """What was asked without a request id was of the sandbox before."""
+        for each in tuple(self._known.values()):
+            if each.done.is_set():
+                self._heard(each)
+
+    def _heard(self, operation: _Operation) -> None:
+        """Without a request id, a request that equals it is another one from here on."""
+        if operation.is_blind and operation.key in self._known:
+            self._forget(operation)
+            with contextlib.suppress(InfraError):
+                self._record.heard(operation.key)
 
     def _all(self) -> Iterator[Known]:
         return (Known(each.key, each.digest, each.reply) for each in self._known.values())

@@ -247,7 +247,7 @@ class PoolService:
             with self.table.operation(lease_id):
                 until = ends_at or now() + limit_s(run) + self.settings.slack_s
                 if now() >= until:
-                    raise TimeoutError("its turn did not come before its deadline")
+                    raise WireError(504, failures.NOT_BEGUN, "its turn did not come before its deadline")
                 async with asyncio.timeout_at(until):
                     return await do(run)
 

@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable
 import pytest
 
 from protocol.errors import InfraError
-from sandbox.errors import SandboxLost
+from sandbox.errors import SandboxLost, ShellBusy
 from sandbox.server.messages import Done, Reply, WireError
 from sandbox.server.operations import MOST_REPLY_BYTES, Asked, Known, Operations
+
+OPENCLAWS_TRIES = 3
 
 
 class FakeClient:
@@ -63,9 +65,9 @@ class Bench:
 
     async def ask(
         self, request_id: str = "", digest: str = "d", client: FakeClient | None = None,
-        do: Callable[[], Awaitable[Reply]] | None = None,
+        do: Callable[[], Awaitable[Reply]] | None = None, what: str = "exec_tool",
     ) -> Reply:  # fmt: skip
-        asked = Asked("exec_tool", digest, request_id, client or FakeClient())
+        asked = Asked(what, digest, request_id, client or FakeClient())
         return await self.operations.once(asked, do or self.do)
 
     def start(self, *args, **kwargs) -> asyncio.Task[Reply]:
@@ -274,11 +276,57 @@ async def test_an_operation_that_a_killed_server_began_is_not_done_again():
         bench.operations.restore(Known("exec_tool/begun", "d", None))
         bench.operations.restore(Known("exec_tool/ended", "d", Reply(200, Done())))
         bench.operations.restore(Known("exec_tool#7", "blind", None))
-        assert (await bench.ask(digest="blind")).value()["code"] == "OUTCOME_UNKNOWN"
+        for _ in range(OPENCLAWS_TRIES):
+            assert (await bench.ask(digest="blind")).value()["code"] == "OUTCOME_UNKNOWN"
         unknown = await bench.ask("begun")
         assert (unknown.status, unknown.value()["code"]) == (409, "OUTCOME_UNKNOWN")
         assert (await bench.ask("ended")).value() == {"ok": True}
         assert bench.times == 0
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), SandboxLost("no answer"), KeyError()], ids=repr)
+async def test_what_failed_after_it_began_is_not_done_again_by_blind_retries(error: Exception):
+    """Until its client, if it means to, asks for it much later."""
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+
+        async def fail() -> Reply:
+            bench.times += 1
+            raise error
+
+        first, *again = [await bench.ask(do=fail) for _ in range(OPENCLAWS_TRIES)]
+        assert first.status >= 400
+        assert {each.body for each in again} == {first.body}
+        assert bench.times == 1
+        bench.at = 301.0
+        assert (await bench.ask()).body == b"2"
+
+
+@pytest.mark.parametrize(
+    "error", [ShellBusy(), WireError(504, "NOT_BEGUN", "its turn did not come"), ValueError("no NUL")], ids=repr
+)
+async def test_what_was_refused_before_it_began_is_tried_again_by_a_blind_retry(error: Exception):
+    async def refuse() -> Reply:
+        raise error
+
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        assert (await bench.ask(do=refuse)).status >= 400
+        bench.record.full = True
+        assert (await bench.ask()).status == 503
+        bench.record.full = False
+        assert (await bench.ask()).body == b"1"
+
+
+async def test_a_blind_reset_is_done_again_and_with_it_what_was_asked_of_the_sandbox_before():
+    async with asyncio.TaskGroup() as group:
+        bench = Bench(group)
+        bench.operations.restore(Known("exec_tool#1", "d", None))
+        bench.operations.restore(Known("exec_tool/r", "d", None))
+        bench.operations.restore(Known("reset#2", "d", None))
+        assert [(await bench.ask(what="reset")).status for _ in range(2)] == [409, 200]
+        assert (await bench.ask()).body == b"2"
+        assert (await bench.ask("r")).status == 409
 
 
 async def test_replies_are_forgotten_after_their_time():

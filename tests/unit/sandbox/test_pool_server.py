@@ -171,6 +171,29 @@ async def test_a_blind_retry_of_a_cut_request_does_not_run_the_command_again(pro
         assert sandbox.ran == ["shell_exec charge card"]
 
 
+async def test_a_command_that_a_killed_server_began_is_not_run_again_by_openclaws_client(
+    provider: FakeProvider, tmp_path: Path
+):
+    """However often it tries by itself; after a reset it may ask for it again."""
+    state, asked = tmp_path / "s", ("shell_exec", {"command": "charge card"})
+    async with pool_server(FakeProvider(there=provider.there), state) as (url, _), OpenClawClient(url) as client:
+        lease = (await client.allocate("t1"))["lease_id"]
+        await client.reset(lease, INLINE)
+        (journal,) = state.glob("*.jsonl")
+        known = journal.read_bytes()
+        await client.exec_tool(lease, *asked)
+        known += b"".join(line for line in journal.read_bytes()[len(known) :].splitlines(True) if b"begin" in line)
+    journal.write_bytes(known)
+    provider.there.add("container-0")
+    async with pool_server(provider, state) as (url, _), OpenClawClient(url) as client:
+        with pytest.raises(httpx.HTTPStatusError, match="409"):
+            await client.exec_tool(lease, *asked)
+        assert client.requests == 3
+        assert not provider.opened[0].ran
+        await client.reset(lease, INLINE)
+        assert await client.exec_tool(lease, *asked) == "ran 1"
+
+
 async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
@@ -185,6 +208,7 @@ async def test_what_a_client_no_longer_waits_for_is_given_up_and_never_begun(pro
             await asyncio.sleep(1.2)
             sandbox.hold.set()
             assert [(await each)[0] for each in (running, queued)] == [200, 504]
+            assert queued.result()[1]["code"] == "NOT_BEGUN"
         assert sandbox.ran == ["slow", "first"]
 
 
