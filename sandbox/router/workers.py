@@ -127,7 +127,12 @@ class Workers:
                 raise
         self.counts["repeated"] += 1
         await asyncio.sleep(_AGAIN_S)
-        return await self._exchange("POST", node, path, body, within_s)
+        try:
+            return await self._exchange("POST", node, path, body, within_s)
+        except WorkerUnreachable as error:
+            self._lost(node, error)
+            error.sent = True  # the first may have arrived, whatever became of the second
+            raise
 
     async def _exchange(
         self, method: str, node: Node, path: str, body: dict[str, Any] | None, within_s: float | None = None
@@ -143,7 +148,7 @@ class Workers:
                 raw = await response.read()
                 after = response.headers.get("retry-after", "")
                 return Answer(response.status, orjson.loads(raw), float(after) if after.isdigit() else 0.0)
-        except aiohttp.ClientConnectorError as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise WorkerUnreachable(node, error, sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
             raise WorkerUnreachable(node, error, sent=True) from error

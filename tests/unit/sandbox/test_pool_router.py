@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -71,16 +72,45 @@ class CuttingWorker:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[str]:
-        server = await asyncio.start_server(self._take, "127.0.0.1", 0)
-        async with server:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self.server = await asyncio.start_server(self._take, "127.0.0.1", 0)
+        async with self.server:
+            yield f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         self.arrived.append(head.split(" ")[1])
         length = next((int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length")), 0)
         await reader.readexactly(length)
+        self._answer(self.arrived[-1], writer)
         writer.close()
+
+    def _answer(self, path: str, writer: asyncio.StreamWriter) -> None:
+        del path, writer
+
+
+class DyingWorker(CuttingWorker):
+    """It has room, and is gone with the first request for it."""
+
+    def _answer(self, path: str, writer: asyncio.StreamWriter) -> None:
+        if path != "/status":
+            self.server.close()
+            return
+        said = json.dumps({"pool": {"max_tasks": 8, "max_runs_per_task": 8, "total_active_runs": 0}}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(said), said))
+
+
+@contextmanager
+def dropping_host() -> Generator[str]:
+    """The address of a worker to which no connection comes about: nobody takes them, and the queue is full."""
+    with socket.socket() as listener, ExitStack() as waiting:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        host, port = listener.getsockname()
+        for _ in range(3):
+            queued = waiting.enter_context(socket.socket())
+            queued.setblocking(False)
+            queued.connect_ex((host, port))
+        yield f"http://{host}:{port}"
 
 
 async def call(http: httpx.AsyncClient, path: str, /, **body: object) -> tuple[int, dict]:
@@ -126,6 +156,28 @@ async def test_a_worker_that_is_gone_is_passed_over(tmp_path: Path):
             assert [each["ok"] for each in workers_known] == [False, True]
         async with routed([gone]) as http:
             assert (await call(http, "/allocate", task_key="t"))[0] == 502
+
+
+async def test_an_allocation_that_may_have_arrived_is_not_sent_to_another_worker(tmp_path: Path):
+    """Also where the worker that took it is gone when it is asked again: else two hold a slot for one client."""
+    dying = DyingWorker()
+    async with dying.listening() as url, fleet(tmp_path, 1) as workers, routed([url, *workers.urls]) as http:
+        urls = [url, *workers.urls]
+        key = next(key for key in map(str, range(1000)) if order(key, "", map(Node, urls))[0].url == url)
+        status, reply = await call(http, "/allocate", task_key=key, request_id="r")
+        assert (status, dying.arrived) == (502, ["/status", "/allocate"])
+        assert "Worker unreachable" in reply["error"]
+        assert [each["ok"] for each in (await http.get("/status")).json()["workers"]] == [False, True]
+        assert not len(workers.services[workers.urls[0]].table)
+
+
+async def test_a_worker_whose_host_drops_packets_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And what the others said stands: that they are full, say."""
+    monkeypatch.setattr("sandbox.router.workers._CONNECT_S", 0.5)
+    with dropping_host() as gone:
+        async with fleet(tmp_path, 1, LeaseLimits(1, 1)) as workers, routed([gone, *workers.urls]) as http:
+            assert (await call(http, "/allocate", task_key="t"))[0] == 200
+            assert (await call(http, "/allocate", task_key="t"))[1]["code"] == "RUN_SLOTS_EXHAUSTED"
 
 
 async def test_a_lease_id_survives_a_router_with_another_order(tmp_path: Path):
