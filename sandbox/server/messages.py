@@ -6,10 +6,12 @@ do not have are optional.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import Base64Encoder, BaseModel, ConfigDict, EncodedBytes, Field
 
 from sandbox.files import MAX_TREE_BYTES
 from sandbox.provider import READ_BYTES
@@ -26,6 +28,18 @@ RequestId = Annotated[
     str | None,
     Field(max_length=200, description="Repeat a request with the same id, and it is done once; the reply comes again."),
 ]
+
+
+class _Base64(Base64Encoder):
+    """The standard alphabet's, padded: nothing is left out of what a client sent."""
+
+    @classmethod
+    def decode(cls, data: bytes) -> bytes:
+        """Raises ValueError."""
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"not standard base64: {error}") from error
 
 
 class Message(BaseModel):
@@ -168,7 +182,7 @@ class RunDone(Done):
 
 
 class WriteFiles(Operation):
-    files: dict[str, Base64Bytes]
+    files: dict[str, Annotated[bytes, EncodedBytes(encoder=_Base64)]]
     mode: Annotated[int, Field(ge=0, le=0o7777)] = 0o644
 
 

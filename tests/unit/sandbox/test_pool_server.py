@@ -239,6 +239,21 @@ async def test_evaluation_with_a_request_id_grades_once(provider: FakeProvider, 
         assert provider.opened[0].grades == 1
 
 
+@pytest.mark.parametrize("sent", ["-_-_", "aGk=\n", "not base64 at all!!", "aGk", "aGk=aGk=", "é"])
+async def test_a_file_that_is_not_standard_base64_is_refused_and_nothing_of_it_written(
+    provider: FakeProvider, tmp_path: Path, sent: str
+):
+    async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        lease = await leased(http)
+        status, told = await call(http, "/write_files", lease_id=lease, files={"/a": sent, "/b": "+/+/"})
+        assert (status, told["code"]) == (400, "BAD_REQUEST")
+        assert "files./a" in told["error"]
+        assert "base64" in told["error"]
+        assert not provider.opened[0].files
+        assert (await call(http, "/write_files", lease_id=lease, files={"/b": "+/+/"}))[0] == 200
+        assert provider.opened[0].files == {"/b": b"\xfb\xff\xbf"}
+
+
 async def test_a_reset_ends_the_sandbox_before_it(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
