@@ -38,11 +38,13 @@ class Remembered:
 
 
 class LeaseJournal:
-    """The file of one lease.  What writes raises InfraError."""
+    """The file of one lease.  What writes raises InfraError, and does nothing once the file is removed: an operation
+    may outlast its lease."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._appended = 0
+        self._removed = False
 
     def opened(self, lease: Lease) -> None:
         self._append(_opened(lease))
@@ -65,7 +67,7 @@ class LeaseJournal:
 
     def rewrite(self, known: Iterable[Known]) -> None:
         """Of all operations, these alone: a file grows with what is remembered, not with a lease's age."""
-        found = _read(self._path)
+        found = None if self._removed else _read(self._path)
         if found is None:
             return
         lines = [_opened(found.lease), {"container": found.container, "reset": found.reset}]
@@ -82,9 +84,12 @@ class LeaseJournal:
         self._appended = 0
 
     def remove(self) -> None:
+        self._removed = True
         self._path.unlink(missing_ok=True)
 
     def _append(self, line: dict[str, Any]) -> None:
+        if self._removed:
+            return
         encoded = _encoded(line)
         try:
             with self._path.open("ab") as file:

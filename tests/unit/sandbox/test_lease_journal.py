@@ -89,8 +89,12 @@ def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path
 
 
 def test_a_closed_lease_leaves_no_file(journal: LeaseJournal, tmp_path: Path):
+    journal.begin("run/a", "d")
     journal.remove(), journal.remove()
     assert not list(StateDirectory(tmp_path).remembered())
+    journal.end("run/a", Reply(200, Done()))
+    journal.rewrite([Known("run/a", "d", Reply(200, Done()))])
+    assert not list(tmp_path.iterdir()), "by an operation that outlasted it"
 
 
 def test_two_servers_cannot_share_a_state_directory(tmp_path: Path):

@@ -274,6 +274,21 @@ async def test_a_lease_closed_during_its_reset_leaves_no_sandbox(provider: FakeP
         assert not provider.there
 
 
+async def test_a_lease_closed_during_an_operation_leaves_no_journal(provider: FakeProvider, tmp_path: Path):
+    async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        lease = await leased(http)
+        sandbox = provider.opened[0]
+        sandbox.hold = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(call(http, "/run", lease_id=lease, command="x", request_id="r"))
+            await until(lambda: bool(sandbox.ran))
+            await call(http, "/close", lease_id=lease)
+            await until(lambda: not list(tmp_path.glob("*.jsonl")))
+            sandbox.hold.set()
+            assert (await running)[1]["code"] == "SANDBOX_LOST"
+        assert not list(tmp_path.glob("*.jsonl"))
+
+
 async def test_whose_fault_it_was_stays_in_the_reply(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
