@@ -22,7 +22,16 @@ import aiohttp
 import orjson
 from pydantic import TypeAdapter
 
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
+from protocol.errors import UserError
+from sandbox.errors import (
+    BuildError,
+    SandboxDestroyed,
+    SandboxLost,
+    SandboxStartError,
+    SandboxVanished,
+    ShellBusy,
+    TaskFault,
+)
 from sandbox.files import MAX_TREE_BYTES
 from sandbox.grader import GradeResult, longest_s
 from sandbox.images.names import wanted
@@ -40,6 +49,15 @@ _SLACK_S = 60.0
 """Beyond a command's own time."""
 
 _BUSY = frozenset({429, 503})
+_KINDS: Mapping[str, type[Exception]] = {
+    failures.BAD_REQUEST: ValueError,
+    failures.SHELL_BUSY: ShellBusy,
+    failures.START_FAILED: SandboxStartError,
+    failures.BUILD_FAILED: BuildError,
+    failures.TASK_FAULT: TaskFault,
+    failures.TASK_REFUSED: UserError,
+}
+"""Code → what the library raises.  None of them says that a sandbox is gone."""
 _TRANSPORT = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 
 
@@ -94,7 +112,8 @@ class RemotePool:
                 await asyncio.shield(self._http.close())
 
     async def open(self, task: Task, deadline_s: float | None = None) -> RemoteSandbox:
-        """A sandbox for ``task``; waits while the server is full.  Raises SandboxStartError."""
+        """A sandbox for ``task``; waits while the server is full.  Raises SandboxStartError (TaskFault for what is the
+        task's own doing), and UserError for a task that the server refuses."""
         give_up = time.monotonic() + self._acquire_s
         request = {"task_key": task.id, "request_id": uuid.uuid4().hex, "image": wanted(task)}
         try:
@@ -274,12 +293,8 @@ class RemoteSandbox:
         match refused.code:
             case failures.FILE_ERROR if refused.errno:
                 return OSError(refused.errno, os.strerror(refused.errno))
-            case failures.BAD_REQUEST:
-                return ValueError(message)
-            case failures.SHELL_BUSY:
-                return ShellBusy(message)
-            case failures.START_FAILED | failures.TASK_REFUSED:
-                return SandboxStartError(message)
+            case code if code in _KINDS:
+                return _KINDS[code](message)
             case failures.DESTROYED:
                 self._gone = True
                 return SandboxDestroyed(message)

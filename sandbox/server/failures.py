@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from protocol.errors import InfraError, UserError
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished, ShellBusy
+from sandbox.errors import (
+    BuildError,
+    SandboxDestroyed,
+    SandboxLost,
+    SandboxStartError,
+    SandboxVanished,
+    ShellBusy,
+    TaskFault,
+)
 from sandbox.leases import GroupConflict, GroupTooLarge, SlotsExhausted, UnknownLease
 from sandbox.server.messages import WireError
 
@@ -13,6 +21,7 @@ SHELL_BUSY, NOT_RESET, REUSED_ID, UNKNOWN_OUTCOME = "SHELL_BUSY", "NOT_RESET", "
 BAD_REQUEST, TASK_REFUSED, DEADLINE = "BAD_REQUEST", "TASK_REFUSED", "DEADLINE"
 INTERNAL, DRAINING, GROUP_TOO_LARGE = "INTERNAL", "DRAINING", "GROUP_TOO_LARGE"
 NOT_BEGUN, INFRA_FAILED = "NOT_BEGUN", "INFRA_FAILED"
+BUILD_FAILED, TASK_FAULT = "BUILD_FAILED", "TASK_FAULT"
 MAYBE_DONE = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
 """Of what may have been done all the same, in whole or in part, in a sandbox that may still be there."""
 _RETRY_S = 2.0
@@ -24,6 +33,8 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (SandboxDestroyed, 410, DESTROYED),
     (SandboxVanished, 410, VANISHED),
     (SandboxLost, 410, LOST),
+    (BuildError, 422, BUILD_FAILED),
+    (TaskFault, 422, TASK_FAULT),
     (SandboxStartError, 503, START_FAILED),
     (UserError, 422, TASK_REFUSED),
     (InfraError, 503, INFRA_FAILED),

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.errors import SandboxLost
 from sandbox.grader import GradeResult, Isolation
 from sandbox.grading.outcome import GradedTest, Outcome
 from sandbox.pool import PoolStatistics
@@ -89,7 +89,8 @@ class FakeProvider:
     names: tuple[str, ...] = ("base:1",)
     """Of its images."""
     backlog_s: float = 0.0
-    refuse: str = ""
+    refuse: Exception | None = None
+    """Raised instead of a start."""
     hold: asyncio.Event | None = None
     adopt_together: asyncio.Barrier | None = None
     """Nothing is taken over before so many are asked for at once."""
@@ -99,7 +100,7 @@ class FakeProvider:
         if self.hold is not None:
             await self.hold.wait()
         if self.refuse:
-            raise SandboxStartError(self.refuse)
+            raise self.refuse
         return self._made(f"container-{next(self._numbers)}", task)
 
     async def adopt(self, container: str, task: Task) -> FakeSandbox:

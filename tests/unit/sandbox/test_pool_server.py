@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sandbox.edge.auth import access
-from sandbox.errors import SandboxDestroyed, SandboxLost
+from sandbox.errors import BuildError, SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
 from sandbox.leases import Lease, LeaseLimits
 from sandbox.server.journal import StateDirectory
 from sandbox.task_codec import encode_task
@@ -275,6 +275,9 @@ async def test_a_lease_closed_during_its_reset_leaves_no_sandbox(provider: FakeP
 
 
 async def test_a_lease_closed_during_an_operation_leaves_no_journal(provider: FakeProvider, tmp_path: Path):
+    def journals() -> list[Path]:
+        return list(tmp_path.glob("*.jsonl"))
+
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
         sandbox = provider.opened[0]
@@ -283,10 +286,10 @@ async def test_a_lease_closed_during_an_operation_leaves_no_journal(provider: Fa
             running = group.create_task(call(http, "/run", lease_id=lease, command="x", request_id="r"))
             await until(lambda: bool(sandbox.ran))
             await call(http, "/close", lease_id=lease)
-            await until(lambda: not list(tmp_path.glob("*.jsonl")))
+            await until(lambda: not journals())
             sandbox.hold.set()
             assert (await running)[1]["code"] == "SANDBOX_LOST"
-        assert not list(tmp_path.glob("*.jsonl"))
+        assert not journals()
 
 
 async def test_whose_fault_it_was_stays_in_the_reply(provider: FakeProvider, tmp_path: Path):
@@ -303,7 +306,7 @@ async def test_whose_fault_it_was_stays_in_the_reply(provider: FakeProvider, tmp
 
 
 async def test_a_start_that_fails_is_infrastructure_and_may_be_tried_again(provider: FakeProvider, tmp_path: Path):
-    provider.refuse = "no memory left"
+    provider.refuse = SandboxStartError("no memory left")
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         _, given = await call(http, "/allocate", task_key="t1")
         reply = await http.post("/reset", json={"lease_id": given["lease_id"], "task_meta": INLINE})
@@ -313,8 +316,20 @@ async def test_a_start_that_fails_is_infrastructure_and_may_be_tried_again(provi
             "2",
         )
         assert (await call(http, "/run", lease_id=given["lease_id"], command="x"))[1]["code"] == "NOT_RESET"
-        provider.refuse = ""
+        provider.refuse = None
         assert (await call(http, "/reset", lease_id=given["lease_id"], task_meta=INLINE))[0] == 200
+
+
+@pytest.mark.parametrize("error", [TaskFault("its setup exited 7"), BuildError("its build failed")], ids=repr)
+async def test_a_start_that_fails_by_the_task_s_own_doing_is_not_to_be_tried_again(
+    provider: FakeProvider, tmp_path: Path, error: TaskFault
+):
+    provider.refuse = error
+    async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        _, given = await call(http, "/allocate", task_key="t1")
+        reply = await http.post("/reset", json={"lease_id": given["lease_id"], "task_meta": INLINE})
+        assert (reply.status_code, "retry-after" in reply.headers) == (422, False)
+        assert str(error) in reply.json()["error"]
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc", "set/../..", "", ".", "set/none", "a\0b", 5, None])

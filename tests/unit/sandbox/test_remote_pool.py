@@ -9,14 +9,24 @@ from typing import Any, Self
 
 import pytest
 
+from protocol.errors import UserError
 from sandbox.client import RemotePool
 from sandbox.edge.auth import Access
-from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.errors import (
+    BuildError,
+    ImageError,
+    SandboxDestroyed,
+    SandboxLost,
+    SandboxStartError,
+    SandboxVanished,
+    TaskFault,
+)
 from sandbox.grader import longest_s
 from sandbox.leases import LeaseLimits
 from sandbox.provider import acquired
 from sandbox.router.app import create_app
 from sandbox.router.workers import Workers
+from sandbox.task_codec import TaskRefused
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server, serving
@@ -96,6 +106,22 @@ async def test_whose_fault_it_was_arrives(tmp_path: Path, error: Exception):
                 await ask(sandbox)
             assert type(caught.value) is type(error)
             assert not sandbox.alive
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SandboxStartError("a"), ImageError("b"), TaskFault("c"), BuildError("d"), UserError("e"), TaskRefused("f")],
+    ids=repr,
+)
+async def test_why_there_is_no_sandbox_arrives(tmp_path: Path, error: Exception):
+    """Else a task that can never start is taken for infrastructure, and tried again."""
+    kinds = (BuildError, TaskFault, SandboxStartError, UserError)
+    provider = FakeProvider(refuse=error)
+    async with pool_server(provider, tmp_path) as (url, service), RemotePool(url) as pool:
+        with pytest.raises(Exception, match=str(error)) as caught:
+            await pool.open(TASK)
+        assert type(caught.value) is next(kind for kind in kinds if isinstance(error, kind))
+        assert len(service.table) == 0
 
 
 async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
