@@ -64,9 +64,12 @@ def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
     if file is None:
         return environment.get(TOKEN_VARIABLE, "").strip()
     try:
-        return file.read_text().strip()
+        token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--token-file {file} cannot be read: {error}") from error
+    if not token:
+        raise UserError(f"--token-file {file} is empty: `openssl rand -hex 32 > {file}` makes a good one")
+    return token
 
 
 class BearerToken:

@@ -39,3 +39,6 @@ def test_a_token_file_comes_before_the_environment(tmp_path):
     assert read_token(None, {"LONGSHORE_SANDBOX_TOKEN": TOKEN}) == TOKEN
     with pytest.raises(UserError, match="cannot be read"):
         read_token(tmp_path / "none", {})
+    (tmp_path / "token").write_text(" \n")
+    with pytest.raises(UserError, match="is empty: `openssl"):
+        read_token(tmp_path / "token", {"LONGSHORE_SANDBOX_TOKEN": TOKEN})
