@@ -34,7 +34,7 @@ class Call(Generic[Body]):
 
     body: Body
     digest: str
-    """Of what was asked: equal for a request and its repetition."""
+    """Of what was asked: equal for a request and its repetition, however long its client still waits."""
     request: Request
 
     async def gone(self) -> None:
@@ -105,7 +105,8 @@ async def _call(endpoint: Endpoint[Any], request: Request) -> Call[Any]:
         where = ".".join(str(part) for part in first["loc"])
         raise WireError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
                         f"{where}: {first['msg']}") from error  # fmt: skip
-    return Call(body, hashlib.sha256(body.model_dump_json().encode()).hexdigest(), request)
+    asked = body.model_dump_json(exclude={"deadline_s", "request_id"})
+    return Call(body, hashlib.sha256(asked.encode()).hexdigest(), request)
 
 
 async def read_body(request: Request) -> bytes:

@@ -254,6 +254,16 @@ async def test_a_file_that_is_not_standard_base64_is_refused_and_nothing_of_it_w
         assert provider.opened[0].files == {"/b": b"\xfb\xff\xbf"}
 
 
+async def test_a_repetition_whose_client_waits_less_long_is_the_same_request(provider: FakeProvider, tmp_path: Path):
+    async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        asked = {"lease_id": await leased(http), "command": "x", "request_id": "r"}
+        told = [await call(http, "/run", **asked, deadline_s=deadline_s) for deadline_s in (30, 29, None)]
+        assert told[0][0] == 200
+        assert told[1:] == told[:1] * 2
+        assert provider.opened[0].ran == ["x"]
+        assert (await call(http, "/run", **asked | {"command": "y"}))[1]["code"] == "REQUEST_ID_REUSED"
+
+
 async def test_a_reset_ends_the_sandbox_before_it(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
