@@ -129,8 +129,7 @@ class _Handlers:
         limit_s = (times.ensure_image or settings.ensure_image_s) + (times.reset_session or settings.reset_s)
 
         async def do(run: LeasedRun) -> Reply:
-            request = {"task_meta": body.task_meta}
-            task = await self.service.reset(run, body.task_meta, request, times.eval)
+            task = await self.service.reset(run, body.task_meta, times.eval)
             name = body.task_meta.get("task_name", task.id)
             told = body.task_meta.get("instruction", task.instruction)
             schemas = [json.loads(json.dumps(tool.schema)) for tool in OPENCLAW.values()]

@@ -32,7 +32,7 @@ class Remembered:
     container: str = ""
     """Empty before the first reset."""
     reset: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The request that made the container."""
+    """The request that made the container, as far as it is needed again."""
     operations: dict[str, Known] = field(default_factory=dict[str, Known])
     """By their keys: those that may be asked for again."""
 

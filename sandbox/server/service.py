@@ -253,9 +253,7 @@ class PoolService:
 
         return await run.operations.once(asked, bounded)
 
-    async def reset(
-        self, run: LeasedRun, meta: Mapping[str, Any], request: dict[str, Any], evaluate_s: float | None
-    ) -> Task:
+    async def reset(self, run: LeasedRun, meta: Mapping[str, Any], evaluate_s: float | None) -> Task:
         """A fresh sandbox for the lease.  Raises UserError, SandboxStartError, UnknownLease when closed meanwhile."""
         task = await asyncio.to_thread(self.tasks.resolve, meta)
         before, run.sandbox, run.lost = run.sandbox, None, None
@@ -266,7 +264,7 @@ class PoolService:
             await sandbox.close()
             raise UnknownLease(run.lease.id)
         run.sandbox, run.task, run.evaluate_s = sandbox, task, evaluate_s
-        run.journal.sandbox(sandbox.container, request)
+        run.journal.sandbox(sandbox.container, {"task_meta": dict(meta), "evaluate_s": evaluate_s})
         return task
 
     def sandbox(self, run: LeasedRun) -> tuple[HostSandbox, Task]:
@@ -315,6 +313,6 @@ class PoolService:
         except (InfraError, UserError) as error:
             _log.warning("lease %s: %s", run.lease.id, error)
             return False
-        run.task = task
+        run.task, run.evaluate_s = task, remembered.reset.get("evaluate_s")
         self.adopted += 1
         return True

@@ -441,6 +441,20 @@ async def test_a_killed_servers_sandboxes_are_taken_over_side_by_side(provider: 
         assert all(service.sandbox(service.run_of(f"run-{number}")) for number in range(16))
 
 
+async def test_how_long_an_evaluation_may_take_outlives_a_killed_server(provider: FakeProvider, tmp_path: Path):
+    state, killed = tmp_path / "s", FakeProvider(there=provider.there)
+    async with pool_server(killed, state) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        lease = (await call(http, "/allocate", task_key="t1"))[1]["lease_id"]
+        await call(http, "/reset", lease_id=lease, task_meta=INLINE, task_timeouts={"eval": 0.2})
+        (journal,) = state.glob("*.jsonl")
+        known = journal.read_bytes()
+    journal.write_bytes(known)
+    provider.there.add("container-0")
+    async with pool_server(provider, state, slack_s=0.0) as (url, _), httpx.AsyncClient(base_url=url) as http:
+        provider.opened[0].hold = asyncio.Event()
+        assert (await call(http, "/evaluate", lease_id=lease))[0] == 504
+
+
 async def test_a_killed_servers_leases_go_on_and_its_other_containers_are_removed(
     provider: FakeProvider, tmp_path: Path
 ):
