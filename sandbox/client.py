@@ -23,6 +23,7 @@ import orjson
 from pydantic import TypeAdapter
 
 from protocol.errors import UserError
+from sandbox.completion import completed
 from sandbox.errors import (
     BuildError,
     SandboxDestroyed,
@@ -45,6 +46,9 @@ from sandbox.tools import Arguments, ToolResult
 
 _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
 _AGAIN_S, _CONNECT_S = 0.2, 10.0
+_GIVE_BACK_S = 10.0
+"""How long a cancelled request for a slot waits for its answer: a slot that nobody gives back is held for its time to
+live."""
 _SLACK_S = 60.0
 """Beyond a command's own time."""
 
@@ -118,7 +122,7 @@ class RemotePool:
         request = {"task_key": task.id, "request_id": uuid.uuid4().hex, "image": wanted(task)}
         try:
             async with asyncio.timeout(self._acquire_s):
-                lease = await self._patiently("/allocate", request, give_up)
+                lease = await self._slot(request, give_up)
                 sandbox = RemoteSandbox(self, str(lease["lease_id"]), deadline_s, task)
                 self._leases[sandbox.lease_id] = float(lease["ttl_s"])
                 try:
@@ -133,14 +137,18 @@ class RemotePool:
             raise SandboxStartError(f"{self._url} gave no sandbox: {error}") from error
         return sandbox
 
-    async def _patiently(self, path: str, request: dict[str, Any], give_up: float) -> dict[str, Any]:
+    async def _slot(self, request: dict[str, Any], give_up: float) -> dict[str, Any]:
+        """Waits while the server is full.  When this is cancelled, a slot that is on its way is given back."""
         while True:
             try:
-                return await self.ask(path, request)
+                return await completed(lambda: self.ask("/allocate", request), self._give_back, _GIVE_BACK_S)
             except Refused as refused:
                 if refused.status not in _BUSY or time.monotonic() + refused.retry_after_s > give_up:
                     raise
                 await asyncio.sleep(refused.retry_after_s or _AGAIN_S)
+
+    async def _give_back(self, slot: dict[str, Any]) -> None:
+        await RemoteSandbox(self, str(slot["lease_id"])).close()
 
     async def ask(self, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
         """One request that may be repeated: again while nobody answers.  Raises Refused, and what aiohttp raises."""

@@ -17,9 +17,12 @@ from protocol.errors import InfraError
 T = TypeVar("T")
 
 
-async def completed(call: Callable[[], Awaitable[T]], take_back: Callable[[T], Awaitable[object]]) -> T:
-    """The result of ``call``, which has a deadline of its own.  When this is cancelled, ``call`` is waited for and what
-    it gave is handed to ``take_back``, whose InfraError is nobody's any more.  Raises what ``call`` raises.
+async def completed(
+    call: Callable[[], Awaitable[T]], take_back: Callable[[T], Awaitable[object]], within_s: float | None = None
+) -> T:
+    """The result of ``call``, which has a deadline of its own.  When this is cancelled, ``call`` is waited for, at most
+    ``within_s`` from then on, and what it gave is handed to ``take_back``, whose InfraError is nobody's any more.
+    Raises what ``call`` raises.
     """
     made: list[T] = []
     failed: list[Exception] = []
@@ -35,7 +38,9 @@ async def completed(call: Callable[[], Awaitable[T]], take_back: Callable[[T], A
         try:
             await asyncio.shield(working)
         except asyncio.CancelledError:
-            await working
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await working
             for each in made:
                 with contextlib.suppress(InfraError):
                     await asyncio.shield(take_back(each))

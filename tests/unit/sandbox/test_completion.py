@@ -44,6 +44,15 @@ async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
     assert not maker.there
 
 
+async def test_a_cancelled_caller_does_not_wait_for_ever():
+    maker = Maker()
+    async with asyncio.TaskGroup() as group:
+        caller = group.create_task(completed(maker.make, maker.undo, within_s=0.01))
+        await maker.asked.wait()
+        caller.cancel()
+    assert caller.cancelled()
+
+
 async def test_one_that_failed_has_nothing_to_undo():
     maker = Maker(OSError("no"))
     maker.let.set()

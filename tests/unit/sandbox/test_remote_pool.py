@@ -184,11 +184,40 @@ async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
         assert asked["/evaluate"] == longest_s(long, 10.0) < 7200
 
 
+@pytest.mark.parametrize("answered", [True, False])
+async def test_who_is_cancelled_while_asking_for_a_slot_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
+):
+    """And waits no longer for a server that does not answer."""
+    if not answered:
+        monkeypatch.setattr("sandbox.client._GIVE_BACK_S", 0.01)
+    async with (
+        pool_server(FakeProvider(), tmp_path) as (url, service),
+        CuttingProxy(url) as proxy,
+        RemotePool(proxy.url) as pool,
+    ):
+        proxy.answers.clear()
+        async with asyncio.TaskGroup() as group:
+            opening = group.create_task(pool.open(TASK))
+            async with asyncio.timeout(30):
+                while not len(service.table):  # noqa: ASYNC110  seen from outside only
+                    await asyncio.sleep(0.01)
+            opening.cancel()
+            if answered:
+                await asyncio.sleep(0)
+                proxy.answers.set()
+        assert opening.cancelled()
+        assert len(service.table) == (0 if answered else 1)
+        proxy.answers.set()
+
+
 class CuttingProxy:
-    """Passes connections on; hangs up on the next ``cut`` replies."""
+    """Passes connections on; hangs up on the next ``cut`` replies, and passes none on while ``answers`` is clear."""
 
     def __init__(self, url: str) -> None:
         self.port, self.cut, self.url = int(url.rsplit(":", 1)[1]), 0, ""
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def __aenter__(self) -> Self:
         self.server = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
@@ -208,6 +237,7 @@ class CuttingProxy:
 
         async def down() -> None:
             while data := await up_reader.read(1 << 16):
+                await self.answers.wait()
                 if self.cut:
                     self.cut -= 1
                     break
