@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import FrameType
 
@@ -18,6 +19,8 @@ from sandbox import open_files
 
 STOP_S = 10
 """How long requests that run may go on after the signal."""
+Drain = Callable[[float], Awaitable[None]]
+"""Begin nothing new, and end what runs within so many seconds."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -39,16 +42,17 @@ def address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Starlette, listener: socket.socket) -> int:
-    """Until SIGINT or SIGTERM, then 0.  The address goes to stdout once it answers.  Raises what the application raises
-    when it starts or stops: it is entered and left here, and not where the server would log its error and go on."""
+def serve(app: Starlette, listener: socket.socket, drain: Drain | None = None) -> int:
+    """Until SIGINT or SIGTERM, then 0.  The address goes to stdout once it answers.  It answers until ``drain`` has
+    ended, so that who waits is told.  Raises what the application raises when it starts or stops: it is entered and
+    left here, and not where the server would log its error and go on."""
     open_files.raise_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S,
         server_header=False,
     )  # fmt: skip
-    server = _Announced(config, address(listener), app.router.lifespan_context(app))
+    server = _Announced(config, address(listener), app.router.lifespan_context(app), drain)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is no failure
     server.run(sockets=[listener])
@@ -60,9 +64,11 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 
 class _Announced(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, url: str, running: AbstractAsyncContextManager[object]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, url: str, running: AbstractAsyncContextManager[object], drain: Drain | None
+    ) -> None:
         super().__init__(config)
-        self._url, self._running = url, running
+        self._url, self._running, self._drain = url, running, drain
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         with self.capture_signals():
@@ -75,3 +81,8 @@ class _Announced(uvicorn.Server):
         if self.started:
             sys.stdout.write(f"{self._url}/\n")
             sys.stdout.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._drain is not None:
+            await self._drain(STOP_S)
+        await super().shutdown(sockets)

@@ -1,7 +1,8 @@
 """``python -m sandbox.server [--port 18081] [--dataset DIR] …``: this machine's sandboxes over HTTP.
 
-Stopped by SIGTERM or Ctrl-C, it ends its sandboxes.  Killed, it leaves them: the same command with the same ``--state``
-takes them over, if it comes before their own deadline (``--unattended-s``).
+Stopped by SIGTERM or Ctrl-C, it begins nothing more, waits a little for what runs, and ends its sandboxes.  Killed, it
+leaves them: the same command with the same ``--state`` takes them over, if it comes before their own deadline
+(``--unattended-s``).
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     state = chosen.state or settings.home / "pool-server" / str(chosen.port)
     limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
     tasks = TaskSource(chosen.dataset)
+    opened: list[PoolService] = []
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[PoolService]:
@@ -71,10 +73,15 @@ def main(arguments: list[str] | None = None) -> int:
             SandboxPool(_pool_settings(chosen, held.id), host) as pool,
             PoolService(ServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
         ):
+            opened.append(service)
             yield service
 
+    async def drain(within_s: float) -> None:
+        for service in opened:
+            await service.drain(within_s)
+
     with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
-        return serve(create_app(open_service, allowed), listener)
+        return serve(create_app(open_service, allowed), listener, drain)
 
 
 def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:

@@ -131,6 +131,17 @@ class PoolService:
             self.close(lease.id)
         await self._group.__aexit__(None, None, None)
 
+    async def drain(self, within_s: float) -> None:
+        """Begin no operation and give no slot from here on.  Who waits for one that runs longer than ``within_s`` is
+        told that the server was stopped."""
+        self.draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                for task in tuple(self._working):
+                    await asyncio.shield(task)
+        for task in self._working:
+            task.cancel()
+
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._group.create_task(work)
         self._working.add(task)
@@ -153,8 +164,7 @@ class PoolService:
 
     def _admit(self) -> None:
         self._close_expired()
-        if self.draining:
-            raise WireError(503, failures.DRAINING, "this server is being stopped", retry_after_s=5.0)
+        self._refuse_while_draining()
         wait_s = self.provider.wait_s()
         if wait_s > self.settings.admit_wait_s:
             raise SlotsExhausted(
@@ -162,6 +172,10 @@ class PoolService:
                 f"a start would wait {wait_s:.0f} s for its turn",
                 min(wait_s - self.settings.admit_wait_s, 30.0) + 1.0,
             )
+
+    def _refuse_while_draining(self) -> None:
+        if self.draining:
+            raise WireError(503, failures.DRAINING, "this server is being stopped", retry_after_s=5.0)
 
     def _opened(self, allocation: Allocation) -> Allocation:
         for lease in () if allocation.reused else allocation.leases:
@@ -244,6 +258,7 @@ class PoolService:
         ends_at = now() + deadline_s if deadline_s else None
 
         async def bounded() -> Reply:
+            self._refuse_while_draining()
             with self.table.operation(lease_id):
                 until = ends_at or now() + limit_s(run) + self.settings.slack_s
                 if now() >= until:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,7 +18,16 @@ from starlette.applications import Starlette
 
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.errors import InfraError
-from sandbox.edge.serve import bind, serve
+from sandbox.edge.auth import Access
+from sandbox.edge.serve import address, bind, serve
+from sandbox.leases import LeaseLimits
+from sandbox.server.app import create_app
+from sandbox.server.journal import StateDirectory
+from sandbox.server.service import PoolService, ServiceSettings
+from sandbox.server.tasks import TaskSource
+from sandbox.task_codec import encode_task
+from sandbox.tasks.task import Task
+from tests.support.fake_provider import FakeProvider
 
 Running = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
@@ -70,6 +80,63 @@ def test_a_server_that_is_stopped_leaves_what_it_entered_and_fails_where_that_fa
 
     assert ended(failing) == EXIT_FAILED
     assert capfd.readouterr().err == "error: not all of it is gone\n"
+
+
+async def ask_around_a_stop(url: str, provider: FakeProvider) -> dict[str, httpx.Response]:
+    """What is told to whom: to those whose commands run at the signal, ``short`` and ``long``, and to those who come
+    after it."""
+    task = {"task": encode_task(Task(id="t", instruction=""))}
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http, asyncio.TaskGroup() as group:
+
+        async def ask(path: str, **body: object) -> httpx.Response:
+            return await http.post(path, json=body)
+
+        leases = [(await ask("/allocate", task_key="t")).json()["lease_id"] for _ in range(3)]
+        for lease in leases:
+            await ask("/reset", lease_id=lease, task_meta=task)
+        running = provider.opened[:2]
+        for sandbox in running:
+            sandbox.hold = asyncio.Event()
+        short, long = (group.create_task(ask("/run", lease_id=lease, command="x")) for lease in leases[:2])
+        while not all(sandbox.ran for sandbox in running):  # noqa: ASYNC110  seen from outside only
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not (await http.get("/status")).json()["pool"]["draining"]:  # noqa: ASYNC110  seen from outside only
+            await asyncio.sleep(0.01)
+        told = {"slot": await ask("/allocate", task_key="t"), "new": await ask("/run", lease_id=leases[2], command="x")}
+        running[0].hold.set()
+        return {**told, "short": await short, "long": await long}
+
+
+def test_who_waits_for_a_pool_server_that_is_stopped_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sandbox.edge.serve.STOP_S", 3)
+    provider, services, told = FakeProvider(), [], {}
+    with StateDirectory(tmp_path) as state, bind("127.0.0.1", 0) as listener:
+
+        @asynccontextmanager
+        async def open_service() -> AsyncGenerator[PoolService]:
+            settings = ServiceSettings(LeaseLimits())
+            async with (
+                PoolService(settings, provider, TaskSource(None), state) as service,
+                asyncio.TaskGroup() as group,
+            ):
+                services.append(service)
+                asking = group.create_task(ask_around_a_stop(address(listener), provider))
+                yield service
+            told.update(asking.result())
+
+        async def drain(within_s: float) -> None:
+            await services[0].drain(within_s)
+
+        assert serve(create_app(open_service, Access("127.0.0.1")), listener, drain) == EXIT_OK
+    assert {who: (reply.status_code, reply.json().get("code")) for who, reply in told.items()} == {
+        "short": (200, None), "long": (503, "DRAINING"), "slot": (503, "DRAINING"), "new": (503, "DRAINING"),
+    }  # fmt: skip
+    assert [who for who, reply in told.items() if "retry-after" in reply.headers] == ["slot", "new"]
+    assert [each.ran for each in provider.opened] == [["x"], ["x"], []]
+    assert capfd.readouterr().err == ""
 
 
 def test_a_pool_server_whose_daemon_is_dead_says_what_to_do(tmp_path: Path):
