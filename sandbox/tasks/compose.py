@@ -77,7 +77,7 @@ def read(tree: Tree, base: str, main: str, variables: Mapping[str, str], problem
 
 
 def _agent(given: AgentSection, where: str, accompanied: bool, problems: Problems) -> Composed:
-    command = _words(given.command)
+    command = _words(given.command, where, problems)
     shown = (
         command[2] if len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"} else " ".join(command)
     )
@@ -132,7 +132,7 @@ def _service(name: str, given: BesideSection, folder: Tree, where: str, problems
             name,
             "" if build else given.image,
             build,
-            tuple(_words(given.command)),
+            tuple(_words(given.command, where, problems)),
             _texts(given.environment, f"{where}.environment", problems),
             _health(given.healthcheck),
             given.mem_limit or limits.memory or default.memory_mb,
@@ -153,8 +153,14 @@ def _hostname(given: AnySection, name: str, where: str, problems: Problems) -> N
         problems.add(f"{where}.hostname: {given.hostname!r}", "a service is found under its own name")
 
 
-def _words(command: str | list[str] | None) -> list[str]:
-    return shlex.split(command) if isinstance(command, str) else list(command or ())
+def _words(command: str | list[str] | None, where: str, problems: Problems) -> list[str]:
+    if not isinstance(command, str):
+        return list(command or ())
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        problems.add(f"{where}.command: {command!r}", str(error))
+        return []
 
 
 def _health(given: HealthSection) -> str:

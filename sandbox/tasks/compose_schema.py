@@ -38,7 +38,7 @@ def _size(value: object) -> object:
     """``2G``, ``512m``, bytes → whole MiB, at least 1."""
     if isinstance(value, bool) or value is None:
         return value
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).strip().lower())
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).strip().lower())
     if not found:
         raise ValueError(f"{value!r} is no size: write 512m or 2g")
     return max(

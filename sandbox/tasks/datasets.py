@@ -65,12 +65,12 @@ _ENTRIES = TypeAdapter(dict[str, Entry])
 def read_entries(file: Path) -> dict[str, Entry]:
     """Label → entry, paths absolute.  Raises UserError, which names the key that is wrong."""
     try:
-        entries = _ENTRIES.validate_python(tomllib.loads(file.read_text()))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{file} is not readable TOML: {error}") from error
+        entries = _ENTRIES.validate_python(tomllib.loads(file.read_text("utf-8-sig")))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise UserError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors(include_url=False))
+        raise UserError(f"{file}: {'; '.join(wrong)}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} is not readable TOML: {error}") from error
     here = file.absolute().parent
     return {label: each.model_copy(update=_absolute(each, here)) for label, each in entries.items()}
 
@@ -109,7 +109,7 @@ def chosen(tasks: tuple[Task, ...], patterns: list[str] | str) -> tuple[Task, ..
         if not patterns:
             return tasks
         try:
-            patterns = Path(patterns).read_text().split()
+            patterns = Path(patterns).read_text("utf-8-sig").split()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"the filter {patterns} is not readable: {error}") from error
     taken = [each for each in patterns if not each.startswith("!")] or ["*"]

@@ -113,7 +113,16 @@ def kept(value: object) -> str:
     """A format's own value as :attr:`Task.metadata` keeps it: text as it is, the rest as JSON."""
     if isinstance(value, str) and _is_text(value):
         return value
-    return json.dumps(value, ensure_ascii=False, default=str, sort_keys=True)
+    return json.dumps(_keyed(value), ensure_ascii=False, default=str, sort_keys=True)
+
+
+def _keyed(value: object) -> object:
+    """``value`` with texts as keys: YAML has numbers and dates there too."""
+    if isinstance(value, list):
+        return [_keyed(each) for each in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {str(key): _keyed(each) for key, each in cast("dict[object, object]", value).items()}
+    return value
 
 
 def unkept(text: str) -> object:

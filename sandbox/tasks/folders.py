@@ -49,13 +49,12 @@ class Loaded:
 def load(form: FolderFormat, folder: Path) -> Loaded:
     """The task in ``folder``.  Never raises for what is in it."""
     problems = Problems(folder)
-    if not (folder / form.marker).is_file():
-        problems.add(f"{form.marker} is missing", "it describes the task")
-        return Loaded(None, tuple(problems.found))
-    tree = Tree()
+    task = None
     with problems.kept():
-        tree = read_tree(folder)
-    task = _read(form, folder.name, tree, problems)
+        if (folder / form.marker).is_file():
+            task = _read(form, folder.name, read_tree(folder), problems)
+        else:
+            problems.add(f"{form.marker} is missing", "it describes the task")
     return Loaded(None if problems.found else task, tuple(problems.found))
 
 

@@ -156,7 +156,7 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
 def _toml(tree: Tree, problems: Problems) -> _TaskToml:
     try:
         value = tomllib.loads(problems.text(tree, "task.toml"))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         problems.add("task.toml is not readable TOML", str(error))
         value = {}
     return problems.check("task.toml", value, _TaskToml) or _TaskToml()

@@ -16,6 +16,8 @@ from sandbox.tasks.tree import Tree, wrong_path
 from sandbox.tasks.yaml_text import YamlError, parse
 
 Model = TypeVar("Model", bound=BaseModel)
+_SHOWN = 300
+"""Characters of an error that nobody raised on purpose."""
 
 
 class Problems:
@@ -30,11 +32,13 @@ class Problems:
 
     @contextmanager
     def kept(self) -> Generator[None]:
-        """A TaskError raised inside is noted; what comes after goes on."""
+        """Whatever ends the reading of this task is noted, and the others are read."""
         try:
             yield
         except TaskError as error:
             self.found.append(error)
+        except Exception as error:  # noqa: BLE001  the boundary: one task's oddity is named and is no other's
+            self.add("cannot be read", f"{type(error).__name__}: {error}"[:_SHOWN])
 
     def text(self, tree: Tree, path: str, needed: str = "") -> str:
         """A text file; empty when there is none, or when it is none (then noted).  ``needed``: why it must be there."""

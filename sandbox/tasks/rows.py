@@ -97,15 +97,22 @@ def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator
         if isinstance(row, TaskError):
             yield place, Loaded(None, (row,))
             continue
-        problems = Problems(place)
+        loaded = _one(form, row, root, Problems(place))
+        if loaded.task and isinstance(form, RowFormat) and form.repeats:
+            key = loaded.task.id, loaded.task.instruction
+            if key in known:
+                continue
+            known.add(key)
+        yield place, loaded
+
+
+def _one(form: RowFormat | PointerFormat, row: Row, root: Path, problems: Problems) -> Loaded:
+    with problems.kept():
         if isinstance(form, PointerFormat):
-            yield place, form.read(row, root, problems)
-            continue
+            return form.read(row, root, problems)
         task = read_row(form, row, problems)
-        if form.repeats and (task.id, task.instruction) in known:
-            continue
-        known.add((task.id, task.instruction))
-        yield place, Loaded(None if problems.found else task, tuple(problems.found))
+        return Loaded(None if problems.found else task, tuple(problems.found))
+    return Loaded(None, tuple(problems.found))
 
 
 def read_row(form: RowFormat, row: Row, problems: Problems) -> Task:

@@ -1,0 +1,114 @@
+"""One odd task must not cost its data set: it is named, by its folder or its line, and the others are loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.tasks.datasets import load_label
+from sandbox.tasks.formats import load_tasks
+from sandbox.tasks.yaml_text import YamlError, parse
+
+TB = {
+    "task.yaml": "instruction: Do it.\n",
+    "Dockerfile": "FROM debian:12\nWORKDIR /srv\n",
+    "run-tests.sh": "pytest $TEST_DIR/test_outputs.py -rA\n",
+    "solution.sh": "true\n",
+    "tests/test_outputs.py": "def test_a(): pass\n",
+}
+HARBOR = {
+    "task.toml": 'version = "1.0"\n',
+    "instruction.md": "Do it.\n",
+    "environment/Dockerfile": "FROM debian:12\nWORKDIR /srv\n",
+    "solution/solve.sh": "true\n",
+    "tests/test.sh": "pytest /tests/test_outputs.py\n",
+    "tests/test_outputs.py": "def test_a(): pass\n",
+}
+DEEP = "[" * 5000 + "]" * 5000
+BOMB = "a0: &a0 [xxxxxxxxxx]\n" + "".join(f"a{n + 1}: &a{n + 1} [{f'*a{n},' * 9}]\n" for n in range(9))
+
+
+def folder(place: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_text(text)
+    return place
+
+
+def client(line: str) -> dict[str, str]:
+    return TB | {"docker-compose.yaml": f"services:\n  client:\n    build: .\n    {line}\n"}
+
+
+ODD = {
+    "open quote": (client("command: echo it's"), 'services.client.command: "echo it\'s" (No closing quotation)'),
+    "endless list": (TB | {"task.yaml": "instruction: x\ntags: &a [*a]\n"}, "the alias *a stands for what it is in"),
+    "endless environment": (client("environment: &e [*e]"), "the alias *e stands for what it is in"),
+    "alias bomb": (TB | {"task.yaml": f"instruction: x\n{BOMB}"}, "its aliases stand for more than"),
+    "huge memory": (client(f"mem_limit: '{'9' * 5000}'"), "is no size"),
+    "deep yaml": (TB | {"task.yaml": f"instruction: x\na: {DEEP}\n"}, "nested more than 100 deep"),
+    "deep toml": (HARBOR | {"task.toml": f"a = {DEEP}\n"}, "task.toml is not readable TOML"),
+    "huge number": (HARBOR | {"task.toml": f"a = {'9' * 5000}\n"}, "task.toml is not readable TOML"),
+    "key twice": (TB | {"task.yaml": "instruction: x\ninstruction: y\n"}, "the key 'instruction' comes twice"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_folder_is_one_named_problem_and_the_others_are_loaded(tmp_path: Path, kind: str):
+    files, what = ODD[kind]
+    for name in ("a-good", "c-good"):
+        folder(tmp_path / name, HARBOR if "task.toml" in files else TB)
+    folder(tmp_path / "b-odd", files)
+    found = load_tasks(tmp_path)
+    assert [task.id for task in found.tasks] == ["a-good", "c-good"]
+    (problem,) = found.problems
+    assert problem.folder == tmp_path / "b-odd"
+    assert what in str(problem)
+
+
+def test_what_a_reader_never_thought_of_is_a_problem_of_that_row_alone(tmp_path: Path):
+    folder(tmp_path / "t", TB)
+    rows = [{"task": {"task_name": "t", "task_path": path}} for path in ("x/" * 5000 + "x", "t")]
+    (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    deep = f'{{"task_id": 1, "extra": {{"problem_statement": "x", "deep": {"[" * 1010}{"]" * 1010}}}}}\n'
+    (tmp_path / "s.jsonl").write_text(deep + '{"task_id": 2, "extra": {"problem_statement": "x"}}\n')
+    for name, id_ in (("p.jsonl", "t"), ("s.jsonl", "swe-synth-2")):
+        found = load_tasks(tmp_path / name)
+        assert [task.id for task in found.tasks] == [id_]
+        (problem,) = found.problems
+        assert problem.folder == Path(f"{tmp_path / name}:1")
+        assert problem.what == "cannot be read"
+
+
+def test_every_malformed_sample_is_named(tmp_path: Path):
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(f'{{"task_id": {n}, "extra": {{}}}}\n' for n in range(3)))
+    assert [problem.folder for problem in load_tasks(path).problems] == [Path(f"{path}:{n}") for n in (1, 2, 3)]
+
+
+def test_keys_that_are_no_texts_are_kept_as_texts(tmp_path: Path):
+    extra = "instruction: x\nextra: {1: a, b: c, 2020-01-01: d}\n"
+    (task,) = load_tasks(folder(tmp_path / "t", TB | {"task.yaml": extra})).tasks
+    assert json.loads(task.metadata["extra"]) == {"1": "a", "b": "c", "2020-01-01": "d"}
+
+
+def test_aliases_within_bounds_merged_keys_among_them_mean_what_they_say():
+    assert parse("x: &c {a: 1, b: 2}\ny: {<<: *c, a: 3}\nz: *c\n") == {
+        "x": {"a": 1, "b": 2},
+        "y": {"a": 3, "b": 2},
+        "z": {"a": 1, "b": 2},
+    }
+
+
+def test_a_text_deep_enough_to_end_the_process_is_an_error():
+    with pytest.raises(YamlError, match="nested more than 100 deep"):
+        parse("[" * 300_000)
+
+
+@pytest.mark.parametrize("text", [f"a = {DEEP}", f"a = {'9' * 5000}", "a = 1"])
+def test_a_datasets_file_that_cannot_be_read_is_the_persons_to_mend(tmp_path: Path, text: str):
+    (tmp_path / "datasets.toml").write_text(text)
+    with pytest.raises(UserError, match=r"datasets\.toml"):
+        load_label(tmp_path / "datasets.toml", "a")
