@@ -23,6 +23,7 @@ from pathlib import Path
 from protocol.cli.exits import main_guard
 from protocol.cli.numbers import whole
 from protocol.cli.parser import Parser, parsed
+from protocol.errors import UserError
 from sandbox.gate.options import add_gate_options, gate_settings
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks import commands, datasets
@@ -101,6 +102,8 @@ def _run(chosen: argparse.Namespace) -> Answer:
 
 def _load(chosen: argparse.Namespace) -> Dataset:
     if chosen.label or chosen.path.name == datasets.NAME:
+        if chosen.format or chosen.root:
+            raise UserError(f"{chosen.path} says format and root of a data set itself: leave out --format and --root")
         found = datasets.load_label(chosen.path, chosen.label)
     else:
         found = load_tasks(chosen.path, chosen.format, chosen.root)

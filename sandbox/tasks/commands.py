@@ -8,8 +8,9 @@ from typing import TypedDict
 
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.datasets import checksum
-from sandbox.tasks.needs import live_services, remarks, unmet
+from sandbox.tasks.needs import live_services, unmet
 from sandbox.tasks.prove import Proof, Verdict
+from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import Task
 
 Say = Callable[[str], None]

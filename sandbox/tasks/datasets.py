@@ -92,7 +92,17 @@ def load_label(file: Path, label: str) -> Dataset:
             f"data set {label!r} is not what {file} says: its tasks have the checksum {now}: write that there if the "
             "change is wanted"
         )
-    return replace(found, tasks=cut(chosen(found.tasks, entry.filter), entry.split))
+    patterns = patterns_of(entry.filter)
+    nameless = found.unusable and entry.path.is_file()  # a row that cannot be used may be any pattern's
+    if not nameless and (idle := _idle(found, patterns)):
+        raise UserError(f"{file}: {label}.filter: no task is named {', '.join(map(repr, idle))}")
+    return replace(found, tasks=cut(chosen(found.tasks, patterns), entry.split))
+
+
+def _idle(found: Dataset, patterns: list[str]) -> list[str]:
+    """The patterns that fit no task."""
+    names = [task.id for task in found.tasks] + [problem.folder.name for problem in found.unusable]
+    return [each for each in patterns if not fnmatch.filter(names, each.removeprefix("!"))]
 
 
 def checksum(tasks: tuple[Task, ...]) -> str:
@@ -103,15 +113,18 @@ def checksum(tasks: tuple[Task, ...]) -> str:
     return f"sha256:{hashlib.sha256(b''.join(each)).hexdigest()}"
 
 
-def chosen(tasks: tuple[Task, ...], patterns: list[str] | str) -> tuple[Task, ...]:
-    """The tasks whose names a filter takes.  Raises UserError when it names a file that cannot be read."""
-    if isinstance(patterns, str):
-        if not patterns:
-            return tasks
-        try:
-            patterns = Path(patterns).read_text("utf-8-sig").split()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"the filter {patterns} is not readable: {error}") from error
+def patterns_of(listed: list[str] | str) -> list[str]:
+    """A filter's patterns, or those in the file that it names.  Raises UserError when that cannot be read."""
+    if not isinstance(listed, str):
+        return listed
+    try:
+        return Path(listed).read_text("utf-8-sig").split() if listed else []
+    except (OSError, ValueError) as error:
+        raise UserError(f"the filter {listed} is not readable: {error}") from error
+
+
+def chosen(tasks: tuple[Task, ...], patterns: list[str]) -> tuple[Task, ...]:
+    """The tasks whose names a filter takes."""
     taken = [each for each in patterns if not each.startswith("!")] or ["*"]
     left = [each[1:] for each in patterns if each.startswith("!")]
     return tuple(

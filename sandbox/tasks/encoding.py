@@ -48,10 +48,10 @@ def say(task: Task, said: object, problems: Problems, where: str) -> Task:
             continue
         try:
             values[key] = _ADAPTERS[key].validate_python(_with_bytes(key, value))
-        except (ValidationError, binascii.Error) as error:
-            first = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
-            at = ".".join(map(str, (key, *first["loc"]))) if first else key
-            problems.add(f"{where}: {at}", first["msg"] if first else f"not base64: {error}")
+        except ValidationError as error:
+            problems.invalid(where, error, at=key)
+        except binascii.Error as error:
+            problems.add(f"{where}: {key}", f"not base64: {error}")
     return dataclasses.replace(task, **values)
 
 

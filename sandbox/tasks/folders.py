@@ -129,6 +129,8 @@ def read_ground(tree: Tree, plan: BuildPlan | None, image: str, private: tuple[s
     workdir = "/app"
     build = None
     own = True
+    if plan is None and not image:
+        problems.add("there is no Dockerfile and no image is named", "nothing says what its sandbox holds")
     if plan is not None:
         inside = tree.below(plan.context.removeprefix("./"))
         text = problems.text(inside, plan.dockerfile)

@@ -182,8 +182,7 @@ def _weights(tree: Tree, problems: Problems) -> dict[str, float]:
     try:
         return _WEIGHTS.validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problems.add(f"weights.json: {'.'.join(map(str, first['loc'])) or 'the whole file'}", first["msg"])
+        problems.invalid("weights.json", error)
         return {}
 
 

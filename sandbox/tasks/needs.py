@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox.grading.whose import Isolation, isolation_of
 from sandbox.kit.answers import APT_TOOLS, has_deb, has_package, is_installer
 from sandbox.tasks import dockerfile
-from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
+from sandbox.tasks.task import ImageBuild, NetworkMode, Task
 
 
 class Phase(StrEnum):
@@ -49,7 +48,7 @@ _SHOWN = 100
 def network_needs(task: Task) -> tuple[Need, ...]:
     """What would be asked of the network, once each, by phase."""
     scripts: list[tuple[Phase, str]] = []
-    for build in _builds(task):
+    for build in builds(task):
         text = build.files[build.dockerfile].decode(errors="replace")
         scripts += [(Phase.BUILD, rest) for name, rest in dockerfile.instructions(text) if name in {"RUN", "ADD"}]
     scripts += [(Phase.SETUP, task.setup), (Phase.ORACLE, task.solution), (Phase.VERIFY, task.run_tests)]
@@ -73,35 +72,10 @@ def live_services(task: Task) -> tuple[str, ...]:
     return (*(service.name for service in task.services), *sorted(ports))
 
 
-def remarks(task: Task) -> Iterator[str]:
-    """What a reader should know before the task is trusted."""
-    for build in _builds(task):
-        text = build.files[build.dockerfile].decode(errors="replace")
-        parsed = dockerfile.instructions(text)
-        if any(name == "ENTRYPOINT" for name, _ in parsed):
-            yield "its image's ENTRYPOINT is not run: PID 1 is ours"
-        if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
-            yield "its image's USER is not taken: the shell is root's"
-        for path in dockerfile.copied(parsed):
-            if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
-                yield f"its image holds {path}, which the agent can read"
-    if task.metadata.get("run_tests_in_same_shell") == "true":
-        yield "its tests ask for the agent's own shell and get a fresh one"
-    if not task.solution:
-        yield "it has no oracle"
-    if not task.run_tests:
-        yield "it has no tests: it cannot be graded"
-    elif not _graded_in_a_clean_image(task) and isolation_of(task.run_tests, task.tests) is Isolation.IMAGE:
-        yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
-
-
-def _graded_in_a_clean_image(task: Task) -> bool:
-    return task.grading is GradingLevel.ARTIFACTS or (task.grading is GradingLevel.SIBLING and bool(task.artifacts))
-
-
-def _builds(task: Task) -> list[ImageBuild]:
-    builds = (task.build, *(service.build for service in task.services))
-    return [build for build in builds if build is not None and build.dockerfile in build.files]
+def builds(task: Task) -> list[ImageBuild]:
+    """Those of the agent's image and of its services', each with a Dockerfile."""
+    every = (task.build, *(service.build for service in task.services))
+    return [build for build in every if build is not None and build.dockerfile in build.files]
 
 
 def _text(data: bytes) -> str:

@@ -70,10 +70,14 @@ class Problems:
         try:
             return model.model_validate(value)
         except ValidationError as error:
-            for each in error.errors(include_url=False):
-                where = ".".join(map(str, each["loc"])) or "the whole file"
-                self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
+            self.invalid(name, error, unknown=unknown)
             return None
+
+    def invalid(self, name: str, error: ValidationError, *, at: str = "", unknown: str = "unknown key") -> None:
+        """Note everything that is wrong with what ``name`` says, below its key ``at``."""
+        for each in error.errors(include_url=False):
+            where = ".".join(map(str, ((at, *each["loc"]) if at else each["loc"]))) or "the whole file"
+            self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
 
     def regular(self, tree: Tree, folder: str) -> dict[str, bytes]:
         """Path below ``folder`` → content; links are noted: they could lead out of the task."""
@@ -103,6 +107,9 @@ def broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     for name, value in task.env.items():
         if not name or "=" in name or "\0" in name + value:
             yield f"env: {name!r} is no variable", "a name has no = and nothing has a NUL"
+    for service in task.services:
+        if not _NAME.fullmatch(service.name):
+            yield f"the service name {service.name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a host name"
     yield from _broken_numbers(task)
     yield from _broken_paths(task)
 

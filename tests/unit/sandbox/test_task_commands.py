@@ -10,11 +10,12 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks.__main__ import main
-from sandbox.tasks.datasets import Cut, Part, checksum, chosen, cut, load_label
+from sandbox.tasks.datasets import Cut, Part, checksum, chosen, cut, load_label, patterns_of
 from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.generated import held_out_tasks
-from sandbox.tasks.needs import Phase, live_services, network_needs, remarks, unmet
+from sandbox.tasks.needs import Phase, live_services, network_needs, unmet
+from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
 from tests.support.commands import run_json
 
@@ -102,9 +103,9 @@ def test_a_wrong_datasets_file_is_an_error_that_names_the_key(tmp_path: Path, te
 def test_a_filter_may_be_a_file_of_names_and_a_split_is_stable(tmp_path: Path):
     some = tuple(held_out_tasks(0, 1))
     (tmp_path / "names").write_text("sort-held_out-00000000\nfix-*\n")
-    assert [task.family for task in chosen(some, str(tmp_path / "names"))] == ["sort", "fix"]
+    assert [task.family for task in chosen(some, patterns_of(str(tmp_path / "names")))] == ["sort", "fix"]
     with pytest.raises(UserError, match="filter"):
-        chosen(some, str(tmp_path / "none"))
+        patterns_of(str(tmp_path / "none"))
     wanted = Cut(part=Part.HELD_OUT)
     assert cut(some, wanted) == cut(some[::-1], wanted)[::-1] != ()
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
+from sandbox.tasks.__main__ import main
 from sandbox.tasks.datasets import load_label
 from sandbox.tasks.formats import load_tasks
+from sandbox.tasks.remarks import remarks
 from sandbox.tasks.yaml_text import YamlError, parse
 
 TB = {
@@ -112,3 +114,59 @@ def test_a_datasets_file_that_cannot_be_read_is_the_persons_to_mend(tmp_path: Pa
     (tmp_path / "datasets.toml").write_text(text)
     with pytest.raises(UserError, match=r"datasets\.toml"):
         load_label(tmp_path / "datasets.toml", "a")
+
+
+def told(place: Path) -> str:
+    return "\n".join(map(str, load_tasks(place).problems))
+
+
+def test_a_task_that_names_no_image_is_a_problem(tmp_path: Path):
+    for name, files in {"tb": TB, "harbor": HARBOR}.items():
+        bare = {path: text for path, text in files.items() if "Dockerfile" not in path}
+        assert "there is no Dockerfile and no image is named" in told(folder(tmp_path / name, bare))
+
+
+def test_a_service_has_a_name_that_can_be_found(tmp_path: Path):
+    compose = "services:\n  client: {build: .}\n  my db: {image: x}\n"
+    assert "the service name 'my db'" in told(folder(tmp_path / "t", TB | {"docker-compose.yaml": compose}))
+
+
+def test_every_wrong_value_of_a_file_is_named(tmp_path: Path):
+    weights = told(folder(tmp_path / "w", HARBOR | {"weights.json": '{"a": -1, "b": -2}'}))
+    assert "weights.json: a" in weights
+    assert "weights.json: b" in weights
+    own = told(folder(tmp_path / "o", TB | {"longshore.yaml": "network: {agent: open, verify: shut}\n"}))
+    assert "longshore.yaml: network.agent" in own
+    assert "longshore.yaml: network.verify" in own
+    (tmp_path / "datasets.toml").write_text("[a]\nformat = 'x'\nsplit = 3\n")
+    with pytest.raises(UserError, match=r"a\.path.*a\.format.*a\.split"):
+        load_label(tmp_path / "datasets.toml", "a")
+
+
+def test_tests_and_weights_that_are_not_there_are_remarked(tmp_path: Path):
+    script = "# $TEST_DIR/old.py\npytest /tests/test_outputs.py ${TEST_DIR}/test_more.py /app/tests/own.py\n"
+    (missing,) = load_tasks(folder(tmp_path / "m", TB | {"run-tests.sh": script})).tasks
+    assert "its tests name test_more.py, which is not among them" in list(remarks(missing))
+    weights = {"weights.json": '{"test_a": 0.5, "test_b": 0.5}'}
+    (weighted,) = load_tasks(folder(tmp_path / "w", HARBOR | weights)).tasks
+    assert "its weights name test_b, which is no test of test_outputs.py" in list(remarks(weighted))
+
+
+def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_none(tmp_path: Path):
+    for name in ("good", "bad", "other"):
+        folder(tmp_path / "s" / name, TB)
+    (tmp_path / "s/bad/run-tests.sh").unlink()
+    toml = tmp_path / "datasets.toml"
+    toml.write_text("[a]\npath = 's'\nfilter = ['good', 'ba?', '!other']\n")
+    assert [task.id for task in load_label(toml, "a").tasks] == ["good"]
+    toml.write_text("[a]\npath = 's'\nfilter = ['good', 'god', '!othr']\n")
+    with pytest.raises(UserError, match=r"a\.filter: no task is named 'god', '!othr'"):
+        load_label(toml, "a")
+
+
+def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
+    folder(tmp_path / "s/t", TB)
+    (tmp_path / "datasets.toml").write_text("[a]\npath = 's'\n")
+    for option in (["--format", "harbor"], ["--root", str(tmp_path)]):
+        with pytest.raises(UserError, match="leave out --format and --root"):
+            main(["list", str(tmp_path / "datasets.toml"), "--label", "a", *option])

@@ -1,0 +1,60 @@
+"""What a reader should know of a task before it is trusted.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sandbox.grading.whose import Isolation, isolation_of
+from sandbox.tasks import dockerfile
+from sandbox.tasks.expected import expected_tests
+from sandbox.tasks.needs import builds
+from sandbox.tasks.task import GradingLevel, Task
+
+_TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
+
+
+def remarks(task: Task) -> Iterator[str]:
+    """One sentence each."""
+    for build in builds(task):
+        text = build.files[build.dockerfile].decode(errors="replace")
+        parsed = dockerfile.instructions(text)
+        if any(name == "ENTRYPOINT" for name, _ in parsed):
+            yield "its image's ENTRYPOINT is not run: PID 1 is ours"
+        if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
+            yield "its image's USER is not taken: the shell is root's"
+        for path in dockerfile.copied(parsed):
+            if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
+                yield f"its image holds {path}, which the agent can read"
+    if task.metadata.get("run_tests_in_same_shell") == "true":
+        yield "its tests ask for the agent's own shell and get a fresh one"
+    if not task.solution:
+        yield "it has no oracle"
+    if not task.run_tests:
+        yield "it has no tests: it cannot be graded"
+    if absent := sorted(_named_tests(task) - task.tests.keys()):
+        yield f"its tests name {', '.join(absent)}, which is not among them"
+    if idle := sorted(_idle_weights(task)):
+        yield f"its weights name {', '.join(idle)}, which is no test of test_outputs.py"
+    if task.run_tests and not _graded_in_a_clean_image(task) and _runs_on_the_image(task):
+        yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
+
+
+def _runs_on_the_image(task: Task) -> bool:
+    return isolation_of(task.run_tests, task.tests) is Isolation.IMAGE
+
+
+def _graded_in_a_clean_image(task: Task) -> bool:
+    return task.grading is GradingLevel.ARTIFACTS or (task.grading is GradingLevel.SIBLING and bool(task.artifacts))
+
+
+def _named_tests(task: Task) -> set[str]:
+    """The Python files in the tests' folder that its script speaks of."""
+    lines = (line for line in task.run_tests.splitlines() if not line.lstrip().startswith("#"))
+    return {found[1] for line in lines for found in _TEST_FILE.finditer(line)}
+
+
+def _idle_weights(task: Task) -> set[str]:
+    """Weights of tests that are not there, where it is certain which are."""
+    known = expected_tests(task.run_tests, task.tests)
+    return {name for name in task.weights if known and name not in known}
