@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -145,7 +146,7 @@ def _plan(given: BuildSection | None, where: str, problems: Problems) -> BuildPl
     if given is None:
         return None
     args = _texts(given.args, f"{where}.build.args", problems)
-    return BuildPlan(given.context, given.dockerfile, args, given.target)
+    return BuildPlan(posixpath.normpath(given.context), posixpath.normpath(given.dockerfile), args, given.target)
 
 
 def _hostname(given: AnySection, name: str, where: str, problems: Problems) -> None:

@@ -25,7 +25,7 @@ class BuildPlan:
     """What a compose file says of a build."""
 
     context: str = "."
-    """Folder, relative to the compose file's."""
+    """Folder, relative to the compose file's; as it is read, both paths are in their shortest form."""
     dockerfile: str = "Dockerfile"
     """Relative to the context."""
     args: dict[str, str] = field(default_factory=dict[str, str])
@@ -34,14 +34,15 @@ class BuildPlan:
 
 def image_build(tree: Tree, plan: BuildPlan, private: Sequence[str], problems: Problems) -> ImageBuild | None:
     """The context of ``plan`` in ``tree``, less ``private`` paths.  None, with the reason noted, when there is none."""
-    folder = posixpath.normpath(plan.context)
+    folder, name = plan.context, plan.dockerfile
     if folder.startswith(("..", "/")):
         problems.add(f"the build context {plan.context!r} lies outside the task", "only the task's own files are sent")
         return None
     inside = tree.below(folder)
-    name = posixpath.normpath(plan.dockerfile)
     if name not in inside.files:
-        problems.add(f"{posixpath.join(folder, plan.dockerfile)} is missing", "without it no image can be built")
+        problems.add(
+            f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "without it no image can be built"
+        )
         return None
     parsed = dockerfile.instructions(problems.text(inside, name))
     if not any(each.name == "FROM" for each in parsed):

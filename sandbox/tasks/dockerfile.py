@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,7 +20,10 @@ RUN_SETUP = "RUN sh /tmp/setup.sh"
 STAND_IN = "debian:bookworm-slim"
 """What a harness other than ours takes for the pool's own base image."""
 
-_HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
+_QUOTED_OR_HEREDOC = re.compile(
+    r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<!\S)\d*<<-?(?P<quote>["']?)(?P<end>[\w.-]+)(?P=quote)(?=[\s<>|;&)]|$)"""
+)
+"""A here-document is a word of its own: ``$((1<<4))`` and ``<<<`` are none, and within quotes it is a text."""
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
 
 
@@ -42,25 +46,39 @@ class Plain:
 def instructions(text: str) -> list[Instruction]:
     """The instructions, their continued lines joined, comments and the texts of here-documents left out."""
     found: list[Instruction] = []
-    lines = iter(text.splitlines())
+    lines = deque(text.splitlines())
     escape = "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
-    for first in lines:
-        line = first.strip()
+    while lines:
+        line = lines.popleft().strip()
         if not line or line.startswith("#"):
             continue
         while line.endswith(escape):
-            following = next((each.strip() for each in lines if not each.lstrip().startswith("#")), "")
+            following = _continued(lines)
             line = f"{line[:-1].rstrip()} {following}"
             if not following:
                 break
         name, _, rest = line.partition(" ")
         found.append(Instruction(name.upper(), rest.strip()))
         if found[-1].name in {"RUN", "COPY", "ADD"}:
-            for end in _HEREDOC.findall(rest):
-                for inside in lines:
-                    if inside.strip() == end:
-                        break
+            _skip_heredocs(rest, lines)
     return found
+
+
+def _continued(lines: deque[str]) -> str:
+    """The next line that is no comment, taken."""
+    while lines:
+        line = lines.popleft()
+        if not line.lstrip().startswith("#"):
+            return line.strip()
+    return ""
+
+
+def _skip_heredocs(rest: str, lines: deque[str]) -> None:
+    """Take the lines of each here-document that ``rest`` begins; one that never ends is none."""
+    for found in _QUOTED_OR_HEREDOC.finditer(rest):
+        ends = [number for number, line in enumerate(lines) if line.strip() == found["end"]]
+        for _ in range(ends[0] + 1 if ends else 0):
+            lines.popleft()
 
 
 def plain(text: str) -> Plain | None:

@@ -132,7 +132,7 @@ def read_ground(tree: Tree, plan: BuildPlan | None, image: str, private: tuple[s
     if plan is None and not image:
         problems.add("there is no Dockerfile and no image is named", "nothing says what its sandbox holds")
     if plan is not None:
-        inside = tree.below(plan.context.removeprefix("./"))
+        inside = tree.below(plan.context)
         text = problems.text(inside, plan.dockerfile)
         plain = dockerfile.plain(text) if plan.dockerfile in inside.files and plan == BuildPlan(plan.context) else None
         if plain:
@@ -140,7 +140,7 @@ def read_ground(tree: Tree, plan: BuildPlan | None, image: str, private: tuple[s
         else:
             build = image_build(tree, plan, private, problems)
             image = BASE_IMAGE
-            own = bool(plan.context.strip("./"))
+            own = plan.context != "."
             found = dockerfile.workdir_of(dockerfile.instructions(text), plan.args, plan.target)
             workdir = "" if found is None else found or workdir
     if not own:

@@ -9,23 +9,16 @@ from sandbox.grading.whose import Isolation, isolation_of
 from sandbox.tasks import dockerfile
 from sandbox.tasks.expected import expected_tests
 from sandbox.tasks.needs import builds
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
+
+_UNSAID = Task("", "").workdir
 
 
 def remarks(task: Task) -> Iterator[str]:
     """One sentence each."""
-    for build in builds(task):
-        text = build.files[build.dockerfile].decode(errors="replace")
-        parsed = dockerfile.instructions(text)
-        if any(name == "ENTRYPOINT" for name, _ in parsed):
-            yield "its image's ENTRYPOINT is not run: PID 1 is ours"
-        if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
-            yield "its image's USER is not taken: the shell is root's"
-        for path in dockerfile.copied(parsed):
-            if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
-                yield f"its image holds {path}, which the agent can read"
+    yield from _of_images(task)
     if task.metadata.get("run_tests_in_same_shell") == "true":
         yield "its tests ask for the agent's own shell and get a fresh one"
     if not task.solution:
@@ -38,6 +31,26 @@ def remarks(task: Task) -> Iterator[str]:
         yield f"its weights name {', '.join(idle)}, which is no test of test_outputs.py"
     if task.run_tests and not _graded_in_a_clean_image(task) and _runs_on_the_image(task):
         yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
+
+
+def _of_images(task: Task) -> Iterator[str]:
+    for build in builds(task):
+        text = build.files[build.dockerfile].decode(errors="replace")
+        parsed = dockerfile.instructions(text)
+        if any(name == "ENTRYPOINT" for name, _ in parsed):
+            yield "its image's ENTRYPOINT is not run: PID 1 is ours"
+        if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
+            yield "its image's USER is not taken: the shell is root's"
+        for path in dockerfile.copied(parsed):
+            if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
+                yield f"its image holds {path}, which the agent can read"
+    if task.build and task.workdir == _UNSAID and not _workdir(task.build):
+        yield f"its Dockerfile names no working directory: its shell starts in {_UNSAID}"
+
+
+def _workdir(build: ImageBuild) -> str | None:
+    parsed = dockerfile.instructions(build.files.get(build.dockerfile, b"").decode(errors="replace"))
+    return dockerfile.workdir_of(parsed, build.args, build.target)
 
 
 def _runs_on_the_image(task: Task) -> bool:

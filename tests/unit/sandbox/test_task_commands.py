@@ -125,7 +125,9 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
     tests = {
         "test_outputs.py": b"requests.get('http://127.0.0.1:5000')\n# https://no.example\nURL = 'https://data.example/x.csv'\n"
     }
-    build = ImageBuild({"Dockerfile": b'FROM a\nRUN apt-get install -y nginx\nENTRYPOINT ["x"]\nUSER bob\n'})
+    build = ImageBuild(
+        {"Dockerfile": b'FROM a\nRUN apt-get install -y nginx\nENTRYPOINT ["x"]\nUSER bob\nWORKDIR /srv\n'}
+    )
     task = Task(
         "a", "b", run_tests=RUN, tests=tests, build=build, services=(Service("db"),), solution="npm install left-pad\n"
     )

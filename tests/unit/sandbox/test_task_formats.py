@@ -14,6 +14,7 @@ from sandbox.tasks.dockerfile import instructions, plain, workdir_of
 from sandbox.tasks.expected import expected_tests
 from sandbox.tasks.folders import Loaded, load
 from sandbox.tasks.formats import load_tasks
+from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import Capability, GradingLevel, Network, NetworkMode, Service, Task
 
 COMPOSE = """\
@@ -351,12 +352,40 @@ def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Pa
         ("FROM a\nWORKDIR $Q\n", None),
         ("FROM a\nWORKDIR $Q\nWORKDIR /x\n", "/x"),
         ("FROM a\nRUN <<EOF\nWORKDIR /no\nEOF\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nRUN python3 -c 'print(1 <<20)' && echo $((1<<4))\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nRUN echo $((1 <<20 ))\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nRUN cat <<< hello\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nCOPY <<-'E.F' <<G /x/\nWORKDIR /no\nE.F\nWORKDIR /no\nG\nWORKDIR /yes\n", "/yes"),
         ("FROM a\nRUN x \\\n# comment\nWORKDIR /no\nWORKDIR /yes\n", "/yes"),
         ("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n", "/two"),
     ],
 )
 def test_the_working_directory_is_where_the_image_would_start(text: str, where: str | None):
     assert workdir_of(instructions(text), {}) == where
+
+
+BUILDS = {
+    "{context: ./, dockerfile: ./Dockerfile}": "",
+    "{context: ./client/}": "client/",
+    "./a/../client": "client/",
+}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("step", ["", "RUN make\n"], ids=["plain", "built"])
+def test_the_working_directory_is_the_dockerfiles_however_its_path_is_written(tmp_path: Path, build: str, step: str):
+    compose = f"services:\n  client:\n    build: {build}\n"
+    files = {path: text for path, text in TB.items() if path != "Dockerfile"}
+    files |= {"docker-compose.yaml": compose, f"{BUILDS[build]}Dockerfile": f"FROM a\n{step}WORKDIR /srv/w\n"}
+    task = terminal_bench.load_task(folder(tmp_path, files))
+    assert (task.workdir, task.image) == ("/srv/w", "" if step else "a")
+
+
+def test_a_build_without_a_working_directory_is_remarked(tmp_path: Path):
+    for line, remarked in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
+        task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": f"FROM a\n{line}\n"}))
+        said = "its Dockerfile names no working directory: its shell starts in /app"
+        assert (said in list(remarks(task))) is remarked
 
 
 def test_the_working_directory_is_the_target_stages():
