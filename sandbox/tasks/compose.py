@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from sandbox.tasks.compose_schema import (
     ComposeFile,
     HealthSection,
 )
+from sandbox.tasks.compose_variables import filled
 from sandbox.tasks.context import BuildPlan, image_build
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.task import CAPABILITIES, Capability, Service
@@ -57,8 +57,8 @@ def read(tree: Tree, base: str, main: str, variables: Mapping[str, str], problem
     except YamlError as error:
         problems.add(f"{name} is not readable YAML", str(error))
         return None
-    filled = _without_extensions(_fill(raw, variables, name, problems))
-    file = problems.check(name, filled, ComposeFile, unknown=_OUTSIDE)
+    said = _without_extensions(filled(raw, variables, name, problems))
+    file = problems.check(name, said, ComposeFile, unknown=_OUTSIDE)
     if file is None:
         return None
     agent = Composed()
@@ -189,30 +189,3 @@ def _without_extensions(value: object) -> object:
     if not isinstance(value, dict):
         return value
     return {key: each for key, each in cast("dict[object, object]", value).items() if not str(key).startswith("x-")}
-
-
-_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)(?:(:?-)([^}]*))?\}|(\w+))")
-
-
-def _fill(value: object, variables: Mapping[str, str], name: str, problems: Problems) -> object:
-    """``value`` with the variables in its texts put in; an unknown one without default is noted."""
-
-    def one(found: re.Match[str]) -> str:
-        if found[1]:
-            return "$"
-        key = found[2] or found[5]
-        if key in variables:
-            return variables[key]
-        if found[3] is None:
-            problems.add(f"{name}: variable {key} is unknown", "nothing is taken from the host's environment")
-        return found[4] or ""
-
-    if isinstance(value, str):
-        return _VARIABLE.sub(one, value)
-    if isinstance(value, list):
-        return [_fill(each, variables, name, problems) for each in cast("list[object]", value)]
-    if isinstance(value, dict):
-        return {
-            key: _fill(each, variables, name, problems) for key, each in cast("dict[object, object]", value).items()
-        }
-    return value

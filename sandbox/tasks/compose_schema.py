@@ -12,7 +12,7 @@ Taken and without effect, because our own life of a container replaces them: ``c
 service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
 ``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
 timings of a health check, ``version``, ``name`` and ``x-*``.
-Variables: ``$X``, ``${X}``, ``${X:-default}``, ``${X-default}`` and ``$$``; those of the harness are known.
+Variables as in :mod:`sandbox.tasks.compose_variables`; those of the harness are known.
 Outside it, for instance: ports, volumes, privileged, other capabilities, devices, entrypoint, extends, profiles,
 secrets, env_file.
 Source: the Compose specification.
@@ -35,12 +35,14 @@ def _mapping(value: object) -> object:
 
 
 def _size(value: object) -> object:
-    """``2G``, ``512m``, bytes → whole MiB, at least 1."""
+    """``2G``, ``512m``, bytes → whole MiB, at least 1.  Docker's 0 is no limit."""
     if isinstance(value, bool) or value is None:
         return value
     found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).strip().lower())
     if not found:
         raise ValueError(f"{value!r} is no size: write 512m or 2g")
+    if not float(found[1]):
+        raise ValueError(f"{value!r} is no limit, and every sandbox has one: write 512m or 2g")
     return max(
         1, -(-int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}[found[2]]) >> 20)
     )
@@ -48,6 +50,8 @@ def _size(value: object) -> object:
 
 Mapped = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(_mapping)]
 Mebibytes = Annotated[int, BeforeValidator(_size)]
+Cpus = Annotated[float, Field(gt=0)]
+Pids = Annotated[int, Field(gt=0)]
 Ignored = object
 
 
@@ -63,9 +67,9 @@ class BuildSection(Strict):
 
 
 class LimitsSection(Strict):
-    cpus: float | None = None
+    cpus: Cpus | None = None
     memory: Mebibytes | None = None
-    pids: int | None = None
+    pids: Pids | None = None
 
 
 class ResourcesSection(Strict):
@@ -104,7 +108,7 @@ class AnySection(Strict):
     command: str | list[str] | None = None
     environment: Mapped = Field(default_factory=dict)
     mem_limit: Mebibytes | None = None
-    cpus: float | None = None
+    cpus: Cpus | None = None
     deploy: DeploySection = DeploySection()
     container_name: Ignored = None
     depends_on: list[str] | dict[str, Dependency] = Field(default_factory=list[str])
@@ -120,7 +124,7 @@ class AnySection(Strict):
 
 class AgentSection(AnySection):
     working_dir: Annotated[str, Field(pattern="^/")] = ""
-    pids_limit: int | None = None
+    pids_limit: Pids | None = None
     cap_add: list[str] = Field(default_factory=list[str])
     volumes: list[str] = Field(default_factory=list[str])
     network_mode: Literal["", "none", "bridge"] = ""

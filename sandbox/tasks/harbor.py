@@ -13,7 +13,7 @@ import tomllib
 from typing import Annotated, Any, Literal, cast
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sandbox.tasks import compose, compose_write
 from sandbox.tasks.compose_schema import Mebibytes
@@ -40,12 +40,18 @@ _VARIABLES = {
     "ENV_VERIFIER_LOGS_PATH": "/logs/verifier",
     "ENV_AGENT_LOGS_PATH": "/logs/agent",
     "ENV_ARTIFACTS_PATH": "/logs/artifacts",
-    "CPUS": "",
-    "MEMORY": "",
 }
 _PREFIX = "harbor."
 """Of metadata that is not in Harbor's own ``[metadata]``."""
 
+
+def _with_unit(value: object) -> object:
+    if not isinstance(value, str) or value.strip()[-1:].isdigit():
+        raise ValueError(f"{value!r} has no unit: write '512M' or '2G'")
+    return value
+
+
+Sized = Annotated[Mebibytes, BeforeValidator(_with_unit)]
 Positive = Annotated[float, Field(gt=0)]
 Root = Literal["", "root", 0, "0"] | None
 """Whose commands run: everything here runs as root."""
@@ -73,9 +79,9 @@ class _Environment(_Table):
     build_timeout_sec: Positive = 600.0
     docker_image: str = ""
     cpus: Positive = 1.0
-    memory: Mebibytes | None = None
+    memory: Sized | None = None
     memory_mb: Annotated[int, Field(gt=0)] = 2048
-    storage: Mebibytes | None = None
+    storage: Sized | None = None
     storage_mb: Annotated[int, Field(gt=0)] = 10240
     allow_internet: bool | None = None
     env: dict[str, str] = Field(default_factory=dict[str, str])
@@ -106,7 +112,9 @@ _VERSIONS = ("version", "schema_version")
 def _read(name: str, tree: Tree, problems: Problems) -> Task:
     said = _toml(tree, problems)
     environment, verifier = said.environment, said.verifier
-    composed = compose.read(tree, "environment", MAIN, _VARIABLES, problems) or compose.Composed()
+    memory_mb = environment.memory or environment.memory_mb
+    variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
+    composed = compose.read(tree, "environment", MAIN, variables, problems) or compose.Composed()
     inside = tree.below("environment")
     plan = composed.build
     if plan is None and not environment.docker_image and not composed.image:
@@ -145,7 +153,7 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
         agent_timeout_s=said.agent.timeout_sec or _AGENT_S,
         test_timeout_s=verifier.timeout_sec,
         build_timeout_s=environment.build_timeout_sec,
-        memory_mb=composed.memory_mb or environment.memory or environment.memory_mb,
+        memory_mb=composed.memory_mb or memory_mb,
         pids=composed.pids or 256,
         capabilities=composed.capabilities,
         cpus=composed.cpus or environment.cpus,

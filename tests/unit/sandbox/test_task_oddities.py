@@ -170,3 +170,51 @@ def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
     for option in (["--format", "harbor"], ["--root", str(tmp_path)]):
         with pytest.raises(UserError, match="leave out --format and --root"):
             main(["list", str(tmp_path / "datasets.toml"), "--label", "a", *option])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${TEST:-${T_BENCH_TEST_DIR}}/a", "/tests/a"),
+        ("${Y:+alt}${Y+alt}-${T_BENCH_TEST_DIR:+known}", "-known"),
+        ("${T_BENCH_TEST_DIR:?need}", "/tests"),
+        ("${T_BENCH_TEST_DIR:-${NOT_LOOKED_AT}}", "/tests"),
+        ("${X-a}}$$x ${X:-$${b", None),
+        ("${X:-a:b?c}}", "a:b?c}"),
+        ("$$X", "$X"),
+    ],
+)
+def test_a_variable_of_compose_is_what_compose_makes_of_it(tmp_path: Path, text: str, value: str | None):
+    place = folder(tmp_path / "t", client(f"environment: {{A: {json.dumps(text)}}}"))
+    if value is None:
+        assert "write $$ for a dollar sign" in told(place)
+        return
+    (task,) = load_tasks(place).tasks
+    assert task.env == {"A": value}
+
+
+def test_a_variable_that_must_be_known_says_why(tmp_path: Path):
+    assert "variable X is unknown: set it" in told(folder(tmp_path / "a", client("environment: ['A=${X:?set it}']")))
+    assert "variable W is unknown" in told(folder(tmp_path / "b", client("environment: ['A=${Z:-${W}}']")))
+
+
+@pytest.mark.parametrize("line", ["mem_limit: 0", "mem_limit: 0g", "cpus: 0", "pids_limit: 0"])
+def test_no_limit_is_said_to_be_none_and_not_taken_for_another(tmp_path: Path, line: str):
+    assert f"services.client: {line.partition(':')[0]}" in told(folder(tmp_path / "t", client(line)))
+
+
+@pytest.mark.parametrize("memory", ["2048", '"2048"', '"0G"'])
+def test_harbors_sizes_have_a_unit_and_are_above_0(tmp_path: Path, memory: str):
+    files = HARBOR | {"task.toml": f"[environment]\nmemory = {memory}\n"}
+    assert "task.toml: environment.memory" in told(folder(tmp_path / "t", files))
+
+
+def test_harbors_variables_for_its_limits_are_the_tasks_own(tmp_path: Path):
+    limits = "deploy: {resources: {limits: {cpus: '${CPUS}', memory: '${MEMORY}'}}}"
+    compose = f"services:\n  main:\n    build: '${{CONTEXT_DIR}}'\n    {limits}\n"
+    files = HARBOR | {
+        "environment/docker-compose.yaml": compose,
+        "task.toml": "[environment]\ncpus = 2\nmemory = '3G'\n",
+    }
+    (task,) = load_tasks(folder(tmp_path / "t", files)).tasks
+    assert (task.cpus, task.memory_mb) == (2.0, 3072)
