@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from sandbox.tasks.encoding import keep, unkeep
 from sandbox.tasks.problems import Problems
@@ -44,7 +44,7 @@ class _Row(BaseModel):
     model_config = ConfigDict(extra="allow")
     prompt: list[Message]
     reward_model: _RewardModel
-    extra_info: dict[str, Any] = Field(default_factory=dict[str, Any])
+    extra_info: dict[str, Any] | None = None
     data_source: str = ""
     ability: str = ""
 
@@ -75,11 +75,12 @@ def _read(row: Row, problems: Problems) -> Task:
 
 def _id(said: _Row, prompt: str) -> str:
     """The row's own name where it has one: ``longshore`` rows carry ours, others an index in their source."""
-    if "task_id" in said.extra_info:
-        return str(said.extra_info["task_id"])
+    extra = said.extra_info or {}
+    if "task_id" in extra:
+        return str(extra["task_id"])
     source = re.sub(r"[^A-Za-z0-9_.-]+", "-", said.data_source).strip("-.") or "code"
-    if "index" in said.extra_info:
-        return f"{source}-{said.extra_info['index']}"
+    if "index" in extra:
+        return f"{source}-{extra['index']}"
     return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
 
 

@@ -46,7 +46,7 @@ class Plain:
 def instructions(text: str) -> list[Instruction]:
     """The instructions, their continued lines joined, comments and the texts of here-documents left out."""
     found: list[Instruction] = []
-    lines = deque(text.splitlines())
+    lines = deque(text.removeprefix("\ufeff").splitlines())
     escape = "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
     while lines:
         line = lines.popleft().strip()

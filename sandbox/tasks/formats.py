@@ -87,8 +87,8 @@ def _row_format(row: Row) -> Format | None:
     wanted: dict[Format, set[str]] = {
         Format.OPENCLAW_MESSAGES: {"task", "metadata"},
         Format.OPENCLAW: {"task"},
-        Format.MILES: {"prompt", "metadata"},
         Format.CODE: {"prompt", "reward_model"},
+        Format.MILES: {"prompt", "metadata"},
         Format.SWE_SYNTH: {"task_id", "extra"},
         Format.GENERATED: {"family", "seed", "split"},
     }

@@ -41,13 +41,16 @@ class Problems:
             self.add("cannot be read", f"{type(error).__name__}: {error}"[:_SHOWN])
 
     def text(self, tree: Tree, path: str, needed: str = "") -> str:
-        """A text file; empty when there is none, or when it is none (then noted).  ``needed``: why it must be there."""
+        """A text file, without a byte order mark; empty when there is none, or when it is none (then noted).
+
+        ``needed``: why it must be there.
+        """
         if path in tree.odd:
             self.add(f"{path} is a link", "only regular files are carried into a sandbox")
             return ""
         file = tree.files.get(path)
         try:
-            text = file.data.decode() if file else ""
+            text = file.data.decode("utf-8-sig") if file else ""
         except UnicodeDecodeError as error:
             self.add(f"{path} is not readable text", str(error))
             return ""

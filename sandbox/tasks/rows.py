@@ -6,6 +6,8 @@ as ``longshore.yaml`` does in a folder.
 
 from __future__ import annotations
 
+import codecs
+import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +58,7 @@ def read_rows(path: Path) -> Iterator[tuple[Path, Row | TaskError]]:
     Raises TaskError when the file cannot be read.
     """
     try:
-        data = path.read_bytes()
+        data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise TaskError(path, "is not readable", str(error)) from error
     if data.lstrip()[:1] == b"[":
@@ -163,10 +165,11 @@ def write_rows(form: RowFormat | PointerFormat, tasks: Iterable[Task], path: Pat
 
 def pointed_at(root: Path, where: object, problems: Problems) -> Loaded:
     """The task in the folder ``where`` below ``root``, in whichever folder format it is."""
-    if not isinstance(where, str) or wrong_path(where):
+    inside = posixpath.normpath(where) if isinstance(where, str) else ""
+    if wrong_path(inside):
         problems.add(f"{where!r} is no path below {root}", "a row points at a folder of its data set")
         return Loaded(None, tuple(problems.found))
-    folder = root / where
+    folder = root / inside
     if not folder.is_dir():
         problems.add(f"{folder} is missing", "the row points at it: say --root, or put the task there")
         return Loaded(None, tuple(problems.found))

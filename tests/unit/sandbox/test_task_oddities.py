@@ -218,3 +218,33 @@ def test_harbors_variables_for_its_limits_are_the_tasks_own(tmp_path: Path):
     }
     (task,) = load_tasks(folder(tmp_path / "t", files)).tasks
     assert (task.cpus, task.memory_mb) == (2.0, 3072)
+
+
+def test_a_mark_at_the_beginning_of_a_text_is_no_part_of_it(tmp_path: Path):
+    for name, files in {"tb": TB, "harbor": HARBOR | {"weights.json": '{"test_a": 1}'}}.items():
+        marked = {path: f"\ufeff{text}" for path, text in files.items()}
+        folder(tmp_path / "plain" / name / "t", files)
+        folder(tmp_path / "marked" / name / "t", {path: marked[path] for path in files if "tests/test_o" not in path})
+        folder(tmp_path / "marked" / name / "t", {"tests/test_outputs.py": TB["tests/test_outputs.py"]})
+        (plain,) = load_tasks(tmp_path / "plain" / name).tasks
+        (task,) = load_tasks(tmp_path / "marked" / name).tasks
+        assert task == plain
+    (tmp_path / "g.jsonl").write_text('\ufeff{"family": "sort", "seed": 1, "split": "train"}\n')
+    assert [task.id for task in load_tasks(tmp_path / "g.jsonl").tasks] == ["sort-train-00000001"]
+
+
+def test_a_rows_path_may_be_written_in_any_way_that_stays_below(tmp_path: Path):
+    folder(tmp_path / "tb/t", TB)
+    paths = ["./tb/t", "tb/t/", "tb//t", "tb/../../t", "."]
+    rows = [{"task": {"task_name": f"t{n}", "task_path": path}} for n, path in enumerate(paths)]
+    (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = load_tasks(tmp_path / "p.jsonl")
+    assert [task.id for task in found.tasks] == ["t0", "t1", "t2"]
+    assert ["is no path below" in str(problem) for problem in found.problems] == [True, True]
+
+
+def test_a_code_row_may_have_no_extra_info_and_keys_of_its_own(tmp_path: Path):
+    row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": ["assert f(1) == 1"]}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row | {"extra_info": None, "metadata": {"a": 1}}))
+    (task,) = load_tasks(tmp_path / "c.jsonl").tasks
+    assert task.expected_tests == ("case_0",)
