@@ -29,10 +29,11 @@ from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks import commands, datasets
 from sandbox.tasks.commands import Answer
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.formats import Format, load_tasks, write_tasks
+from sandbox.tasks.formats import FOLDERS, ROWS, Format, load_tasks
 from sandbox.tasks.generated import held_out_tasks, training_tasks
 from sandbox.tasks.prove import Proof, pool_ground, prove
 from sandbox.tasks.task import Task
+from sandbox.tasks.writing import plan
 
 _SESSION_S = 7200.0
 """Longest life of a sandbox that a proof uses."""
@@ -111,15 +112,21 @@ def _load(chosen: argparse.Namespace) -> Dataset:
 
 
 def _written(tasks: list[Task], left_out: int, chosen: argparse.Namespace, say: Callable[[str], None]) -> Answer:
-    write_tasks(tasks, chosen.to, chosen.out)
-    say(f"{len(tasks)} tasks written to {chosen.out}" + (f", {left_out} left out" if left_out else ""))
+    """Write those of ``tasks`` that the format can hold; the others are said and left out."""
+    planned = plan((FOLDERS | ROWS)[chosen.to], tasks, chosen.out)
+    for problem in planned.problems:
+        say(str(problem))
+    count, left_out = len(tasks) - len(planned.problems), left_out + len(planned.problems)
+    if count:
+        planned.write()
+    say(f"{count} tasks written to {chosen.out}" + (f", {left_out} left out" if left_out else ""))
     answer: dict[str, object] = {
-        "tasks": len(tasks),
+        "tasks": count,
         "left_out": left_out,
         "format": str(chosen.to),
         "out": str(chosen.out),
     }
-    return 1 if left_out else 0 if tasks else 2, answer
+    return 1 if left_out else 0 if count else 2, answer
 
 
 def _to_stderr(line: str) -> None:

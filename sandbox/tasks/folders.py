@@ -16,7 +16,7 @@ from sandbox.tasks.context import BuildPlan, image_build
 from sandbox.tasks.encoding import say, unsaid
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.task import BASE_IMAGE, ImageBuild, Task, TaskError
-from sandbox.tasks.tree import File, Tree, grow, read_tree, write_tree
+from sandbox.tasks.tree import File, Tree, check_paths, grow, read_tree, write_tree
 from sandbox.tasks.yaml_text import YamlError, dump, parse
 
 OWN = "longshore.yaml"
@@ -76,6 +76,7 @@ def tree_of(form: FolderFormat, task: Task) -> dict[str, File]:
     for what, why in ((p.what, p.why) for p in _checked(task)):
         raise TaskError(Path(task.id), what, why)
     files = form.write(task)
+    check_paths(files, Path(task.id))
     place = Problems(Path(task.id))
     rest = unsaid(task, form.read(task.id, Tree(files), place))
     if rest:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from sandbox.tasks import code, generated, harbor, miles, openclaw, swe_synth, terminal_bench
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.folders import FolderFormat, load, write
-from sandbox.tasks.rows import PointerFormat, Row, RowFormat, load_rows, read_rows, write_rows
+from sandbox.tasks.folders import FolderFormat, load
+from sandbox.tasks.rows import PointerFormat, Row, RowFormat, load_rows, read_rows
 from sandbox.tasks.task import Task, TaskError
+from sandbox.tasks.writing import plan
 
 
 class Format(StrEnum):
@@ -96,12 +97,11 @@ def _row_format(row: Row) -> Format | None:
 
 
 def write_tasks(tasks: Iterable[Task], form: Format, target: Path) -> None:
-    """Write ``tasks``: folder formats below the folder ``target``, the others as the file ``target``.
+    """Write ``tasks``, all or none: folder formats below the folder ``target``, the others as the file ``target``.
 
     Raises TaskError where something exists already, or a task cannot be written so that it is read back equal.
     """
-    if form in ROWS:
-        write_rows(ROWS[form], tasks, target)
-        return
-    for task in tasks:
-        write(FOLDERS[form], task, target)
+    planned = plan((FOLDERS | ROWS)[form], tasks, target)
+    if planned.problems:
+        raise planned.problems[0]
+    planned.write()

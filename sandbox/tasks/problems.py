@@ -31,14 +31,14 @@ class Problems:
         self.found.append(TaskError(self.place, what, why))
 
     @contextmanager
-    def kept(self) -> Generator[None]:
-        """Whatever ends the reading of this task is noted, and the others are read."""
+    def kept(self, what: str = "cannot be read") -> Generator[None]:
+        """Whatever ends the work on this task is noted, and that on the others goes on."""
         try:
             yield
         except TaskError as error:
             self.found.append(error)
         except Exception as error:  # noqa: BLE001  the boundary: one task's oddity is named and is no other's
-            self.add("cannot be read", f"{type(error).__name__}: {error}"[:_SHOWN])
+            self.add(what, f"{type(error).__name__}: {error}"[:_SHOWN])
 
     def text(self, tree: Tree, path: str, needed: str = "") -> str:
         """A text file, without a byte order mark; empty when there is none, or when it is none (then noted).

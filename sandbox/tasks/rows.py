@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from sandbox.tasks import harbor, terminal_bench
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.encoding import say, unsaid
-from sandbox.tasks.folders import FolderFormat, Loaded, load, write
+from sandbox.tasks.folders import FolderFormat, Loaded, load
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.task import Task, TaskError
 from sandbox.tasks.tree import wrong_path
@@ -142,25 +142,6 @@ def row_of(form: RowFormat, task: Task) -> Row:
         what = f"would not be read back equal: {', '.join(differ)}"
         raise TaskError(place, what, "this format cannot hold it: convert to another")
     return row
-
-
-def write_rows(form: RowFormat | PointerFormat, tasks: Iterable[Task], path: Path) -> Path:
-    """Write ``tasks`` as the file ``path``; folders that its rows point at go beside it.
-
-    Raises TaskError when the file exists already, or a task cannot be written.
-    """
-    if path.exists():
-        raise TaskError(path, "exists already", "a data set is never written over another: remove it first")
-    rows: list[Row] = []
-    for task in tasks:
-        if isinstance(form, PointerFormat):
-            write(form.folders, task, path.parent / TASKS)
-            rows.append(form.write(task))
-        else:
-            rows.append(row_of(form, task))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
-    return path
 
 
 def pointed_at(root: Path, where: object, problems: Problems) -> Loaded:

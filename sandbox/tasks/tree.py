@@ -98,18 +98,23 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         raise TaskError(folder, "is not readable", str(error)) from error
 
 
-def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
-    """Make ``folder`` hold exactly ``tree``: whole or not there, however the process ends.
-
-    Raises TaskError when it exists, or when a path would lie outside it.
-    """
-    if folder.exists():
-        raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
+def check_paths(tree: Mapping[str, File], folder: Path) -> None:
+    """Raises TaskError when a path would lie outside ``folder``, or below a file."""
     for path in tree:
         if wrong := wrong_path(path):
             raise TaskError(folder, f"{path!r} {wrong}", "it cannot be written into the folder")
         if any(str(parent) in tree for parent in PurePosixPath(path).parents):
             raise TaskError(folder, f"{path!r} lies below a file", "a path is a file or a folder, not both")
+
+
+def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
+    """Make ``folder`` hold exactly ``tree``: whole or not there, however the process ends.
+
+    Raises TaskError when it exists, or as :func:`check_paths` does.
+    """
+    if folder.exists():
+        raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
+    check_paths(tree, folder)
     with whole_folder(folder) as partial:
         for path, file in tree.items():
             target = partial / path
