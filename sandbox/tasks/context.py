@@ -1,7 +1,7 @@
 """A folder → the build context that a Docker client would send: ``.dockerignore`` applied, executable bits kept.
 
-What belongs to the harness and not to the image (tests, solution, task files) stays out, unless the Dockerfile names it
-in a COPY: ``COPY . /app`` gives no answer away.  Pure.
+What belongs to the harness and not to the image (tests, solution, task files) stays out, but for the files that the
+Dockerfile names in a COPY: ``COPY . /app`` gives no answer away.  Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sandbox.tasks import dockerfile
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.task import ImageBuild
-from sandbox.tasks.tree import Tree
+from sandbox.tasks.tree import Tree, is_in
 
 _IGNORE = ".dockerignore"
 
@@ -48,12 +48,14 @@ def image_build(tree: Tree, plan: BuildPlan, private: Sequence[str], problems: P
     if not any(each.name == "FROM" for each in parsed):
         problems.add(f"{name} names no image", "it has no FROM")
     named = tuple(dockerfile.copied(parsed))
-    hidden = [path for path in private if not any(_inside(source, path) for source in named)]
-    inside = inside.without(*hidden) if folder == "." else inside
+    asked = [source for source in named if is_in(source, private)]
+    if folder == ".":
+        inside = inside.where(lambda path: not is_in(path, private) or any(_takes(source, path) for source in asked))
     kept = _not_ignored(inside, problems.text(inside, _IGNORE), {name, _IGNORE})
     for link in sorted(kept.odd):
         problems.add(
-            f"{posixpath.normpath(posixpath.join(folder, link))} is a link", "a build context has regular files only"
+            f"{posixpath.normpath(posixpath.join(folder, link))} is no regular file",
+            "a build context has regular files only",
         )
     for source in named:
         if not _found(source, kept):
@@ -61,20 +63,14 @@ def image_build(tree: Tree, plan: BuildPlan, private: Sequence[str], problems: P
     return ImageBuild(kept.data(), name, kept.executable(), dict(plan.args), plan.target)
 
 
-def _inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
-
-
 def _found(source: str, tree: Tree) -> bool:
-    if source == ".":
-        return True
-    paths = [*tree.files, *tree.odd]
-    if any(_inside(path, source) for path in paths):
-        return True
+    return source == "." or any(_takes(source, path) for path in (*tree.files, *tree.odd))
+
+
+def _takes(source: str, path: str) -> bool:
+    """Whether a COPY of ``source`` brings ``path`` in."""
     depth = source.count("/") + 1
-    return any(
-        fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source) for path in paths if path.count("/") + 1 >= depth
-    )
+    return is_in(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)
 
 
 def _not_ignored(tree: Tree, rules: str, always: set[str]) -> Tree:
@@ -95,8 +91,7 @@ def _not_ignored(tree: Tree, rules: str, always: set[str]) -> Tree:
                 ignored = ignore
         return not ignored
 
-    files = {path: file for path, file in tree.files.items() if kept(path)}
-    return Tree(files, frozenset(path for path in tree.odd if kept(path)))
+    return tree.where(kept)
 
 
 def _pattern(rule: str) -> re.Pattern[str]:

@@ -16,6 +16,7 @@ from sandbox.tasks.tree import Tree, wrong_path
 from sandbox.tasks.yaml_text import YamlError, parse
 
 Model = TypeVar("Model", bound=BaseModel)
+_REGULAR = "a link, a pipe or a device is not carried into a sandbox: a link could lead out of the task"
 _SHOWN = 300
 """Characters of an error that nobody raised on purpose."""
 
@@ -46,7 +47,7 @@ class Problems:
         ``needed``: why it must be there.
         """
         if path in tree.odd:
-            self.add(f"{path} is a link", "only regular files are carried into a sandbox")
+            self.add(f"{path} is no regular file", _REGULAR)
             return ""
         file = tree.files.get(path)
         try:
@@ -83,10 +84,10 @@ class Problems:
             self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
 
     def regular(self, tree: Tree, folder: str) -> dict[str, bytes]:
-        """Path below ``folder`` → content; links are noted: they could lead out of the task."""
+        """Path below ``folder`` → content; links, pipes and devices are noted."""
         inside = tree.below(folder)
         for path in sorted(inside.odd):
-            self.add(f"{folder}/{path} is a link", "only regular files are carried into a sandbox")
+            self.add(f"{folder}/{path} is no regular file", _REGULAR)
         return inside.data()
 
     def rules(self, task: Task) -> None:

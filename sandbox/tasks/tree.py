@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -42,12 +42,9 @@ class Tree:
             frozenset(path[len(start) :] for path in self.odd if path.startswith(start)),
         )
 
-    def without(self, *paths: str) -> Tree:
-        """Less these paths and what lies below them."""
-        return Tree(
-            {path: file for path, file in self.files.items() if not _in(path, paths)},
-            frozenset(path for path in self.odd if not _in(path, paths)),
-        )
+    def where(self, kept: Callable[[str], bool]) -> Tree:
+        """Those paths alone of which ``kept`` holds."""
+        return Tree({path: file for path, file in self.files.items() if kept(path)}, frozenset(filter(kept, self.odd)))
 
     def data(self) -> dict[str, bytes]:
         return {path: file.data for path, file in self.files.items()}
@@ -56,7 +53,8 @@ class Tree:
         return frozenset(path for path, file in self.files.items() if file.executable)
 
 
-def _in(path: str, folders: tuple[str, ...]) -> bool:
+def is_in(path: str, folders: Iterable[str]) -> bool:
+    """Whether it is one of ``folders``, or lies below one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 

@@ -104,11 +104,13 @@ def test_neither_tests_nor_solution_nor_ignored_files_get_into_the_image(tmp_pat
     }
 
 
-def test_a_test_file_that_the_dockerfile_asks_for_by_name_is_in_the_image(tmp_path: Path):
-    files = TB | {"Dockerfile": "FROM a\nCOPY tests/data.txt /data\n", "tests/data.txt": "x"}
+def test_a_test_file_that_the_dockerfile_asks_for_by_name_is_in_the_image_and_no_other_is(tmp_path: Path):
+    copies = "COPY tests/data.txt /data\nCOPY tests/*.csv /data\nCOPY . /app\n"
+    files = TB | {"Dockerfile": f"FROM a\n{copies}", "tests/data.txt": "x", "tests/a.csv": "y", "tests/b/c.csv": "z"}
     task = terminal_bench.load_task(folder(tmp_path, files))
     assert task.build is not None
-    assert "tests/data.txt" in task.build.files
+    private = {path for path in task.build.files if path.startswith(("tests/", "solution", "run-tests"))}
+    assert private == {"tests/data.txt", "tests/a.csv"}
 
 
 OUTSIDE = {

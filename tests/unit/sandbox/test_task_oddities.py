@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import UserError
+from sandbox.tasks import tree
 from sandbox.tasks.__main__ import main
 from sandbox.tasks.datasets import load_label
 from sandbox.tasks.formats import load_tasks
@@ -248,3 +250,14 @@ def test_a_code_row_may_have_no_extra_info_and_keys_of_its_own(tmp_path: Path):
     (tmp_path / "c.jsonl").write_text(json.dumps(row | {"extra_info": None, "metadata": {"a": 1}}))
     (task,) = load_tasks(tmp_path / "c.jsonl").tasks
     assert task.expected_tests == ("case_0",)
+
+
+def test_a_task_that_is_too_large_has_this_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tree, "MAX_BYTES", 10)
+    (problem,) = load_tasks(folder(tmp_path / "t", TB)).problems
+    assert "is larger than" in str(problem)
+
+
+def test_a_pipe_is_not_waited_for_and_called_what_it_may_be(tmp_path: Path):
+    os.mkfifo(folder(tmp_path / "t", TB) / "tests/pipe")
+    assert "tests/pipe is no regular file (a link, a pipe or a device" in told(tmp_path / "t")
