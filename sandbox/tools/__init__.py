@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from sandbox.errors import ShellBusy
 from sandbox.files import FileTooLarge
@@ -26,16 +26,19 @@ SHELL_ONLY = _set(shell_only.SHELL_EXEC)
 """A command that runs out of its time is killed."""
 
 
-async def call_tool(context: ToolContext, name: str, arguments: Arguments, tools: Toolset = SETA) -> ToolResult:
-    """Call a tool by name.  An unknown name is an answer to the agent.
+async def call_tool(context: ToolContext, name: str, arguments: object, tools: Toolset = SETA) -> ToolResult:
+    """Call a tool by name with :data:`Arguments`.  An unknown name and anything else in their place are answers to the
+    agent.
 
     Raises SandboxLost or SandboxDestroyed.
     """
     tool = tools.get(name)
     if tool is None:
         return ToolResult(f"Error: unknown tool {name!r}. Available: {', '.join(tools)}.")
+    if not isinstance(arguments, Mapping):
+        return ToolResult("Error: the arguments must be an object with a name for each.")
     try:
-        return await tool.call(context, arguments)
+        return await tool.call(context, cast("Arguments", arguments))
     except OSError as error:
         return ToolResult(f"Error: {error.strerror or error}: {error.filename}.")
     except (ToolError, FileTooLarge, ShellBusy, ValueError) as error:

@@ -41,6 +41,12 @@ async def test_any_number_as_a_name_gets_an_answer(number: int):
     assert done.text
 
 
+@pytest.mark.parametrize("arguments", [["x"], "x", None, 3], ids=repr)
+async def test_arguments_that_are_no_object_get_an_answer(arguments: object):
+    done = await call_tool(ToolContext(FakePid1().session, 0.0), "shell_exec", arguments)
+    assert done.text == "Error: the arguments must be an object with a name for each."
+
+
 async def test_a_command_for_a_shell_that_still_runs_another_is_told_so():
     pid_1 = FakePid1()
     context = ToolContext(pid_1.session, 0.0)
