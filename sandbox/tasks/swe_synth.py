@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandbox.tasks.encoding import keep, unkeep
 from sandbox.tasks.problems import Problems
-from sandbox.tasks.rows import Row, RowFormat
+from sandbox.tasks.rows import OWN, Row, RowFormat
 from sandbox.tasks.task import Task
 
 _PATCH = "fix.patch"
@@ -35,7 +35,7 @@ class _Sample(BaseModel):
 
 
 def _read(row: Row, problems: Problems) -> Task:
-    said = problems.check("row", {key: value for key, value in row.items() if key != "longshore"}, _Sample)
+    said = problems.check("row", {key: value for key, value in row.items() if key != OWN}, _Sample)
     if said is None:
         return Task("unreadable", "unreadable")
     extra = said.extra
