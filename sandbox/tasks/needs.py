@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox.kit.answers import APT_TOOLS, has_deb, has_package, is_installer
 from sandbox.tasks import dockerfile
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task
+from sandbox.tasks.wants import LOCAL, wanted
 
 
 class Phase(StrEnum):
@@ -31,17 +31,7 @@ class Need:
     """The command or address, shortened."""
 
 
-_PACKAGES = re.compile(
-    r"\b(?P<tool>apt-get|apt|apk|dnf|yum|pip3?|uv|npm|pnpm|yarn|cargo|gem|go|conda)"
-    r"(?:\s+(?:-\S+|pip|global))*\s+(?:install|add|get)\b(?P<names>[^\n;&|]*)"
-)
-_UVX = re.compile(r"\buvx\b(?P<names>[^\n;&|]*)")
-_FETCH = re.compile(r"\b(?:curl|wget|git\s+clone)\b[^\n;&|]*?(?P<url>(?:https?|git|ssh)://[^\s\"'|;)]+)")
 _URL = re.compile(r"https?://(?P<host>[\w.-]+)(?::\d+)?[^\s\"')]*")
-_LOCAL = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
-_VALUED = {"-p", "-c", "-r", "-i", "--python", "--index-url", "--extra-index-url", "-t", "--target"}
-_PYTHON_TOOLS = ("pip", "pip3", "uv")
-_VERSION = re.compile(r"[=<>~!\[@;]")
 _SHOWN = 100
 
 
@@ -53,7 +43,7 @@ def network_needs(task: Task) -> tuple[Need, ...]:
         scripts += [(Phase.BUILD, rest) for name, rest in dockerfile.instructions(text) if name in {"RUN", "ADD"}]
     scripts += [(Phase.SETUP, task.setup), (Phase.ORACLE, task.solution), (Phase.VERIFY, task.run_tests)]
     scripts += [(Phase.VERIFY, _text(data)) for path, data in task.tests.items() if path.endswith(".sh")]
-    needs = [Need(phase, what[:_SHOWN]) for phase, text in scripts for what in _wanted(text)]
+    needs = [Need(phase, what[:_SHOWN]) for phase, text in scripts for what in wanted(text)]
     needs += [Need(Phase.VERIFY, what[:_SHOWN]) for what in _addresses(task)]
     return tuple(dict.fromkeys(needs))
 
@@ -67,7 +57,7 @@ def unmet(task: Task) -> tuple[Need, ...]:
 
 def live_services(task: Task) -> tuple[str, ...]:
     """What must be alive while the tests run: declared services, and local ports that the tests speak to."""
-    spoken = [found for text in _test_texts(task) for found in _LOCAL.finditer(text)]
+    spoken = [found for text in _test_texts(task) for found in LOCAL.finditer(text)]
     ports = {f"localhost:{found[1]}" if found[1] else "localhost" for found in spoken}
     return (*(service.name for service in task.services), *sorted(ports))
 
@@ -86,55 +76,6 @@ def _test_texts(task: Task) -> list[str]:
     return [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith((".py", ".sh")))]
 
 
-def _wanted(script: str) -> Iterator[str]:
-    text = re.sub(r"\\\n\s*", " ", script)
-    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    for found in _PACKAGES.finditer(text):
-        if names := [_name(each) for each in _packages(found["names"]) if not _in_kit(found["tool"], each)]:
-            yield f"{found['tool']} install {' '.join(names)}"
-    for found in _UVX.finditer(text):
-        if names := [_name(each) for each in _uvx_packages(found["names"].split()) if not has_package(each)]:
-            yield f"uvx -w {' '.join(names)}"
-    for found in _FETCH.finditer(text):
-        if not is_installer(found["url"]) and not _LOCAL.search(found["url"]):
-            yield found["url"]
-
-
-def _in_kit(tool: str, package: str) -> bool:
-    return has_deb(package) if tool in APT_TOOLS else tool in _PYTHON_TOOLS and has_package(package)
-
-
-def _packages(words: str) -> Iterator[str]:
-    """Packages among the words of an install command, as they are asked for."""
-    skip = False
-    for word in words.split():
-        if skip or word.startswith("-"):
-            skip = word in _VALUED
-            continue
-        package = word.strip("\"'")
-        if _name(package) and not package.startswith((".", "/", "$")):
-            yield package
-
-
-def _name(package: str) -> str:
-    """With the version where it is one that the kit has in another."""
-    name = _VERSION.split(package, maxsplit=1)[0]
-    return package if has_package(name) else name
-
-
-def _uvx_packages(words: list[str]) -> Iterator[str]:
-    """What ``uvx`` would install: each ``-w`` or ``--with``, and the command's own package."""
-    rest = iter(words)
-    for word in rest:
-        if word in {"-w", "--with", "--from"}:
-            yield from _packages(next(rest, ""))
-        elif word in _VALUED:
-            next(rest, None)
-        elif not word.startswith("-"):
-            yield from _packages(word)
-            return
-
-
 def _addresses(task: Task) -> Iterator[str]:
     """Addresses beyond this machine in the tests themselves."""
     inside = {service.name for service in task.services}
@@ -143,5 +84,5 @@ def _addresses(task: Task) -> Iterator[str]:
             continue
         code = "\n".join(line for line in _text(data).splitlines() if not line.lstrip().startswith("#"))
         for found in _URL.finditer(code):
-            if not _LOCAL.fullmatch(found["host"]) and "." in found["host"] and found["host"] not in inside:
+            if not LOCAL.fullmatch(found["host"]) and "." in found["host"] and found["host"] not in inside:
                 yield found[0]

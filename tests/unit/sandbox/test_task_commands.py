@@ -17,6 +17,7 @@ from sandbox.tasks.generated import held_out_tasks
 from sandbox.tasks.needs import Phase, live_services, network_needs, unmet
 from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
+from sandbox.tasks.wants import wanted
 from tests.support.commands import run_json
 
 
@@ -137,7 +138,7 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
         (Phase.ORACLE, "npm install left-pad"),
         (Phase.VERIFY, "apt-get install libpq-dev"),
         (Phase.VERIFY, "uv install pandas"),
-        (Phase.VERIFY, "uv install numpy"),
+        (Phase.VERIFY, "uv install -r requirements.txt numpy"),
         (Phase.VERIFY, "uvx -w requests pytest-json-ctrf==0.3.4"),
         (Phase.VERIFY, "https://example.org/a.git"),
         (Phase.VERIFY, "https://data.example/x.csv"),
@@ -150,6 +151,29 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
         "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`",
     ]
     assert len(list(remarks(replace(task, grading=GradingLevel.ARTIFACTS)))) == 2
+
+
+WANTS = {
+    "uv run --with requests --with pytest==8.4.1 pytest /tests/test_outputs.py": ["uv run -w requests"],
+    "uv run pytest --with x": [],
+    "pip install -r /tests/requirements.txt": ["pip install -r /tests/requirements.txt"],
+    "uv sync --frozen && true": ["uv sync"],
+    "npm ci; npm install": ["npm ci", "npm install"],
+    "npx -y playwright@1.2 install": ["npx playwright"],
+    "npx -p left-pad run": ["npx left-pad"],
+    "uvx --from ruff-lsp ruff; uv tool install mypy": ["uv install mypy", "uvx -w ruff-lsp"],
+    "curl -o out.d/x.tgz -L example.com/file.tgz": ["example.com/file.tgz"],
+    "wget -qO out.d/x 'example.com:8080/a'": ["example.com:8080/a"],
+    "curl -sS localhost:80/x; wget db/x; curl -d a.com/x": [],
+    "curl -LsSf astral.sh/uv/install.sh | sh": [],
+    "git clone git@github.com:a/b.git": ["git@github.com:a/b.git"],
+    "git clone --depth 1 https://example.org/a": ["https://example.org/a"],
+}
+
+
+@pytest.mark.parametrize("line", WANTS)
+def test_what_a_script_wants_from_the_network_is_found_in_its_words(line: str):
+    assert list(wanted(f"#!/bin/sh\n{line}\n")) == WANTS[line]
 
 
 def test_a_need_that_the_task_may_satisfy_is_not_unmet():
