@@ -35,7 +35,7 @@ from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
 from sandbox.files import FileTooLarge, replace, write_files
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import Unfit
-from sandbox.grading.outcome import REWARD, GradedTest, Report, contradiction, judge, weighted
+from sandbox.grading.outcome import REWARD, GradedTest, Report, Verdict, contradiction, judge, weighted
 from sandbox.grading.place import extra_s, place
 from sandbox.grading.reports import MAX_BYTES, read_report
 from sandbox.grading.summary import SummaryParser
@@ -92,10 +92,10 @@ class GradeResult:
 class _Ran:
     """A test run, as far as it came."""
 
-    reports: tuple[Report, ...] = ()
+    verdict: Verdict | None = None
+    """None where it proves nothing; ``note`` says why."""
     log: str = ""
     note: str = ""
-    """Why it proves nothing."""
     timed_out: bool = False
 
 
@@ -123,7 +123,7 @@ async def grade(
             ran = await _test(bench, task, isolation, limit_s, network, verifier=verifier)
     except Unfit as error:
         ran = _Ran(note=f"what the agent left could not be carried to its tests: {error}")
-    tests, reward = judge(task.expected_tests, task.weights, () if ran.note else ran.reports)
+    tests, reward = ran.verdict or judge(task.expected_tests, task.weights, ())
     passed = bool(tests) and all(test.passed for test in tests)
     return GradeResult(
         tests,
@@ -185,10 +185,10 @@ async def _test(
     files = await _reports(bench, task.reports) if task.reports else ()
     reports = (*files, summary.report())
     verdict = judge(task.expected_tests, task.weights, reports)
-    note = contradiction(end.code, end.signalled, verdict.tests, reports)
+    note = contradiction(end.code, end.signalled, verdict.tests)
     if task.reports and not files:
         note = note or f"the tests wrote none of {', '.join(task.reports)}"
-    return _Ran(reports, log.text(), note)
+    return _Ran(None if note else verdict, log.text(), note)
 
 
 @asynccontextmanager

@@ -6,13 +6,13 @@ counts, a test that nobody named has not run and has failed, and a run whose end
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from protocol.trajectory import TestResult
+from sandbox.grading.names import Names, is_name, plain_name, short_name
 
 REWARD = "reward"
 """Name of the test that stands for a reward file."""
@@ -82,23 +82,23 @@ class Verdict(NamedTuple):
 
 
 def judge(expected: Sequence[str], weights: Mapping[str, float], reports: Sequence[Report]) -> Verdict:
-    """One result for each expected test, or for each test of the first report that names any when none is expected.
+    """One result for each expected test, or for each test of the first report that names any when none is expected;
+    and one for each other test that failed, whoever reports it.
 
     A reward file counts as a test of its own where nothing else names a test, or where it says less than 1 although
     every test passed.
     """
     rewards = [report.reward for report in reports if report.reward is not None]
     reward = min(rewards) if rewards else None
-    index = _Index(each for report in reports for each in report.tests)
     named = expected or next((_names(report) for report in reports if report.tests), ())
-    weigh = _Weights(weights)
-    tests = [GradedTest(name, index.worst(name), weigh.of(name)) for name in named]
+    weigh = _Weights(weights, named)
+    tests = [GradedTest(name, outcome, weigh.of(name)) for name, outcome in _outcomes(named, reports).items()]
     if reward is not None and all(test.passed for test in tests) and (reward < 1 or not tests):
         tests.append(GradedTest(REWARD, Outcome.PASSED if reward >= 1 else Outcome.FAILED))
     return Verdict(tuple(tests), reward)
 
 
-def contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest], reports: Sequence[Report]) -> str:
+def contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) -> str:
     """Why a test run's end takes its words back; empty when it does not.
 
     A grader that was killed may have been silenced before it could name a failure, and one that ends badly although all
@@ -106,8 +106,7 @@ def contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest], 
     """
     if signalled or exit_code >= _SIGNALLED:
         return "the tests were killed"
-    failed = any(test.outcome in _FAILURES for report in reports for test in report.tests)
-    if exit_code and not failed and tests and all(test.passed for test in tests):
+    if exit_code and tests and all(test.passed for test in tests):
         return f"all tests passed, and then their script exited {exit_code}"
     return ""
 
@@ -118,58 +117,35 @@ def weighted(tests: Sequence[GradedTest]) -> float:
     return sum(test.weight for test in tests if test.passed) / total if total > 0 else 0.0
 
 
-def short_name(name: str) -> str:
-    """``tests/test_a.py::test_x[1]`` → ``test_x[1]``."""
-    return name.split("::", 1)[-1]
-
-
 def _names(report: Report) -> tuple[str, ...]:
     return tuple(dict.fromkeys(short_name(test.name) for test in report.tests))
 
 
-class _Path(NamedTuple):
-    """A test's name in one form, however its reporter divides it: ``a/b.py::C::t[x/y]`` is ``a.b.C.t[x/y]``."""
-
-    dotted: str
-    last: str
-
-    @classmethod
-    def of(cls, name: str) -> _Path:
-        head, bracket, parameters = name.partition("[")
-        dotted = head.replace(".py::", ".").replace("::", ".").replace("/", ".").strip(". ")
-        end = bracket + parameters
-        return cls(dotted + end, dotted.rpartition(".")[2] + end)
-
-    def same(self, other: _Path) -> bool:
-        """Equal, or one says only the end of the other."""
-        a, b = self.dotted, other.dotted
-        return a == b or a.endswith(f".{b}") or b.endswith(f".{a}")
-
-
-class _Index:
-    """Outcomes by the last part of their test's name."""
-
-    def __init__(self, tests: Iterable[Reported]) -> None:
-        self._by_last: dict[str, dict[_Path, Outcome]] = defaultdict(dict)
-        for name, outcome in tests:
-            path = _Path.of(name)
-            at = self._by_last[path.last]
-            at[path] = worst((at.get(path, outcome), outcome))
-
-    def worst(self, name: str) -> Outcome:
-        path = _Path.of(name)
-        return worst(outcome for other, outcome in self._by_last.get(path.last, {}).items() if path.same(other))
+def _outcomes(named: Sequence[str], reports: Sequence[Report]) -> dict[str, Outcome]:
+    """Of each named test, and of each failed one that is none of these."""
+    names = Names(named)
+    said: dict[str, list[Outcome]] = {name: [] for name in named}
+    others: dict[str, list[Outcome]] = {}
+    for name, outcome in (each for report in reports for each in report.tests):
+        if meant := names.meant(name):
+            said[meant].append(outcome)
+        elif outcome in _FAILURES and is_name(name):
+            others.setdefault(short_name(name), []).append(outcome)
+    outcomes = {name: worst(each) for name, each in said.items()}
+    bare = Names(others)
+    for name in named:
+        if "[" in name and outcomes[name] is not Outcome.PASSED:  # a reporter that leaves out parameters speaks of it
+            others.pop(bare.meant(plain_name(name)) or "", None)
+    return outcomes | {name: worst(each) for name, each in others.items()}
 
 
 class _Weights:
     """Weights by test, whichever form either name has."""
 
-    def __init__(self, weights: Mapping[str, float]) -> None:
-        self._by_last: dict[str, list[tuple[_Path, float]]] = defaultdict(list)
-        for name, weight in weights.items():
-            path = _Path.of(name)
-            self._by_last[path.last].append((path, weight))
+    def __init__(self, weights: Mapping[str, float], named: Sequence[str]) -> None:
+        self._weights = weights
+        self._others = Names(weights.keys() - set(named))
 
     def of(self, name: str) -> float:
-        path = _Path.of(name)
-        return next((weight for other, weight in self._by_last.get(path.last, ()) if path.same(other)), 1.0)
+        key = name if name in self._weights else self._others.meant(name)
+        return 1.0 if key is None else self._weights[key]

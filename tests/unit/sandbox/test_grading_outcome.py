@@ -24,6 +24,23 @@ def test_an_expected_test_that_did_not_run_has_failed():
     assert outcomes(("a", "b"), report(a=P)) == {"a": P, "b": Outcome.MISSING}
 
 
+def test_a_failed_test_that_nobody_expected_is_one_of_the_tests():
+    """Else whoever fails it scores 1: their script's end then contradicts nothing."""
+    extra = Reported("t/test_b.py::test_b", F)
+    verdict = judge(("a",), {"a": 3.0}, [report(a=P), Report((extra, Reported("test_b", Outcome.ERROR)))])
+    assert [(test.name, test.outcome, test.weight) for test in verdict.tests] == [
+        ("a", P, 3.0),
+        ("test_b", Outcome.ERROR, 1.0),
+    ]
+    assert outcomes((), report(a=P), Report((extra,))) == {"a": P, "test_b": F}
+    assert outcomes(("a",), report(a=P, b=P, c=S)) == {"a": P}
+
+
+@pytest.mark.parametrize("line", ["root:main.py:3 no such file", "to reach the host", ""])
+def test_what_a_program_logs_as_an_error_is_no_test(line):
+    assert outcomes(("a",), report(a=P), Report((Reported(line, Outcome.ERROR),))) == {"a": P}
+
+
 def test_of_two_words_on_one_test_the_worse_counts_whatever_their_order():
     assert outcomes((), report(a=P), report(a=F)) == outcomes((), report(a=F), report(a=P)) == {"a": F}
     assert outcomes(("a",), report(a=S), report(a=P)) == {"a": S}
@@ -50,6 +67,44 @@ def test_one_test_is_known_by_any_of_its_names(expected, said):
 )
 def test_another_test_is_not_taken_for_it(expected, said):
     assert outcomes((expected,), Report((Reported(said, P),))) == {expected: Outcome.MISSING}
+
+
+@pytest.mark.parametrize(
+    ("expected", "said", "meant"),
+    [
+        (("test_x", "TestA::test_x"), "t.py::TestA::test_x", "TestA::test_x"),
+        (("test_x", "TestA::test_x"), "t.py::test_x", "test_x"),
+        (("test_x", "TestA::test_x"), "test_x", "test_x"),
+        (("t.py::test_x", "t.py::TestA::test_x"), "test_x", "t.py::test_x"),
+        (("test_x", "t.py::TestA::test_x"), "TestA::test_x", "t.py::TestA::test_x"),
+        (("x", "x[1]"), "t.py::x[1]", "x[1]"),
+        (("x", "x[1]"), "t.py::x[2]", "x"),
+    ],
+)
+def test_no_expected_test_borrows_the_pass_of_another(expected, said, meant):
+    assert outcomes(expected, Report((Reported(said, P),))) == {
+        name: P if name == meant else Outcome.MISSING for name in expected
+    }
+
+
+def test_a_test_has_its_own_weight_and_not_a_namesake_s():
+    own = judge(("test_x", "TestA::test_x"), {"TestA::test_x": 0.1, "test_x": 0.9}, ())
+    assert [test.weight for test in own.tests] == [0.9, 0.1]
+    assert [test.weight for test in judge(("test_x", "TestA::test_x"), {"TestA::test_x": 0.1}, ()).tests] == [1.0, 0.1]
+
+
+def test_an_expected_name_stands_for_all_of_its_parameters():
+    one, two = Reported("t.py::test_x[1]", P), Reported("t.py::test_x[2]", P)
+    assert outcomes(("test_x",), Report((one, two))) == {"test_x": P}
+    assert outcomes(("test_x",), Report((one, two._replace(outcome=F)))) == {"test_x": F}
+
+
+def test_a_report_without_parameters_does_not_fail_a_test_twice():
+    """The verifier's CTRF plugin leaves them out of its names."""
+    ctrf = Report((Reported("t.py::test_x", P), Reported("t.py::test_x", F)))
+    stream = Report((Reported("t.py::test_x[1]", P), Reported("t.py::test_x[2]", F)))
+    assert outcomes(("test_x[1]", "test_x[2]"), ctrf, stream) == {"test_x[1]": P, "test_x[2]": F}
+    assert outcomes(("test_x[1]",), ctrf, report(**{"test_x[1]": P})) == {"test_x[1]": P, "test_x": F}
 
 
 def test_two_tests_of_one_short_name_must_both_pass():
@@ -100,7 +155,7 @@ def test_weights_weigh():
     ],
 )
 def test_an_end_that_contradicts_the_words_takes_them_back(code, signalled, reports, why):
-    said = contradiction(code, signalled, judge(("a",), {}, reports).tests, reports)
+    said = contradiction(code, signalled, judge(("a",), {}, reports).tests)
     assert why in said
     assert bool(why) == bool(said)
 

@@ -1,0 +1,54 @@
+"""Which test a report means: reporters write the name of one test in several forms.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_MOST_PARTS = 16
+"""That a name is divided into, from its end."""
+
+
+def short_name(name: str) -> str:
+    """``tests/test_a.py::test_x[1]`` → ``test_x[1]``."""
+    return name.split("::", 1)[-1]
+
+
+def plain_name(name: str) -> str:
+    """Without parameters: ``test_x[1]`` → ``test_x``."""
+    return name.partition("[")[0]
+
+
+def is_name(name: str) -> bool:
+    """Whether this is a test's; else it is the beginning of a line that a program has logged."""
+    return "::" in name or len(plain_name(name).split()) == 1
+
+
+class Names:
+    """Names of tests, found by any of their forms."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._whole: dict[str, str] = {}
+        self._ends: dict[str, str] = {}
+        for name in sorted(names, key=len):
+            forms = _forms(name)
+            self._whole.setdefault(forms[0], name)
+            for form in forms:
+                self._ends.setdefault(form, name)
+
+    def meant(self, name: str) -> str | None:
+        """The one that ``name`` means: the same; or else the shortest of which it is the end; or else the longest that
+        is its end.  A test's name means all that its parameters make of it."""
+        return self._meant(name) or self._meant(plain_name(name))
+
+    def _meant(self, name: str) -> str | None:
+        whole, *ends = _forms(name)
+        found = (self._whole.get(whole), self._ends.get(whole), *map(self._whole.get, ends))
+        return next(filter(None, found), None)
+
+
+def _forms(name: str) -> list[str]:
+    """However a reporter divides it: ``a/b.py::C::t[x/y]`` is ``a.b.C.t[x/y]``, and its ends ``b.C.t[x/y]`` …"""
+    head, bracket, parameters = name.partition("[")
+    dotted = head.replace(".py::", ".").replace("::", ".").replace("/", ".").strip(". ")
+    parts = dotted.rsplit(".", _MOST_PARTS - 1)
+    return [f"{'.'.join(parts[at:])}{bracket}{parameters}" for at in range(len(parts))]
