@@ -1,7 +1,9 @@
 """Which tests must report: a test that was never collected is otherwise missing from the denominator.
 
-Read from the test file itself where that is certain: ``test_outputs.py``, run as a whole.  A parametrized test's names
-are not certain; then nothing is expected, and the report alone says what there is.  Pure.
+Read from the test file itself where that is certain: ``test_outputs.py``, run as a whole and alone, whose tests are
+plain functions and methods.  Of what makes tests in any other way (parameters, fixtures with several values, assigned
+or imported names, base classes, hooks) the names are not certain; then nothing is expected, and the report alone says
+what there is.  Pure.
 """
 
 from __future__ import annotations
@@ -9,23 +11,40 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from typing import TypeGuard
 
 _FILE = "test_outputs.py"
 _SELECTS = re.compile(r"\s(-k|-m|--deselect|--ignore|--lf|--ff)\b|::")
 _RUNS_MODULE = re.compile(r"\b(?:(?:python|pypy)[\d.]*|uv +run)(?: +-[A-Za-ln-z]\w*)* +-m +\S+")
 """An interpreter's ``-m``, which names a program; pytest's selects tests."""
+_FOLDERS = ("$TEST_DIR", "${TEST_DIR", "/tests", "tests")
+_MAKERS = frozenset({"parametrize", "globals", "__test__"})
+"""Names whose mention means that a file's functions are not all that it tests."""
+_HOOKS = re.compile(r"pytest_\w*(?:generate|collect|makeitem)")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str, ...]:
     """Names as pytest reports them, without the file; empty when they are not certain."""
-    pytest_lines = [line for line in run_tests.splitlines() if "pytest" in line and not line.lstrip().startswith("#")]
-    if _FILE not in tests or not any(_FILE in line for line in pytest_lines) or _selects(run_tests):
+    if _FILE not in tests or not _runs_it_alone(run_tests) or _selects(run_tests):
         return ()
     try:
-        names = tuple(_names(ast.parse(tests[_FILE]).body))
+        for helper in (path for path in tests if path.rpartition("/")[2] == "conftest.py"):
+            _make_none(ast.parse(tests[helper]))
+        tree = ast.parse(tests[_FILE])
+        _make_none(tree)
+        names = tuple(_names(tree.body))
     except (SyntaxError, ValueError, RecursionError, LookupError):
         return ()
     return names if len(set(names)) == len(names) else ()
+
+
+def _runs_it_alone(script: str) -> bool:
+    """Whether pytest is told to look for tests in that file and nowhere else."""
+    lines = [line for line in script.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
+    calls = [call for line in lines for call in re.split(r"&&|[;|]", line) if "pytest" in call]
+    words = [word.strip("\"'") for call in calls for word in call.split()]
+    return {word.rpartition("/")[2] for word in words if word.endswith(".py") or word.startswith(_FOLDERS)} == {_FILE}
 
 
 def _selects(script: str) -> bool:
@@ -36,17 +55,68 @@ class _UncertainError(LookupError):
     """Only running it would tell."""
 
 
-def _names(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+def _make_none(tree: ast.Module) -> None:
+    """Raises _UncertainError for a file in which something may make tests, or several of one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(name) | ast.Attribute(attr=name) if name in _MAKERS:
+                raise _UncertainError(name)
+            case ast.FunctionDef(name) if _HOOKS.match(name):
+                raise _UncertainError(name)
+            case ast.Call(ast.Name("fixture") | ast.Attribute(attr="fixture"), keywords=given) if any(
+                each.arg in ("params", None) for each in given
+            ):
+                raise _UncertainError("a fixture of several values")
+            case _:
+                pass
+
+
+def _names(body: list[ast.stmt], group: str = "") -> Iterator[str]:
+    """Raises _UncertainError."""
     for node in body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test"):
-            if any("parametrize" in ast.dump(each) for each in node.decorator_list):
-                raise _UncertainError(node.name)
-            yield prefix + node.name
-        elif isinstance(node, ast.ClassDef) and node.name.startswith("Test") and not prefix:
-            if node.bases or node.decorator_list:
-                raise _UncertainError(node.name)
+        if isinstance(node, _Function) and node.name.startswith("test"):
+            if not any(map(_is_fixture, node.decorator_list)):
+                yield group + node.name
+        elif _is_plain_group(node) and not group:
             yield from _names(node.body, f"{node.name}::")
-        elif isinstance(node, (ast.If, ast.Try, ast.With, ast.For, ast.While)) and "FunctionDef" in ast.dump(node):
-            raise _UncertainError("a test under a condition")
-        elif isinstance(node, ast.Assign) and any(ast.unparse(each) == "pytestmark" for each in node.targets):
-            raise _UncertainError("pytestmark")
+        elif not isinstance(node, _Function) and (bound := next(filter(_is_test, _bound(node)), None)):
+            raise _UncertainError(bound)
+
+
+def _is_plain_group(node: ast.stmt) -> TypeGuard[ast.ClassDef]:
+    """A class whose test methods are all of its tests."""
+    return (
+        isinstance(node, ast.ClassDef)
+        and node.name.startswith("Test")
+        and not (node.bases or node.decorator_list)
+        and not any(isinstance(each, _Function) and each.name in ("__init__", "__new__") for each in node.body)
+    )
+
+
+def _is_test(name: str) -> bool:
+    return name.startswith(("test", "Test", "*"))
+
+
+def _is_fixture(decorator: ast.expr) -> bool:
+    return ast.unparse(decorator).partition("(")[0].rpartition(".")[2] == "fixture"
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement may give to something, wherever in it; of a class that has bases also theirs, since it may
+    have their tests.  Of one that has none pytest collects what its own name says."""
+    if isinstance(node, ast.ClassDef) and not node.bases:
+        yield node.name
+        return
+    for each in ast.walk(node):
+        match each:
+            case ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
+                yield name
+            case ast.ClassDef(name, bases):
+                yield name
+                yield from (ast.unparse(base).rpartition(".")[2] for base in bases)
+            case ast.Name(name, ast.Store()):
+                yield name
+            case ast.ImportFrom(names=names):
+                yield from (alias.asname or alias.name for alias in names)
+            case _:
+                pass

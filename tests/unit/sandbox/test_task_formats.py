@@ -420,10 +420,72 @@ def test_only_an_image_and_a_folder_need_no_build(text: str):
         ("pytest /tests/test_outputs.py", "if x:\n def test_c(): pass", ()),
         ("pytest /tests/test_outputs.py", "class TestA(Base):\n def test_b(self): pass", ()),
         ("pytest /tests/test_outputs.py", "def test_c(:", ()),
+        ("cd /tests && pytest test_outputs.py", "def test_c(): pass", ("test_c",)),
+        ("uvx -w pytest \\\n pytest --ctrf /logs/c.json /tests/test_outputs.py", "def test_c(): pass", ("test_c",)),
+        ("pytest /tests/test_outputs.py /tests/test_more.py", "def test_c(): pass", ()),
+        ("pytest /tests/test_outputs.py $TEST_DIR/more", "def test_c(): pass", ()),
+        ("pytest /tests/test_outputs.py\npytest /tests/test_more.py", "def test_c(): pass", ()),
     ],
 )
 def test_only_certain_test_names_are_expected(run: str, tests: str, names: tuple[str, ...]):
     assert expected_tests(run, {"test_outputs.py": tests.encode()}) == names
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "@pytest.fixture\ndef test_data(): pass",
+        "@fixture(scope='module')\ndef test_data(): pass",
+        "class Helper:\n def test_connection(self): pass",
+        "class MyError(Exception):\n pass",
+        "import test_tools\nfrom pathlib import Path\nROOT = Path('/app')",
+        "def helper():\n def test_inner(): pass",
+        "@retry(3)\ndef helper(params): pass",
+    ],
+)
+def test_what_is_no_test_is_not_expected(more: str):
+    tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
+    assert expected_tests("pytest /tests/test_outputs.py", tests) == ("test_c",)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "class Checks(unittest.TestCase):\n def test_b(self): pass",
+        "class Checks(Shared, TestCase): pass",
+        "class TestA:\n class TestB:\n  def test_b(self): pass",
+        "class TestA:\n test_b = make(0)",
+        "class TestA:\n def __init__(self): pass\n def test_b(self): pass",
+        "@each\nclass TestA:\n def test_b(self): pass",
+        "test_z = make(0)",
+        "for n in range(3): globals()[f'test_{n}'] = make(n)",
+        "from shared import test_more",
+        "from shared import *",
+        "try:\n from shared import TestMore\nexcept ImportError: pass",
+        "each = pytest.mark.parametrize('x', [1, 2])\n@each\ndef test_b(x): pass",
+        "@pytest.fixture(params=[1, 2])\ndef case(request): return request.param",
+        "@pytest.fixture(**settings)\ndef case(request): return request.param",
+        "def pytest_generate_tests(metafunc): pass",
+        "pytestmark = pytest.mark.parametrize('x', [1, 2])",
+        "test_c.__test__ = False",
+    ],
+)
+def test_a_file_that_may_test_more_than_its_functions_names_nothing(more: str):
+    tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
+    assert expected_tests("pytest /tests/test_outputs.py", tests) == ()
+
+
+@pytest.mark.parametrize(
+    ("conftest", "names"),
+    [
+        ("@pytest.fixture(params=[1, 2])\ndef case(request): pass", ()),
+        ("def pytest_collection_modifyitems(items): pass", ()),
+        ("def pytest_configure(config): pass", ("test_c",)),
+    ],
+)
+def test_settings_beside_the_tests_may_make_more_of_them(conftest: str, names: tuple[str, ...]):
+    tests = {"test_outputs.py": b"def test_c(case): pass", "conftest.py": conftest.encode()}
+    assert expected_tests("pytest /tests/test_outputs.py", tests) == names
 
 
 def test_a_task_without_a_compose_file_says_nothing_of_services():
