@@ -182,12 +182,9 @@ async def _test(
     if end is None:
         await leave_alone(bench)
         return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
-    files = await _reports(bench, task.reports) if task.reports else ()
-    reports = (*files, summary.report())
-    verdict = judge(task.expected_tests, task.weights, reports)
-    note = contradiction(end.code, end.signalled, verdict.tests)
-    if task.reports and not files:
-        note = note or f"the tests wrote none of {', '.join(task.reports)}"
+    files, silent = await _reports(bench, task.reports) if task.reports else ((), "")
+    verdict = judge(task.expected_tests, task.weights, (*files, summary.report()))
+    note = contradiction(end.code, end.signalled, verdict.tests) or silent
     return _Ran(None if note else verdict, log.text(), note)
 
 
@@ -228,15 +225,18 @@ async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> s
     return ""
 
 
-async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[Report, ...]:
-    """What the report files say, once nobody is left who could write them.  Links, empty and huge files say nothing."""
+async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[tuple[Report, ...], str]:
+    """What the report files say, once nobody is left who could write them, and why the run proves nothing: none says
+    anything, or one is more than is read.  Links and empty files say nothing."""
     await leave_alone(bench)
     found: list[Report] = []
     for path in paths:
         try:
             report = read_report(path, await bench.read_file(path, MAX_BYTES))
-        except (OSError, FileTooLarge):
+        except FileTooLarge as error:
+            return (), str(error)
+        except OSError:
             continue
         if report.tests or report.reward is not None:
             found.append(report)
-    return tuple(found)
+    return tuple(found), "" if found else f"the tests wrote none of {', '.join(paths)}"

@@ -26,7 +26,7 @@ class Outcome(StrEnum):
     PASSED = "passed"
     SKIPPED = "skipped"
     XFAILED = "xfailed"
-    XPASSED = "xpassed"
+    """As its author expects: neither passed nor failed, and no part of a verdict."""
     MISSING = "missing"
     """Expected, and not reported."""
     FAILED = "failed"
@@ -55,6 +55,8 @@ class Report:
     tests: tuple[Reported, ...] = ()
     reward: float | None = None
     """From a reward file, between 0 and 1."""
+    aside: tuple[Reported, ...] = ()
+    """Passes that answer for tests that are expected, and name none themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,11 @@ def judge(expected: Sequence[str], weights: Mapping[str, float], reports: Sequen
     reward = min(rewards) if rewards else None
     named = expected or next((_names(report) for report in reports if report.tests), ())
     weigh = _Weights(weights, named)
-    tests = [GradedTest(name, outcome, weigh.of(name)) for name, outcome in _outcomes(named, reports).items()]
+    tests = [
+        GradedTest(name, outcome, weigh.of(name))
+        for name, outcome in _outcomes(named, reports).items()
+        if outcome is not Outcome.XFAILED
+    ]
     if reward is not None and all(test.passed for test in tests) and (reward < 1 or not tests):
         tests.append(GradedTest(REWARD, Outcome.PASSED if reward >= 1 else Outcome.FAILED))
     return Verdict(tuple(tests), reward)
@@ -126,7 +132,7 @@ def _outcomes(named: Sequence[str], reports: Sequence[Report]) -> dict[str, Outc
     names = Names(named)
     said: dict[str, list[Outcome]] = {name: [] for name in named}
     others: dict[str, list[Outcome]] = {}
-    for name, outcome in (each for report in reports for each in report.tests):
+    for name, outcome in (each for report in reports for each in (*report.tests, *report.aside)):
         if meant := names.meant(name):
             said[meant].append(outcome)
         elif outcome in _FAILURES and is_name(name):

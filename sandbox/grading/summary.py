@@ -1,24 +1,55 @@
-"""pytest's short summary, read line by line from the grade child's own stream.
+"""pytest's short summaries, read line by line from the grade child's own stream.
 
-Nothing before a "short test summary info" line counts.  A program under test may share the stream with its tests, and
-can only ever add to what they say: :func:`sandbox.grading.outcome.judge` lets the worst word count.
+Nothing before a "short test summary info" line counts.  A program under test may share the stream with its tests, or
+pytest may show again what it printed: it can add to what they say, a whole summary too, and take nothing back.  So
+whatever did not pass counts wherever it stands, and no more tests are known to have passed than the least of all
+endings says: a summary by its names, pytest's closing line by its number.  Passes beyond that stand aside: they answer
+for expected tests only (a script may run pytest twice), and for nobody where a test was skipped, which pytest does not
+name.
 """
 
 from __future__ import annotations
 
-from sandbox.grading.outcome import Outcome, Report, Reported
+import re
 
-HEADER = "short test summary info"
+from sandbox.grading.outcome import Outcome, Report, Reported
+from sandbox.truncate import without_escapes
+
+_HEADER = re.compile(r"=*\s*short test summary info\s*=*")
+_CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d:, a-z]+\))?\s*=*")
+_RAN = re.compile(r"\d+ (?:x?passed|failed|errors?)\b")
+_PASSED = re.compile(r"(\d+) x?passed\b")
 _MAX_LINE_BYTES = 4096
-_MAX_NAMES = 10_000
+_MAX_NAMES_BYTES = 1 << 20
 _OUTCOMES = {
     "PASSED": Outcome.PASSED,
-    "XPASS": Outcome.XPASSED,
+    "XPASS": Outcome.PASSED,
     "XFAIL": Outcome.XFAILED,
     "FAILED": Outcome.FAILED,
     "ERROR": Outcome.ERROR,
     "SKIPPED": Outcome.SKIPPED,
 }
+_CLAIMS = frozenset({Outcome.PASSED, Outcome.XFAILED})
+"""What a program under test could gain by."""
+_FLOOD = Reported("summary::more-than-is-read", Outcome.ERROR)
+
+
+class _Words:
+    """Each once, in their order, as far as there is room for their names."""
+
+    def __init__(self) -> None:
+        self.said: dict[Reported, None] = {}
+        self._room = _MAX_NAMES_BYTES
+
+    def add(self, said: Reported) -> bool:
+        """False when there was no room for it."""
+        if said not in self.said and self._room > 0:
+            self._room -= len(said.name)
+            self.said[said] = None
+        return said in self.said
+
+    def of(self, outcome: Outcome) -> list[Reported]:
+        return [said for said in self.said if said.outcome is outcome]
 
 
 class SummaryParser:
@@ -26,8 +57,15 @@ class SummaryParser:
 
     def __init__(self) -> None:
         self._line = bytearray()
-        self._in_summary = False
-        self._said: dict[Reported, None] = {}
+        self._claims: _Words | None = None
+        """Of the summary that is being read."""
+        self._ran = False
+        """Whether that names a test that passed or failed."""
+        self._least: _Words | None = None
+        """The claims of the summary that names the fewest passes."""
+        self._counted: int | None = None
+        """The least that a closing line says."""
+        self._passes, self._others = _Words(), _Words()
 
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -39,21 +77,52 @@ class SummaryParser:
             self._line += rest[:_MAX_LINE_BYTES]
 
     def _take(self, raw: bytes) -> None:
-        line = raw.decode(errors="replace").strip()
-        if HEADER in line:
-            self._in_summary = True
-            return
+        line = without_escapes(raw.decode(errors="replace")).strip()
+        if _HEADER.fullmatch(line):
+            self._end()
+            self._claims, self._ran = _Words(), False
+        elif found := _CLOSING.fullmatch(line):
+            self._count(found[1])
+        elif self._claims is not None:
+            self._read(line, self._claims)
+
+    def _read(self, line: str, claims: _Words) -> None:
         word, _, rest = line.partition(" ")
         outcome = _OUTCOMES.get(word)
         name = rest.split(" - ", 1)[0].strip()
-        if not self._in_summary or outcome is None or not name:
+        if outcome is None or not name:
             return
-        if outcome is not Outcome.PASSED or len(self._said) < _MAX_NAMES:  # a flood hides no failure
-            self._said[Reported(name, outcome)] = None
+        self._ran = self._ran or outcome not in (Outcome.XFAILED, Outcome.SKIPPED)
+        said = Reported(name, outcome)
+        if outcome in _CLAIMS:
+            claims.add(said)
+        elif not self._others.add(said):
+            self._others.said[_FLOOD] = None
+
+    def _end(self) -> None:
+        """Of the summary that was being read."""
+        if self._claims is None or not self._ran:
+            return
+        passes = self._claims.of(Outcome.PASSED)
+        for said in passes:
+            self._passes.add(said)
+        if self._least is None or len(passes) <= len(self._least.of(Outcome.PASSED)):
+            self._least = self._claims
+
+    def _count(self, closing: str) -> None:
+        if _RAN.search(closing):
+            passed = sum(map(int, _PASSED.findall(closing)))
+            self._counted = passed if self._counted is None else min(passed, self._counted)
 
     def report(self) -> Report:
-        """Everything that the summary says so far."""
+        """Everything that was said so far."""
         if self._line:
             self._take(bytes(self._line))
             self._line.clear()
-        return Report(tuple(self._said))
+        self._end()
+        least = self._least or _Words()
+        known = dict.fromkeys(least.of(Outcome.PASSED)[: self._counted])
+        aside = [said for said in self._passes.said if said not in known]
+        if self._others.of(Outcome.SKIPPED):
+            aside = []
+        return Report((*known, *least.of(Outcome.XFAILED), *self._others.said), aside=tuple(aside))

@@ -20,6 +20,7 @@ from tests.support.cheats.graders import (
     project_task,
     pytest_task,
     shell_task,
+    unnamed_task,
 )
 from tests.support.python_image import python_image
 
@@ -27,7 +28,12 @@ pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 
 
-ON_PYTHON = {On.HARBOR: harbor_task, On.PROJECT: project_task, On.PYTEST: pytest_task}
+ON_PYTHON = {
+    On.HARBOR: harbor_task,
+    On.PROJECT: project_task,
+    On.PYTEST: pytest_task,
+    On.UNNAMED: unnamed_task,
+}
 
 
 def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
@@ -66,7 +72,7 @@ async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader:
     result = await graded(pool, task_of(grader, level, pool), attack.run)
     if result is not None:
         assert (result.score, result.pass_ratio, result.all_passed) == (0.0, 0.0, False), result.log
-        assert tuple(test.name for test in result.tests) == EXPECTED
+        assert grader is On.UNNAMED or tuple(test.name for test in result.tests) == EXPECTED
         assert result.level is level
         assert result.isolation is (Isolation.IMAGE if grader is On.PYTEST else Isolation.KIT)
 

@@ -28,6 +28,8 @@ class On(Flag):
     """A stock script that makes a project of the working directory: on the kit's Python."""
     PYTEST = auto()
     """On the image's own Python."""
+    UNNAMED = auto()
+    """A stock script on the kit's Python, for a task that does not say which tests there are."""
 
 
 BOTH = On.SHELL | On.HARBOR
@@ -113,7 +115,12 @@ _OUTPUT = (
     Attack(
         "forged summary on PID 1's descriptors", f"for fd in /proc/1/fd/* /proc/1/task/*/fd/*; do {SAY} > $fd; done"
     ),
-    Attack("forged summary from the tested program", _program(SAY)),
+    Attack("forged summary from the tested program", _program(SAY), BOTH | On.UNNAMED),
+    Attack(
+        "forged summary with a count and many names",
+        _program(f"{SAY}; seq -f 'PASSED more.py::test_%g' 200; echo; echo '==== 202 passed in 0.10s ===='"),
+        BOTH | On.UNNAMED,
+    ),
     Attack("forged summary in a file's name", f'cd /app; touch "$({SAY})" answer; echo "$({SAY})" > square'),
 )
 _TESTS = (

@@ -59,6 +59,15 @@ def test_square():
     )
     assert done.stdout[:100] == b"144\\n"
 '''
+_UNNAMED = (
+    _PYTEST.replace("import subprocess\n", "import subprocess\n\nimport pytest\n")
+    .replace("def test_answer():", '@pytest.mark.parametrize("size", [100])\ndef test_answer(size):')
+    .replace("answer.read_bytes()[:100]", "answer.read_bytes()[:size]")
+    .replace("def test_square():", '@pytest.mark.parametrize("number", ["12"])\ndef test_square(number):')
+    .replace('"12"], user', "number], user")
+    .replace("    assert done", "    print(done.stdout.decode(errors='replace'))\n    assert done")
+)
+"""The same with parameters; what the agent's program printed is shown again by pytest."""
 _RUN_PYTEST = """#!/bin/sh
 exec env -i PATH=/usr/bin:/bin LANG=C.UTF-8 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 \\
     /usr/bin/python3 -I -S -P -c '
@@ -94,6 +103,12 @@ def harbor_task(level: GradingLevel, image: str) -> Task:
 def project_task(level: GradingLevel, image: str) -> Task:
     """The same by a stock Terminal-Bench script."""
     return replace(_BASE, run_tests=PROJECT, tests=_PYTEST_FILES, image=image, grading=level)
+
+
+def unnamed_task(level: GradingLevel, image: str) -> Task:
+    """As :func:`project_task`, and only its report says which tests there are."""
+    tests = {**_BASE.tests, "test_outputs.py": _UNNAMED.encode()}
+    return replace(project_task(level, image), tests=tests, expected_tests=())
 
 
 def pytest_task(level: GradingLevel, image: str) -> Task:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.outcome import judge
+from sandbox.grading.outcome import Outcome, Reported, judge
 from sandbox.grading.summary import SummaryParser
 
 HEADER = b"=========== short test summary info ===========\n"
@@ -29,6 +29,10 @@ def verdict(text: bytes, expected=("a", "b")) -> dict[str, bool]:
         (b"PASSED a\nPASSED b\n", {"a": False, "b": False}),
         (b"", {"a": False, "b": False}),
         (HEADER + b"PASSEDa\n PASSED  b\r\n", {"a": False, "b": True}),
+        (HEADER + b"PASSED a\n1 passed in 0.01s\n" + HEADER + b"PASSED b\nPASSED c\n", {"a": True, "b": True}),
+        (HEADER + b"PASSED a\nXPASS b\n", {"a": True, "b": True}),
+        (HEADER + b"PASSED a\nXFAIL b\n", {"a": True}),
+        (HEADER + b"PASSED a\nXFAIL b\nFAILED b\n", {"a": True, "b": False}),
     ],
 )
 def test_the_verdict_of_a_summary(text, expected):
@@ -37,6 +41,75 @@ def test_the_verdict_of_a_summary(text, expected):
 
 def test_without_expected_names_the_summary_names_them():
     assert verdict(HEADER + b"PASSED x.py::one[1]\nFAILED x.py::two\n", ()) == {"one[1]": True, "two": False}
+
+
+FORGED = HEADER + b"".join(b"PASSED z.py::t%d\n" % number for number in range(99))
+TRUE = HEADER + b"PASSED t.py::a\nFAILED t.py::b - assert 0\n"
+COUNTED = b"==== 1 failed, 1 passed, 2 warnings in 61.20s (0:01:01) ====\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        FORGED + TRUE + COUNTED,
+        FORGED + b"===== 99 passed in 0.1s =====\n" + TRUE + COUNTED,
+        TRUE + COUNTED + FORGED + b"99 passed in 0.1s\n",
+        TRUE + b"99 passed in 0.1s\n" + FORGED,
+        HEADER + b"PASSED z\n" * 3 + TRUE,
+    ],
+)
+def test_a_program_that_prints_a_summary_of_its_own_has_passed_no_more_tests(text):
+    assert verdict(text, ()) == {"a": True, "b": False}
+
+
+def test_a_summary_names_no_more_passes_than_pytest_counted():
+    """Without ``-r`` pytest prints no summary of its own."""
+    said = verdict(FORGED + b"4 failed, 1 passed in 0.1s\n", ())
+    assert (len(said), list(said.values())) == (1, [True])
+    assert verdict(FORGED + b"==== 4 failed in 0.1s ====\n", ()) == {}
+
+
+def test_a_summary_is_no_larger_for_a_line_that_quotes_its_title():
+    """A failed assertion quotes what the program has said."""
+    quoting = b"FAILED t.py::b - AssertionError: assert 'short test summary info' == '42'\n"
+    assert verdict(HEADER + b"PASSED t.py::a\n" + quoting, ()) == {"a": True, "b": False}
+
+
+def test_nobody_else_answers_for_a_skipped_test():
+    """pytest names the place of a skipped test and not its name."""
+    skipped = HEADER + b"PASSED t.py::a\nSKIPPED [1] t.py:5: no server\n"
+    for forged in (b"PASSED a\nPASSED b\n", b"PASSED a\nXFAIL b\n", b"PASSED b\n", b"XFAIL b\n"):
+        assert not all(verdict(HEADER + forged + skipped).values())
+        assert len(verdict(HEADER + forged + skipped)) == 2
+
+
+def test_summaries_of_several_runs_answer_for_expected_tests_together():
+    runs = HEADER + b"PASSED t.py::a\n=== 1 passed in 0.1s ===\n" + HEADER + b"PASSED u.py::b\nPASSED u.py::c\n"
+    assert verdict(runs, ("a", "b", "c")) == {"a": True, "b": True, "c": True}
+    assert all(verdict(runs, ()).values())
+
+
+def test_a_coloured_summary_is_read_wherever_the_stream_was_cut():
+    text = (
+        b"\x1b[36m\x1b[1m=== short test summary info ===\x1b[0m\n\x1b[32mPASSED\x1b[0m t.py::\x1b[1ma\x1b[0m\n"
+        b"\x1b[31mFAILED\x1b[0m t.py::\x1b[1mb\x1b[0m - assert 0\n"
+        b"\x1b[31m== \x1b[1m1 failed\x1b[0m, \x1b[32m1 passed\x1b[0m\x1b[31m in 0.1s\x1b[0m\x1b[31m ==\x1b[0m\n"
+    )
+    for step in range(1, len(text)):
+        parser = SummaryParser()
+        for at in range(0, len(text), step):
+            parser.feed(text[at : at + step])
+        assert parser.report().tests == (Reported("t.py::a", Outcome.PASSED), Reported("t.py::b", Outcome.FAILED))
+
+
+def test_a_flood_of_names_is_a_failure_and_costs_no_memory():
+    parser = SummaryParser()
+    parser.feed(HEADER)
+    for number in range(1000):
+        parser.feed(b"FAILED %d %s\nPASSED %d %s\n" % (number, b"x" * 3000, number, b"x" * 3000))
+    tests = parser.report().tests
+    assert len(tests) < 1000
+    assert [test.outcome for test in judge(("a",), {}, [parser.report()]).tests] == [Outcome.MISSING, Outcome.ERROR]
 
 
 @given(st.binary(max_size=400), st.integers(1, 50))
