@@ -3,7 +3,8 @@
 ``{"data_source", "prompt": [messages], "ability", "reward_model": {"ground_truth", "style"}, "agent_name",
 "extra_info"}``.  The ground truth, or the JSON text of it, is ``{"inputs": [...], "outputs": [...]}`` for a program
 that reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, or a
-text.
+text.  Functions that these only define are called: ``test…()``, and ``check(candidate)`` with the function that
+``extra_info.entry_point`` names.
 The program is the file ``/app/solution.py``; :mod:`sandbox.tasks.code_harness` tests it.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict
 
+from sandbox.tasks.code_harness import left_to_call, used_names
 from sandbox.tasks.encoding import keep, unkeep
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.rows import OWN, Message, Row, RowFormat, user_message, user_text
@@ -55,9 +57,9 @@ def _read(row: Row, problems: Problems) -> Task:
         return Task("unreadable", "unreadable")
     prompt = user_text(said.prompt, problems)
     truth: object = said.reward_model.ground_truth
-    cases = cases_of(truth)
+    cases = cases_of(truth, str(said.extra_info.get("entry_point", "")))
     if not cases and OWN not in row:
-        problems.add(f"{_TRUTH} holds no tests", "inputs and outputs, or asserts: else nothing can be graded")
+        problems.add(f"{_TRUTH} holds no tests", "inputs and outputs, or asserts that run: else nothing can be graded")
     rest = {key: value for key, value in row.items() if key not in {"prompt", OWN}}
     if row["prompt"] != user_message(prompt):
         rest["prompt"] = row["prompt"]
@@ -84,17 +86,18 @@ def _id(said: _Row, prompt: str) -> str:
     return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
 
 
-def cases_of(truth: object) -> list[Case]:
-    """The tests in a ground truth; none where it holds none.  Pure."""
+def cases_of(truth: object, entry: str = "") -> list[Case]:
+    """The tests in a ground truth; none where it holds none, or asserts that nothing would reach.  ``entry``: the
+    function that is asked for, where it has a name.  Pure."""
     if isinstance(truth, str):
         try:
             truth = orjson.loads(truth)
         except orjson.JSONDecodeError:
-            return [("asserts", truth, None)] if _asserts(truth) else []
+            return [("asserts", truth, entry or None)] if _asserts(truth, entry) else []
     if isinstance(truth, list):
         texts = cast("list[object]", truth)
-        good = bool(texts) and all(_asserts(text) for text in texts)
-        return [("asserts", text, None) for text in texts] if good else []
+        good = bool(texts) and all(_asserts(text, entry) for text in texts)
+        return [("asserts", text, entry or None) for text in texts] if good else []
     if not isinstance(truth, dict):
         return []
     said = cast("Row", truth)
@@ -114,13 +117,23 @@ def _joined(value: object) -> str:
     return "\n".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)
 
 
-def _asserts(text: object) -> bool:
+def _asserts(text: object, entry: str) -> bool:
+    """Whether this is test code of which some assert is reached."""
     if not isinstance(text, str):
         return False
     try:
-        return any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text)))
+        tree = ast.parse(text)
+        reached = used_names(tree) | set(left_to_call(tree, entry))
+        return any(
+            isinstance(each, ast.Assert) for node in tree.body if _runs(node, reached) for each in ast.walk(node)
+        )
     except (SyntaxError, ValueError, RecursionError):
         return False
+
+
+def _runs(node: ast.stmt, reached: set[str]) -> bool:
+    defines = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    return not defines or node.name in reached
 
 
 def _write(task: Task) -> Row:

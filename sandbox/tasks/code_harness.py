@@ -1,7 +1,8 @@
 """The test program of a code task.  It runs in the sandbox, as root, with any Python from 3.9 and few of its modules.
 
 The candidate runs as ``nobody`` in a process of its own and sees arguments only: expected values stay here.  What it
-prints or answers is compared here, so it can neither claim a pass nor read one.  Prints a pytest summary: ``case_0`` …
+prints or answers is compared here, so it can neither claim a pass nor read one.  A case of asserts of which none is
+executed has failed.  Prints a pytest summary: ``case_0`` …
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+MODULE = "solution"
+"""What test code may import the candidate's functions from."""
+COUNT = "__an_assert_held__"
 CASE_S = 10.0
 ANSWER_BYTES = 16 << 20
 NOBODY = 65534
@@ -103,17 +107,52 @@ def listed(value: object) -> object:
     return value
 
 
-def asserted(candidate: Candidate, code: str) -> bool:
-    """Run the test code here; each name that it does not define itself is a function of the candidate's."""
+def used_names(tree: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def left_to_call(tree: ast.Module, entry: str) -> list[str]:
+    """Functions that test code only defines, for whoever runs it to call: ``test…()``, and ``check(candidate)`` where
+    the candidate's function is known."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name not in used_names(tree)]
+    wants = {node.name: len(node.args.args) - len(node.args.defaults) for node in functions}
+    return [
+        name for name, want in wants.items() if (name.startswith("test") and not want) or (name == "check" and entry)
+    ]
+
+
+class Counted(ast.NodeTransformer):
+    """Test code that says so of each assert that held.  What it imports of the candidate's is there already."""
+
+    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
+        return [node, ast.Expr(ast.Call(ast.Name(COUNT, ast.Load()), [], []))]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        return ast.Pass() if node.module == MODULE else node
+
+
+def asserted(candidate: Candidate, code: str, entry: str) -> bool:
+    """Run the test code here, as a program, and the functions that it leaves to call; whether an assert was executed.
+
+    Each name that it does not define itself is a function of the candidate's, and ``entry`` the one to be checked.
+    """
     tree = ast.parse(code)
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    held: list[None] = []
 
     def remote(name: str) -> Callable[..., object]:
         return lambda *args, **kwargs: candidate.call(name, args, kwargs)
 
-    space = {name: remote(name) for name in names if not hasattr(builtins, name)}
-    exec(compile(tree, "tests", "exec"), space)  # noqa: S102  the task's own tests
-    return True
+    space: dict[str, Any] = {name: remote(name) for name in used_names(tree) if not hasattr(builtins, name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == MODULE:
+            space.update({alias.asname or alias.name: remote(alias.name) for alias in node.names})
+    space.update({"__name__": "__main__", COUNT: lambda: held.append(None)})
+    left = left_to_call(tree, entry)
+    whole = ast.fix_missing_locations(Counted().visit(tree))
+    exec(compile(whole, "tests", "exec"), space)  # noqa: S102  the task's own tests
+    for name in left:
+        space[name](*([remote(entry)] if name == "check" else []))
+    return bool(held)
 
 
 def passed(candidate: Candidate, kind: str, given: object, wanted: object) -> bool:
@@ -121,7 +160,7 @@ def passed(candidate: Candidate, kind: str, given: object, wanted: object) -> bo
     if kind == "prints":
         return same_text(candidate.prints(str(given)), str(wanted))
     if kind == "asserts":
-        return asserted(candidate, str(given))
+        return asserted(candidate, str(given), str(wanted or ""))
     name, args = cast("tuple[str, list[object]]", given)
     answer = listed(candidate.call(name, args, {}))
     return answer == listed(wanted) or [answer] == listed(wanted)
@@ -133,7 +172,7 @@ def main(folder: Path, program: Path) -> None:
     for number, (kind, given, wanted) in enumerate(cases):
         try:
             good = passed(Candidate(program), kind, given, wanted)
-        except Exception as error:  # noqa: BLE001  the candidate's and the tests' own: this case has failed
+        except (Exception, SystemExit) as error:  # noqa: BLE001  the candidate's and the tests' own: this case has failed
             good = False
             sys.stdout.write(f"case_{number}: {type(error).__name__}: {str(error)[:200]!r}\n")
         sys.stdout.write(f"{'PASSED' if good else 'FAILED'} case_{number}\n")

@@ -1,0 +1,79 @@
+"""A program passes by what it answers: asserts that are never executed are no pass, wherever they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from sandbox.tasks import code_harness
+from sandbox.tasks.code import cases_of
+from sandbox.tasks.code_harness import Candidate, CandidateError, asserted
+
+REACHED = [
+    "assert f(2) == 4",
+    "def check(candidate):\n    assert candidate(2) == 4",
+    "def check(candidate):\n    assert candidate(2) == 4\ncheck(f)",
+    "def test_a():\n    assert f(2) == 4",
+    "from solution import f as g\n\ndef test_a():\n    from solution import f\n    assert g(2) == f(2) == 4",
+    "def helper(n):\n    return f(n)\n\ndef test_a(n=2):\n    assert helper(n) == 4",
+    "if __name__ == '__main__':\n    assert f(2) == 4",
+    "def test_a():\n    assert f(2) == 4\n\nif __name__ == '__main__':\n    test_a()",
+]
+UNREACHED = [
+    "def verify(candidate):\n    assert candidate(2) == 4",
+    "def test_a(case):\n    assert f(case) == 4",
+    "class TestA:\n    def test_a(self):\n        assert f(2) == 4",
+    "async def test_a():\n    assert f(2) == 4",
+]
+
+
+class Program:
+    """Stands for the candidate: these functions in a process of its own."""
+
+    def __init__(self, **functions: Any) -> None:
+        self.functions = functions
+
+    def call(self, name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        if name not in self.functions:
+            raise CandidateError(name)
+        return self.functions[name](*args, **kwargs)
+
+
+def run(code: str, entry: str = "f", **functions: Any) -> bool:
+    return asserted(cast("Candidate", Program(**functions)), code, entry)
+
+
+@pytest.mark.parametrize("code", REACHED)
+def test_asserts_are_executed_wherever_they_stand(code: str):
+    assert run(code, f=lambda n: n * 2)
+    with pytest.raises(AssertionError):
+        run(code, f=lambda n: n)
+    with pytest.raises(CandidateError):
+        run(code)
+
+
+@pytest.mark.parametrize("code", [*UNREACHED, "for n in []:\n    assert f(n)", "if __name__ == 'x':\n    assert f(2)"])
+def test_asserts_that_nothing_executes_are_no_pass(code: str):
+    assert not run(code, f=lambda n: n * 2)
+
+
+def test_what_is_to_be_checked_must_be_known():
+    assert not run(REACHED[1], "", f=lambda n: n * 2)
+    assert cases_of(REACHED[1]) == []
+    assert cases_of(REACHED[1], "f") == [("asserts", REACHED[1], "f")]
+
+
+@pytest.mark.parametrize("code", UNREACHED)
+def test_a_row_whose_asserts_nothing_reaches_holds_no_tests(code: str):
+    assert cases_of(code, "f") == cases_of([code], "f") == []
+    assert all(cases_of(each, "f") for each in REACHED)
+
+
+def test_a_test_that_leaves_the_harness_fails_and_the_next_case_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(code_harness, "Candidate", lambda _: Program(f=lambda n: n * 2))
+    cases = [("asserts", "assert f(2) == 4\nraise SystemExit(0)", None), ("asserts", "assert f(2) == 4", None)]
+    (tmp_path / "cases.txt").write_text(repr(cases))
+    code_harness.main(tmp_path, tmp_path / "solution.py")
+    assert capsys.readouterr().out.endswith("FAILED case_0\nPASSED case_1\n")
