@@ -47,6 +47,10 @@ from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.truncate import HeadTail
 
 TESTS_DIR = "/tests"
+_SCRIPT = ".longshore-tests.sh"
+"""What is run: a name in :data:`TESTS_DIR` that no task gives a file of its own."""
+_KNOWN_AS = ("run-tests.sh", "test.sh")
+"""What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
 _LOG_BYTES = 16 << 10
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENV = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "TEST_DIR": TESTS_DIR}
@@ -174,7 +178,7 @@ async def _test(
         log.feed(data)
         return True
 
-    argv = (*shell.argv, f"{TESTS_DIR}/run-tests.sh")
+    argv = (*shell.argv, f"{TESTS_DIR}/{_SCRIPT}")
     try:
         end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
     except OSError as error:
@@ -207,15 +211,22 @@ async def _take_back(bench: SandboxSession) -> None:
         await bench.destroy(SandboxDestroyed(f"its tests could not be taken out of it again: {error}", Ruin.TESTED))
 
 
+def tests_folder(task: Task) -> dict[str, bytes]:
+    """Path below :data:`TESTS_DIR` → content: the task's script and its other files, none in another's place."""
+    script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
+    files = {name: script for name in _KNOWN_AS if name not in taken} | task.tests | {_SCRIPT: script}
+    if any(name.endswith(".py") for name in files) and _PYTEST_SETTINGS.isdisjoint(files):
+        files["pytest.ini"] = _PYTEST_INI
+    return files
+
+
 async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> str:
     """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
     prevents it."""
-    files = {"run-tests.sh": task.run_tests.encode(), **task.tests}
-    if any(name.endswith(".py") for name in files) and _PYTEST_SETTINGS.isdisjoint(files):
-        files["pytest.ini"] = _PYTEST_INI
+    files = {f"{TESTS_DIR}/{name}": data for name, data in tests_folder(task).items()}
     try:
         await replace(bench, f"{TESTS_DIR}/", mode=0o700)
-        await write_files(bench, {f"{TESTS_DIR}/{name}": data for name, data in files.items()}, mode=0o700)
+        await write_files(bench, files, mode=0o700)
         for report in task.reports:
             await replace(bench, report, mode=0o600)
         if ours_first:

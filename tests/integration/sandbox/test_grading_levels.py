@@ -78,7 +78,7 @@ async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level,
 VOLUMES = """
 [ -e /app/left ] && echo PASSED file
 [ -e /data/left ] && echo PASSED volume
-[ "$(ls /tests)" = run-tests.sh ] && echo PASSED tests
+[ "$(echo $(ls /tests))" = "run-tests.sh test.sh" ] && echo PASSED tests
 """
 
 

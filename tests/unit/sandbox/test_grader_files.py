@@ -7,7 +7,9 @@ import pytest
 from sandbox import grader
 from sandbox.files import FileTooLarge
 from sandbox.grading.outcome import Outcome, Report, Reported
+from sandbox.tasks.task import Task
 
+OURS, OTHER = b"#!/bin/sh\n. /tests/test.sh\n", b"echo PASSED a"
 PASSED = b'{"results": {"tests": [{"name": "a", "status": "passed"}]}}'
 
 
@@ -44,3 +46,19 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(monkeypatch, be
     assert list(reports) == found
     assert why in said
     assert bool(why) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("tests", "there"),
+    [
+        ({}, {"run-tests.sh": OURS, "test.sh": OURS}),
+        ({"run-tests.sh": OTHER}, {"run-tests.sh": OTHER, "test.sh": OURS}),
+        ({"test.sh/x": OTHER}, {"run-tests.sh": OURS, "test.sh/x": OTHER}),
+        ({"a.py": b"", "tox.ini": b""}, {"run-tests.sh": OURS, "test.sh": OURS, "a.py": b"", "tox.ini": b""}),
+    ],
+)
+def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
+    """Harbor's and Terminal-Bench's own name for it is there too, where the task has nothing else by it."""
+    files = grader.tests_folder(Task("t", "", run_tests=OURS.decode(), tests=tests))
+    assert files.pop(grader._SCRIPT) == OURS
+    assert files == there
