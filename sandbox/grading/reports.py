@@ -1,8 +1,8 @@
 """The files in which test runners leave their results: CTRF, JUnit, ``reward.txt`` and ``reward.json``.  Pure.
 
 Formats: CTRF (``results.tests[].{name,status}``), JUnit XML as pytest and most others write it, Harbor's reward files
-(one number; or an object of numbers, of which ``reward`` counts, or else the mean).  A file that cannot be read says
-nothing: the tests that it should have named have then failed.
+(one number; or an object, of which ``reward`` counts, or else the mean of all, each from 0 to 1).  A file that cannot
+be read says nothing: the tests that it should have named have then failed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,18 @@ MAX_BYTES = 4 << 20
 _MAX_DEPTH = 64
 _NOTHING = Report()
 _CTRF_STATUS = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "skipped": Outcome.SKIPPED}
+_JUNIT_STATUS = {
+    "notrun": Outcome.SKIPPED,
+    "disabled": Outcome.SKIPPED,
+    "skipped": Outcome.SKIPPED,
+    "suppressed": Outcome.SKIPPED,
+    "ignored": Outcome.SKIPPED,
+    "fail": Outcome.FAILED,
+    "failed": Outcome.FAILED,
+    "error": Outcome.ERROR,
+}
+"""What writers other than pytest say of a test case in ``status`` or ``result``; they may leave out the child."""
+_JUNIT_XFAIL = "pytest.xfail"
 _JUNIT_CHILD = {"failure": Outcome.FAILED, "error": Outcome.ERROR, "skipped": Outcome.SKIPPED}
 
 
@@ -92,9 +104,12 @@ class _JUnit:
             raise _RefusedError
         if tag == "testcase":
             name, group = attributes.get("name", ""), attributes.get("classname", "")
-            self._case = (f"{group}::{name}" if group else name, Outcome.PASSED)
+            said = (_JUNIT_STATUS.get(attributes.get(key, "").lower()) for key in ("status", "result"))
+            self._case = (f"{group}::{name}" if group else name, worst((Outcome.PASSED, *filter(None, said))))
         elif self._case is not None and tag in _JUNIT_CHILD:
-            self._case = (self._case[0], worst((self._case[1], _JUNIT_CHILD[tag])))
+            xfail = tag == "skipped" and attributes.get("type") == _JUNIT_XFAIL
+            outcome = Outcome.XFAILED if xfail else _JUNIT_CHILD[tag]
+            self._case = (self._case[0], worst((self._case[1], outcome)))
 
     def end(self, tag: str) -> None:
         self._depth -= 1
@@ -110,7 +125,14 @@ def _number(data: bytes) -> float:
         return math.nan
 
 
-_REWARDS: TypeAdapter[dict[str, float] | float] = TypeAdapter(dict[str, float] | float)
+class _Rewarded(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    reward: float
+
+
+_REWARDS: TypeAdapter[_Rewarded | dict[str, float] | float] = TypeAdapter(
+    Annotated[_Rewarded | dict[str, float] | float, Field(union_mode="left_to_right")]
+)
 
 
 def _numbers(data: bytes) -> list[float]:
@@ -118,13 +140,13 @@ def _numbers(data: bytes) -> list[float]:
         said = _REWARDS.validate_json(data)
     except ValidationError:
         return []
-    if not isinstance(said, dict):
-        return [said]
-    return [said["reward"]] if "reward" in said else list(said.values())
+    if isinstance(said, _Rewarded):
+        return [said.reward]
+    return list(said.values()) if isinstance(said, dict) else [said]
 
 
 def _reward_of(values: list[float]) -> Report:
-    """The mean, held between 0 and 1; nothing when a value is no number."""
-    if not values or not all(map(math.isfinite, values)):
+    """The mean; nothing when a value is no number from 0 to 1: it measures something else."""
+    if not values or not all(0 <= value <= 1 for value in values):
         return _NOTHING
-    return Report(reward=min(1.0, max(0.0, sum(values) / len(values))))
+    return Report(reward=sum(values) / len(values))

@@ -45,6 +45,27 @@ def test_junit_cases_by_what_they_hold():
     )
 
 
+def test_junit_cases_that_were_not_run_have_not_passed():
+    """googletest, CTest and others say so in attributes alone."""
+    cases = (
+        b'<testcase name="run" status="run" result="completed"/>'
+        b'<testcase name="off" status="notrun" result="suppressed"/>'
+        b'<testcase name="left" status="run" result="skipped"/><testcase name="no" status="Disabled"/>'
+        b'<testcase name="thrown"><failure type="pytest.xfail"/></testcase>'
+        b'<testcase name="bad" status="fail"/><testcase name="x"><skipped type="pytest.xfail"/></testcase>'
+    )
+    said = {test.name: test.outcome for test in read_report("/j.xml", b"<testsuite>" + cases + b"</testsuite>").tests}
+    assert said == {
+        "run": P,
+        "off": Outcome.SKIPPED,
+        "left": Outcome.SKIPPED,
+        "no": Outcome.SKIPPED,
+        "thrown": Outcome.FAILED,
+        "bad": Outcome.FAILED,
+        "x": Outcome.XFAILED,
+    }
+
+
 BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>'
 
 
@@ -66,6 +87,11 @@ BOMB = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><tes
         ("/a/reward.txt", b"nan"),
         ("/a/reward.txt", b"inf"),
         ("/a/reward.txt", b"1 or so"),
+        ("/a/reward.txt", b"50"),
+        ("/a/reward.txt", b"-1"),
+        ("/a/reward.json", b'{"correct": 0, "seconds": 12}'),
+        ("/a/reward.json", b'{"reward": 7, "style": 1}'),
+        ("/a/reward.json", b'{"reward": "yes", "style": 1}'),
     ],
 )
 def test_what_cannot_be_read_says_nothing(path, data):
@@ -77,10 +103,9 @@ def test_what_cannot_be_read_says_nothing(path, data):
     [
         ("reward.txt", b"1\n", 1.0),
         ("reward.txt", b" 0.25", 0.25),
-        ("reward.txt", b"7", 1.0),
-        ("reward.txt", b"-1", 0.0),
         ("reward.json", b"1", 1.0),
         ("reward.json", b'{"reward": 0.5, "style": 1}', 0.5),
+        ("reward.json", b'{"reward": 0, "seconds": 12, "note": "late"}', 0.0),
         ("reward.json", b'{"speed": 1, "style": 0}', 0.5),
     ],
 )
