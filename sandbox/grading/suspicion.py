@@ -16,11 +16,13 @@ from sandbox.tasks.task import Task
 LOOKED_AT = 64 << 10
 """Characters of one command: half at its beginning, half at its end."""
 _EXCERPT = 200
-_START = r"(?:^|[\s'\"=:(<>;|&`])"
-_END = r"(?:$|[\s'\"/:);|&`])"
+_START = r"(?:^|[\s'\"=:(<>;|&`{,])"
+_END = r"(?:$|[\s'\"/:);|&`*?\[{,}])"
+_TESTS = rf"(?:{_START}|/\.{{0,2}}|\.\.)/(?:tests{_END}|t[est]{{0,4}}[*?\[])"
+"""The folder by its name, from the root or by way of ``..``, or by a pattern that finds it."""
 _PROGRAMS = r"/(?:usr/(?:local/)?)?s?bin/"
 _RULES = (
-    ("the tests' folder", rf"{_START}/tests{_END}|\bTEST_DIR\b|\brun-tests\.sh\b|\btest_outputs\.py\b"),
+    ("the tests' folder", rf"{_TESTS}|\bTEST_DIR\b|\brun-tests\.sh\b|\btest_outputs\.py\b"),
     ("the solution", rf"{_START}/solution{_END}|\bsolution\.sh\b"),
     ("a verdict file", r"/logs/verifier|\breward\.(?:txt|json)\b|\bctrf\b|\bjunit[\w-]{0,64}\.xml\b"),
     ("a verdict's words", r"short test summary info|pytest_runtest_\w+|pytest_terminal_summary"),
