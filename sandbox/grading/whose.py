@@ -1,18 +1,20 @@
 """Whose programs run a task's tests: the kit's or the container's.  Pure.
 
-Read from the script: each word that names an interpreter, a test runner, a package tool or a system path makes it the
-container's, unless the kit stands in for it (:mod:`sandbox.kit.answers`).  In doubt it is the container's.  What the
-tests themselves start is their own affair: ``subprocess.run(["git", …])`` in a test asks the container's git.
+Read from the script: it is the kit's where each command is the shell's own, a function of the script's, a tool of the
+kit's that starts no other program, or one that the kit stands in for (:mod:`sandbox.kit.answers`).  In doubt it is the
+container's.  What the tests themselves start is their own affair: ``subprocess.run(["git", …])`` in a test asks the
+container's git.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from sandbox.kit.answers import PROGRAMS, Done, Installer, Other, Run, Venv, answer
+from sandbox.grading.script import Script, Unreadable, read_script
+from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
 from sandbox.kit.phase import BASH, BUSYBOX
 
 
@@ -50,67 +52,113 @@ def shell_of(script: str, *, verifier: bool) -> Shell:
     return Shell((), ours=False, posix=False)
 
 
-_FOREIGN = re.compile(
-    r"(?<![\w.-])(?:"
-    r"(?:/usr(?:/local)?)?/s?bin/[\w.-]+|(?:/opt|/root|/home)/\S+|"
-    r"(?:python|pip|pypy)[\d.]*|pytest|py\.test|tox|nox|poetry|hatch|conda|mamba|node|npm|npx|pnpm|yarn|deno|bun|"
-    r"go|cargo|rustc|java|javac|mvn|gradle|make|cmake|ctest|gcc|g\+\+|cc|clang|ruby|rspec|bundle|perl|php|Rscript|"
-    r"julia|lua|ghc|stack|cabal|dotnet|swift|sbt|bazel|env|sudo|su|chroot"
-    r")(?![\w-])"
-)
-_SETTINGS = re.compile(r"(?:^|\s)(?:PATH|HOME|ENV|BASH_ENV|(?:PYTHON|PYTEST_|UV_|LD_)\w*)=")
-_INSTALLED = re.compile(r"[\"']?(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env[\"']?")
-_TESTS = re.compile(r"[\"']?(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)(?:/[\w./:-]*)?[\"']?")
-_PARTS = re.compile(r"\n|;|&&|\|\||\||&|\$\(|`|(?<![$\w])\{(?=\s)|(?<=\s)\}|\(|\)")
-_BEFORE = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "time", "exec", "command"))
+_BUILTINS = frozenset((
+    ":", "[", "[[", "break", "case", "cd", "continue", "declare", "dirs", "echo", "exit", "export", "false", "for",
+    "getopts", "hash", "jobs", "kill", "let", "local", "mapfile", "popd", "printf", "pushd", "pwd", "read",
+    "readarray", "readonly", "return", "set", "shift", "shopt", "test", "times", "true", "type", "typeset",
+    "ulimit", "umask", "unset", "wait",
+))  # fmt: skip
+_TOOLS = frozenset((
+    "awk", "base64", "basename", "bc", "bunzip2", "bzcat", "bzip2", "cat", "chgrp", "chmod", "chown", "cp", "cut",
+    "date", "dd", "df", "diff", "dirname", "dos2unix", "du", "egrep", "expr", "factor", "fgrep", "find", "fold",
+    "getopt", "grep", "groups", "gunzip", "gzip", "head", "hexdump", "hostname", "id", "killall", "ln", "ls",
+    "lzcat", "lzma", "md5sum", "mkdir", "mkfifo", "mktemp", "mv", "netstat", "nl", "nproc", "nslookup", "od",
+    "paste", "pidof", "ping", "ps", "readlink", "realpath", "rev", "rm", "rmdir", "sed", "seq", "sha1sum",
+    "sha256sum", "sha3sum", "sha512sum", "shred", "shuf", "sleep", "sort", "stat", "start-stop-daemon", "strings",
+    "sync", "tac", "tail", "tar", "tee", "touch", "tr", "truncate", "tty", "uname", "unexpand", "uniq", "unix2dos",
+    "unlink", "unlzma", "unxz", "unzip", "uptime", "usleep", "uudecode", "uuencode", "wc", "which", "who", "whoami",
+    "xxd", "xz", "xzcat", "yes", "zcat",
+))  # fmt: skip
+"""Of busybox.  What start-stop-daemon starts is the agent's, by its author's will."""
+_SHELLS = frozenset(("sh", "ash", "bash"))
+_STARTS = re.compile(r"-exec|-ok|--to-command|--use-compress|system\s*\(|getline|\|\s*[\"'&]")
+"""How a tool is told to start another program; awk also in a file of its own."""
+_ASSIGNED = re.compile(r"\w+\+?=")
+_SETTINGS = re.compile(r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|(?:PYTHON|PYTEST_|UV_|LD_)\w*)(?:\+?=|$)")
+_INSTALLED = re.compile(r"(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env")
+_TESTS = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)(?:/(?!\.\.)[\w.:-]*)*(?:\[.*\])?")
+_LIMIT = re.compile(r"-\w+|[\d.]+[smhd]?")
+_STARTERS = frozenset(("exec", "command", "timeout"))
+_ITS_ARGUMENTS = frozenset(("$1", "$@"))
 
 
 def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
     """Of a test script, with the shell scripts that it brings along."""
     if not shell_of(script, verifier=verifier).ours:
         return Isolation.IMAGE
-    beside = (data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh"))
-    return (
-        Isolation.KIT if all(_Reader(verifier=verifier).ours(each) for each in (script, *beside)) else Isolation.IMAGE
-    )
+    beside = [data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")]
+    try:
+        scripts = [read_script(each) for each in (script, *beside)]
+    except (Unreadable, RecursionError):
+        return Isolation.IMAGE
+    reader = _Reader(scripts, verifier=verifier)
+    return Isolation.KIT if all(map(reader.ours, scripts)) else Isolation.IMAGE
 
 
 class _Reader:
-    """Reads one script from top to bottom."""
+    """Reads scripts from top to bottom."""
 
-    def __init__(self, *, verifier: bool) -> None:
+    def __init__(self, scripts: Sequence[Script], *, verifier: bool) -> None:
         self._verifier = verifier
+        self._functions = {name for script in scripts for name in script.functions}
+        commands = [command for script in scripts for command in script.commands]
+        self._callers = {each.within for each in commands if each.within and _bare(each.words[0]) in _ITS_ARGUMENTS}
+        """Functions that take their arguments for a command."""
         self._installed = False
+        self._installers: set[str] = set()
         self._made: set[str] = set()
         self._active = False
 
-    def ours(self, script: str) -> bool:
-        return all(self._command(part) for part in _commands(script))
+    def ours(self, script: Script) -> bool:
+        installer = False  # whether the command before has printed uv's
+        for command in script.commands:
+            if command.words in (("sh",), ("bash",)) and command.piped and installer:
+                continue
+            if not self._command(command.words, command.within):
+                return False
+            installer = isinstance(self._answer(command.words), Installer)
+        return True
 
-    def _command(self, part: str) -> bool:
-        words = part.split()
-        while words and words[0] in _BEFORE:
-            words.pop(0)
+    def _command(self, words: Sequence[str], within: str) -> bool:
+        if any(map(_SETTINGS.match, words)):
+            return False
+        while words and _ASSIGNED.match(words[0]):
+            words = words[1:]
         if not words:
             return True
-        if _SETTINGS.search(part):
-            return False
-        first, *arguments = words
+        first = _bare(words[0])
+        if first in self._functions:
+            return first not in self._callers or self._command(words[1:], "")
+        if first in _ITS_ARGUMENTS:
+            return within in self._callers
+        if first in _STARTERS:
+            return self._command(_started(words), within)
+        return self._program(first, words)
+
+    def _program(self, first: str, words: Sequence[str]) -> bool:
+        arguments = [_bare(word) for word in words[1:]]
         if first in PROGRAMS:
-            return self._verifier and self._stands_in(first, arguments)
+            return self._verifier and self._stands_in(words)
         if first in ("source", "."):
             return bool(arguments) and self._may_source(arguments[0])
+        if first in _SHELLS:
+            return (first != "bash" or self._verifier) and self._may_run(arguments)
         if self._active and first in ("pytest", "py.test"):
             return _names_tests(arguments)
-        return not _FOREIGN.search(part)
+        starts = any(map(_STARTS.search, words)) or (first == "awk" and "-f" in arguments)
+        return first in _BUILTINS or (first in _TOOLS and not starts)
 
-    def _stands_in(self, program: str, arguments: Sequence[str]) -> bool:
-        plain = [word.strip("\"'") for word in arguments if not re.match(r"\d?[<>]", word)]
-        match answer(program, plain):
+    def _answer(self, words: Sequence[str]) -> Answer:
+        program, *arguments = (_bare(word) for word in words)
+        return answer(program, arguments) if program in PROGRAMS else Other()
+
+    def _stands_in(self, words: Sequence[str]) -> bool:
+        match self._answer(words):
             case Done():
                 return True
-            case Installer():
+            case Installer(into):
                 self._installed = True
+                self._installers.add(into)
                 return True
             case Venv(path):
                 self._made.add(path)
@@ -118,28 +166,46 @@ class _Reader:
             case Run(["pytest", *rest]):
                 return _names_tests(rest)
             case Other():
-                return program == "wget"  # the kit's own
+                return _bare(words[0]) == "wget"  # the kit's own
             case _:
                 return False
 
+    def _may_run(self, arguments: Sequence[str]) -> bool:
+        """In a shell of its own: a script of the tests' own, or uv's installer."""
+        script = next((each for each in arguments if not re.fullmatch(r"-[eux]+", each)), "")
+        return _is_read(script) or (bool(script) and script in self._installers)
+
     def _may_source(self, path: str) -> bool:
-        """What the kit has just written, and the tests' own files: those are read too."""
+        """What the kit has just written, and the tests' own scripts."""
         if _INSTALLED.fullmatch(path):
             return self._installed
-        made, _, end = path.strip("\"'").removeprefix("./").rpartition("/bin/")
+        made, _, end = path.removeprefix("./").rpartition("/bin/")
         if end == "activate" and made in {each.removeprefix("./") for each in self._made}:
             self._active = True
             return True
-        return bool(_TESTS.fullmatch(path))
+        return _is_read(path)
+
+
+def _bare(word: str) -> str:
+    """Less the quotes around it."""
+    return word.replace('"', "").strip("'")
+
+
+def _started(words: Sequence[str]) -> Sequence[str]:
+    """What one of :data:`_STARTERS` starts; nothing where it only asks for a program's place."""
+    if words[1:2] in (("-v",), ("-V",)):
+        return ()
+    at = 1
+    while words[0] == "timeout" and at < len(words) and _LIMIT.fullmatch(words[at]):
+        at += 2 if words[at] in ("-k", "-s") else 1
+    return words[at:]
+
+
+def _is_read(path: str) -> bool:
+    """A shell script of the tests': these are read too."""
+    return bool(_TESTS.fullmatch(path)) and path.endswith(".sh")
 
 
 def _names_tests(arguments: Sequence[str]) -> bool:
     """Without one, pytest looks for tests and settings in the working directory."""
     return any(_TESTS.fullmatch(each) for each in arguments)
-
-
-def _commands(script: str) -> Iterator[str]:
-    """Pieces of a script that each begin with a command, or with less; comments left out."""
-    text = re.sub(r"\\\n\s*", " ", script)
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return (part.strip() for part in _PARTS.split("\n".join(lines)) if part.strip())

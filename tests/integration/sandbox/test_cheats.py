@@ -35,6 +35,9 @@ ON_PYTHON = {
     On.UNNAMED: unnamed_task,
 }
 
+RUNS_THE_IMAGE_S = On.PYTEST | On.CARELESS
+"""Its script starts a program that the agent could have made."""
+
 
 def task_of(grader: On, level: GradingLevel, pool: SandboxPool) -> Task:
     if grader in ON_PYTHON:
@@ -74,7 +77,7 @@ async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader:
         assert (result.score, result.pass_ratio, result.all_passed) == (0.0, 0.0, False), result.log
         assert grader is On.UNNAMED or tuple(test.name for test in result.tests) == EXPECTED
         assert result.level is level
-        assert result.isolation is (Isolation.IMAGE if grader is On.PYTEST else Isolation.KIT)
+        assert result.isolation is (Isolation.IMAGE if grader in RUNS_THE_IMAGE_S else Isolation.KIT)
 
 
 @pytest.mark.parametrize("level", LEVELS)

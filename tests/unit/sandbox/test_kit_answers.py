@@ -5,14 +5,33 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandbox.grading.whose import Isolation, isolation_of, shell_of
 from sandbox.kit.answers import Done, Installer, Missing, Other, Run, Venv, answer, has_package
 from sandbox.kit.phase import BASH, BUSYBOX
+from sandbox.tasks.families import FAMILIES
+from sandbox.tasks.generated import make_task
 from sandbox.tasks.needs import network_needs
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.vocabulary import Split
+from tests.support.cheats.graders import careless_task, shell_task
 from tests.support.stock_scripts import STOCK
 
+PIECES = tuple("'\"`(){};|&<>#\\\n $ax=") + (
+    "$(",
+    "${",
+    "$((",
+    "))",
+    "case x in ",
+    "esac",
+    "<<E",
+    "E\n",
+    "if ",
+    "[[ ",
+    "]]",
+)
 URL = "https://installer.example/uv/0.7.13/install.sh"
 
 
@@ -118,6 +137,43 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
         '[ "$(node x.js)" = 1 ]',
         "cd /app && make test",
         "env -i sh /tests/x.sh",
+        "git -C /app fsck || exit 1",
+        "git -C /app status --porcelain | grep -q . && echo FAILED x || echo PASSED x",
+        "openssl verify /app/c.pem && sqlite3 /app/a.db 'select 1'",
+        "jq . /app/x.json",
+        "/app/check.sh",
+        "/tests/inner.sh",
+        "cd /app && ./run_checks",
+        'eval "py"thon3 x',
+        "P=python3\n$P /tests/x.py",
+        "$(which python3) /tests/x.py",
+        "xargs -a /tests/list jq .",
+        "cat /app/x | sh",
+        "sh /app/x.sh",
+        "bash /tests/../app/x.sh",
+        "sh /tests/inner",
+        ". /tests/lib",
+        "source /tests/../app/env.sh",
+        "exec 3< /app/x; exec ./x",
+        "timeout -k 5 30 ./x",
+        "find /app -name '*.sh' -exec {} +",
+        "awk 'BEGIN { system(\"x\") }'",
+        "awk -f /app/x.awk",
+        'f() { "$1"; }; f ./x',
+        '"$@"',
+        "alias ls=/app/ls; ls",
+        "trap ./x EXIT",
+        "read PATH < /app/x",
+        "case $(./x) in a) ;; esac",
+        "case x in x) ./x ;; esac",
+        "if true; then ./x; fi",
+        'echo "a $(echo `./x`)"',
+        "diff <(./x) /app/y",
+        "cat <<EOF\n$(./x)\nEOF",
+        "cat <<EOF\nx",
+        "echo 'a",
+        "busybox sh /tests/inner.sh",
+        "command jq .",
     ],
 )
 def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
@@ -136,10 +192,42 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
         "uv venv v; source v/bin/activate; uv pip install pytest; pytest -rA /tests/test_a.py::test_b",
         "wget -q -O - http://127.0.0.1:8123/page",
         "uvx pytest $TEST_DIR",
+        "a=(short test summary info)\necho ${a[@]}\necho PASSED $(pwd):test_x",
+        'echo "3 of 4 passed; (python was not found) & more"  # no python',
+        "echo 'it is; fine' > /logs/x 2>&1 || exit 1",
+        "cat > /logs/verifier/ctrf.json <<'EOF'\n{\"tests\": `$(x)`}\nEOF\necho done",
+        "if [[ -f /app/x && ! ( -f /app/y ) ]]; then echo PASSED a; else echo FAILED a; fi",
+        "for i in 1 2 3; do ((n = n + i)); done; echo $((n * 2)) ${n:-none} | tee /logs/n",
+        'case "$x" in a|b) echo "(a)" ;; *"c)"*) ;; *) exit 1 ;; esac',
+        'check() { grep -q "$1" /app/x; }\nrun() {\n "$@" && echo PASSED a\n}\nrun check 42',
+        'names=(a b "c d"); for n in "${names[@]}"; do test -e /app/$n; done',
+        'sh -e /tests/inner.sh; bash "$TEST_DIR/inner.sh" || true',
+        "timeout -k 5 30 start-stop-daemon -S -x /app/program -- 12 </dev/null",
+        f"curl -LsSf {URL} -o /tmp/get.sh && sh /tmp/get.sh && . $HOME/.local/bin/env",
+        "DEBIAN_FRONTEND=noninteractive apt-get install -y curl > /dev/null 2>&1",
+        "command -v python3 > /dev/null || exec 2>&1",
+        "set -euo pipefail; export A=1; mkdir -p /logs; wc -l < /app/x",
+        "function check {\n ls /app\n}\ncheck \\\n  | sort -u",
     ],
 )
 def test_shell_and_tools_are_ours(line: str):
     assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.KIT
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
+def test_any_text_is_read_to_its_end(script: str):
+    assert isolation_of(script, {}) in Isolation
+
+
+def test_generated_tests_are_run_by_ours_alone():
+    tasks = [make_task(family, 1, Split.TRAIN) for family in FAMILIES]
+    assert {isolation_of(task.run_tests, task.tests) for task in tasks} == {Isolation.KIT}
+
+
+def test_whoever_starts_the_agent_s_program_by_its_name_runs_more_than_ours():
+    careful, careless = shell_task(GradingLevel.SAME), careless_task(GradingLevel.SAME)
+    assert isolation_of(careful.run_tests, careful.tests) is Isolation.KIT
+    assert isolation_of(careless.run_tests, careless.tests) is Isolation.IMAGE
 
 
 @pytest.mark.parametrize(
