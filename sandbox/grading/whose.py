@@ -53,10 +53,9 @@ def shell_of(script: str, *, verifier: bool) -> Shell:
 
 
 _BUILTINS = frozenset((
-    ":", "[", "[[", "break", "case", "cd", "continue", "declare", "dirs", "echo", "exit", "export", "false", "for",
-    "getopts", "hash", "jobs", "kill", "let", "local", "mapfile", "popd", "printf", "pushd", "pwd", "read",
-    "readarray", "readonly", "return", "set", "shift", "shopt", "test", "times", "true", "type", "typeset",
-    "ulimit", "umask", "unset", "wait",
+    ":", "[", "[[", "break", "case", "cd", "continue", "dirs", "echo", "exit", "false", "for", "getopts", "jobs",
+    "kill", "let", "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "return", "set", "shift", "shopt",
+    "test", "times", "true", "type", "ulimit", "umask", "unset", "wait",
 ))  # fmt: skip
 _TOOLS = frozenset((
     "awk", "base64", "basename", "bc", "bunzip2", "bzcat", "bzip2", "cat", "chgrp", "chmod", "chown", "cp", "cut",
@@ -70,6 +69,8 @@ _TOOLS = frozenset((
     "xxd", "xz", "xzcat", "yes", "zcat",
 ))  # fmt: skip
 """Of busybox.  What start-stop-daemon starts is the agent's, by its author's will."""
+_DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
+"""Builtins that set what their arguments name: PATH too, where these are not written out."""
 _SHELLS = frozenset(("sh", "ash", "bash"))
 _STARTS = re.compile(r"-exec|-ok|--to-command|--use-compress|system\s*\(|getline|\|\s*[\"'&]")
 """How a tool is told to start another program; awk also in a file of its own."""
@@ -145,6 +146,8 @@ class _Reader:
             return (first != "bash" or self._verifier) and self._may_run(arguments)
         if self._active and first in ("pytest", "py.test"):
             return _names_tests(arguments)
+        if first in _DECLARES:
+            return not any(each.startswith(("$", "`")) for each in arguments)
         starts = any(map(_STARTS.search, words)) or (first == "awk" and "-f" in arguments)
         return first in _BUILTINS or (first in _TOOLS and not starts)
 

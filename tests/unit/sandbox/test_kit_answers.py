@@ -19,19 +19,7 @@ from sandbox.tasks.vocabulary import Split
 from tests.support.cheats.graders import careless_task, shell_task
 from tests.support.stock_scripts import STOCK
 
-PIECES = tuple("'\"`(){};|&<>#\\\n $ax=") + (
-    "$(",
-    "${",
-    "$((",
-    "))",
-    "case x in ",
-    "esac",
-    "<<E",
-    "E\n",
-    "if ",
-    "[[ ",
-    "]]",
-)
+PIECES = [*"'\"`(){};|&<>#\\\n $ax=", "$(", "${", "$((", "))", "case x in ", "esac", "<<E", "E\n", "if ", "[[ ", "]]"]
 URL = "https://installer.example/uv/0.7.13/install.sh"
 
 
@@ -174,6 +162,8 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
         "echo 'a",
         "busybox sh /tests/inner.sh",
         "command jq .",
+        "export $(cat /app/.env); ls",
+        "hash -p /app/ls ls; ls",
     ],
 )
 def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
@@ -206,7 +196,7 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
         f"curl -LsSf {URL} -o /tmp/get.sh && sh /tmp/get.sh && . $HOME/.local/bin/env",
         "DEBIAN_FRONTEND=noninteractive apt-get install -y curl > /dev/null 2>&1",
         "command -v python3 > /dev/null || exec 2>&1",
-        "set -euo pipefail; export A=1; mkdir -p /logs; wc -l < /app/x",
+        "set -euo pipefail; export A=1 B=$(pwd); mkdir -p /logs; wc -l < /app/x",
         "function check {\n ls /app\n}\ncheck \\\n  | sort -u",
     ],
 )
