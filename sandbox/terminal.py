@@ -11,37 +11,17 @@ import asyncio
 import codecs
 import contextlib
 import os
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import pyte
 
 from sandbox import wire
+from sandbox.drawing import Drawing, Screen
 from sandbox.errors import SandboxLost
 from sandbox.keys import encode_keys
 from sandbox.shell import KEEP_BYTES, SlotLink, interrupt
 from sandbox.truncate import HeadTail
 
 SCREEN_BYTES = 64 << 10
-_SEQUENCES = re.compile(r"(?=\x1b)")
-_UNKNOWN = (TypeError, ValueError, LookupError, UnboundLocalError)
-"""What pyte raises over a sequence or a parameter that it does not know."""
 ANSWER_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Screen:
-    """What a person would see."""
-
-    lines: tuple[str, ...]
-    """Without the blanks at their ends."""
-    cursor: tuple[int, int]
-    """Row and column, from 0."""
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines).rstrip("\n")
 
 
 class Terminal:
@@ -52,8 +32,7 @@ class Terminal:
         self.slot = slot
         self._unseen = HeadTail(KEEP_BYTES, KEEP_BYTES)
         self._undrawn = HeadTail(0, SCREEN_BYTES)
-        self._screen = pyte.Screen(columns, rows)
-        self._stream = pyte.Stream(self._screen)
+        self._drawing = Drawing(rows, columns)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._news, self._ended = asyncio.Event(), asyncio.Event()
         self._spool: wire.Spool | None = None
@@ -69,7 +48,7 @@ class Terminal:
     async def start(self, cwd: str, argv: Sequence[str], env: dict[str, str], spool: wire.Spool | None = None) -> None:
         """Raises OSError with the container's errno, and what :meth:`SlotLink.answered` does."""
         self._spool = spool
-        rows, columns = self._screen.lines, self._screen.columns
+        rows, columns = self._drawing.size
         await self._ask(
             lambda n: wire.terminal(n, self.slot, cwd=cwd, argv=argv, env=env, rows=rows, columns=columns, spool=spool),
             "open a terminal",
@@ -105,13 +84,11 @@ class Terminal:
         """The program is told as by a window system."""
         self._draw()
         await self._ask(lambda n: wire.resize(n, self.slot, rows, columns), "resize the terminal")
-        self._screen.resize(rows, columns)
+        self._drawing.resize(rows, columns)
 
     def screen(self) -> Screen:
         self._draw()
-        cells, columns = self._screen.buffer, range(self._screen.columns)
-        lines = tuple("".join(cells[row][at].data for at in columns).rstrip() for row in range(self._screen.lines))
-        return Screen(lines, (self._screen.cursor.y, self._screen.cursor.x))
+        return self._drawing.screen()
 
     def new_output(self) -> str:
         """The text since this was last asked, escape sequences and all; head and tail, if it was much."""
@@ -155,11 +132,9 @@ class Terminal:
     def _draw(self) -> None:
         undrawn, self._undrawn = self._undrawn, HeadTail(0, SCREEN_BYTES)
         if undrawn.dropped:
-            self._screen.reset()
+            self._drawing.clear()
             self._decoder.reset()
-        for piece in _SEQUENCES.split(self._decoder.decode(undrawn.tail)):
-            with contextlib.suppress(*_UNKNOWN):
-                self._stream.feed(piece)
+        self._drawing.feed(self._decoder.decode(undrawn.tail))
 
     async def _ask(self, make: Callable[[int], bytes], what: str) -> None:
         try:

@@ -1,0 +1,156 @@
+"""A screen drawn by pyte from what a program prints, at a cost that the program cannot choose.
+
+pyte follows any program at any price: 64 KiB of marks on one letter, or of orders to invert the screen, take it
+minutes.  Here no byte costs more than a few rows or columns, and nothing grows from one drawing to the next.  Only
+characters are shown: colours, inverse video and the like are neither kept nor paid for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import unicodedata
+from dataclasses import dataclass
+
+import pyte
+from pyte import modes
+from pyte.screens import Char
+
+MOST_IN_A_CELL = 5
+"""A character and its marks."""
+MOST_SEQUENCE = 8 << 10
+"""Characters after which a sequence that has not ended is given up."""
+MOST_SAVED = 16
+"""Cursors that a program has saved and not restored."""
+_BLANK = Char(" ")
+_SEQUENCES = re.compile(r"(?=[\x1b\x9b\x9d])")
+_UNKNOWN = (TypeError, ValueError, LookupError, UnboundLocalError, AssertionError)
+"""What pyte raises over a sequence or a parameter that it does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What a person would see."""
+
+    lines: tuple[str, ...]
+    """Without the blanks at their ends."""
+    cursor: tuple[int, int]
+    """Row and column, from 0."""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines).rstrip("\n")
+
+
+class Drawing:
+    """Of one terminal."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self._cells = _Cells(columns, rows)
+        self._parser = _Parser(self._cells)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self._cells.lines, self._cells.columns
+
+    def feed(self, text: str) -> None:
+        for piece in _SEQUENCES.split(text):
+            with contextlib.suppress(*_UNKNOWN):
+                self._parser.feed(piece)
+
+    def clear(self) -> None:
+        """Begin anew, also with the sequence that was under way."""
+        self._cells.reset()
+        self._parser = _Parser(self._cells)
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._cells.resize(rows, columns)
+
+    def screen(self) -> Screen:
+        cells, columns = self._cells.buffer, range(self._cells.columns)
+        lines = tuple("".join(cells[row][at].data for at in columns).rstrip() for row in range(self._cells.lines))
+        return Screen(lines, (self._cells.cursor.y, self._cells.cursor.x))
+
+
+class _Parser(pyte.Stream):
+    """Fed a piece that begins where a sequence may begin."""
+
+    def __init__(self, cells: _Cells) -> None:
+        super().__init__(cells)
+        self._under_way = 0
+
+    def feed(self, data: str) -> None:
+        super().feed(data)
+        self._under_way = 0 if self._taking_plain_text else self._under_way + len(data)
+        if self._under_way > MOST_SEQUENCE:
+            self._initialize_parser()
+
+
+class _Cells(pyte.Screen):
+    """pyte's, without what costs the whole screen for a few bytes."""
+
+    @property
+    def default_char(self) -> Char:
+        return _BLANK
+
+    def draw(self, data: str) -> None:
+        if data.isascii():
+            super().draw(data)
+            return
+        for char in data:
+            if unicodedata.combining(char):
+                self._mark(char)
+            else:
+                super().draw(char)
+
+    def _mark(self, mark: str) -> None:
+        """Put a mark on the character before the cursor."""
+        line, at = self.buffer[self.cursor.y], self.cursor.x - 1
+        if at >= 0:
+            marked = unicodedata.normalize("NFC", line[at].data + mark)
+            line[at] = line[at]._replace(data=marked[:MOST_IN_A_CELL])
+
+    def erase_in_display(self, how: int = 0, *args: object, **kwargs: object) -> None:
+        del args, kwargs
+        everything = range(self.lines)
+        rows = {0: range(self.cursor.y + 1, self.lines), 1: range(self.cursor.y), 2: everything, 3: everything}[how]
+        for row in rows:
+            self.buffer[row].clear()
+        if how in (0, 1):
+            self.erase_in_line(how)
+
+    def insert_characters(self, count: int | None = None) -> None:
+        self._shift(count or 1)
+
+    def delete_characters(self, count: int | None = None) -> None:
+        self._shift(-(count or 1))
+
+    def _shift(self, by: int) -> None:
+        """Move what is at the cursor and behind it; what leaves that part of the line is gone."""
+        line, at, end = self.buffer[self.cursor.y], self.cursor.x, self.columns
+        cells = {x if x < at else x + by: cell for x, cell in line.items() if x < at or at <= x + by < end}
+        line.clear()
+        line.update(cells)
+
+    def cursor_to_line(self, line: int | None = None) -> None:
+        """Never off the screen, as pyte's own in origin mode without margins."""
+        self.cursor_position(line, self.cursor.x + 1)
+
+    def save_cursor(self) -> None:
+        super().save_cursor()
+        del self.savepoints[:-MOST_SAVED]
+
+    def set_mode(self, *modes: int, **kwargs: bool) -> None:
+        super().set_mode(*_heeded(modes, **kwargs), **kwargs)
+
+    def reset_mode(self, *modes: int, **kwargs: bool) -> None:
+        super().reset_mode(*_heeded(modes, **kwargs), **kwargs)
+
+    def alignment_display(self) -> None:
+        """Nothing: a pattern to adjust a monitor by."""
+
+
+def _heeded(chosen: tuple[int, ...], private: bool = False) -> list[int]:
+    """Without inverse video, which no character shows, and 132 columns, which the terminal itself does not have."""
+    return [each for each in chosen if (each << 5 if private else each) not in (modes.DECSCNM, modes.DECCOLM)]
