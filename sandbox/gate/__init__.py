@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,10 @@ class GateStatistics(NamedTuple):
     """Why requests were refused → how often."""
 
 
+async def _as_it_is() -> None:
+    """Whoever has this number is meant."""
+
+
 class Gate:
     """One for a machine's sandboxes; what it fetches is kept in ``folder``."""
 
@@ -71,12 +75,18 @@ class Gate:
 
     @asynccontextmanager
     async def opened(
-        self, pid: int, hosts: tuple[str, ...], *, everywhere: bool = False, beside: Iterable[str] = ()
+        self,
+        pid: int,
+        hosts: tuple[str, ...],
+        *,
+        everywhere: bool = False,
+        beside: Iterable[str] = (),
+        confirm: Callable[[], Awaitable[None]] = _as_it_is,
     ) -> AsyncGenerator[Mapping[str, str]]:
-        """Open the gate in the namespace of a process on this host.  Yields what programs there need in their
-        environment.  Raises UserError, EngineError.
+        """Open the gate in the namespace of a process on this host; ``confirm`` as of :func:`listening_in`.  Yields
+        what programs there need in their environment.  Raises UserError, EngineError.
         """
-        door = await listening_in(pid)
+        door = await listening_in(pid, confirm)
         allowed = AllowList((*hosts, *self._settings.everyones_hosts), everywhere)
         closed = asyncio.Event()
 

@@ -12,9 +12,12 @@ import errno
 import os
 import socket
 import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from protocol.errors import UserError
+from sandbox.completion import completed
 from sandbox.engine import EngineError
 
 HOST, PORT = "127.0.0.1", 3128
@@ -26,13 +29,17 @@ class DoorTaken(EngineError):
     """A program in the sandbox listens where its gate would."""
 
 
-async def listening_in(pid: int) -> socket.socket:
+async def listening_in(pid: int, confirm: Callable[[], Awaitable[None]]) -> socket.socket:
     """A socket at 127.0.0.1:3128 of the namespace of a process on this host.
 
-    Raises UserError where this process may not enter it, DoorTaken, EngineError when it is gone.
+    ``confirm`` is called with the namespace held and before anything listens there: a process that ended meanwhile may
+    have left its number to another.  Raises UserError where this process may not enter it, DoorTaken, EngineError when
+    it is gone, and what ``confirm`` raises.
     """
     try:
-        made = await asyncio.to_thread(_in_own_thread, pid)
+        with _held(pid) as namespace:
+            await confirm()
+            return await completed(lambda: asyncio.to_thread(_in_own_thread, namespace), _close)
     except PermissionError as error:
         raise UserError(
             "network `proxy` opens a door into each sandbox's namespace, and this process may not enter one: run as "
@@ -41,21 +48,36 @@ async def listening_in(pid: int) -> socket.socket:
     except OSError as error:
         kind = DoorTaken if error.errno == errno.EADDRINUSE else EngineError
         raise kind(f"could not open the gate into the sandbox of process {pid}: {error}") from error
-    return made
 
 
-def _in_own_thread(pid: int) -> socket.socket:
+@contextmanager
+def _held(pid: int) -> Generator[int]:
+    """A descriptor of the network namespace that a process is in."""
+    namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(namespace).st_ino == Path("/proc/self/ns/net").stat().st_ino:
+            raise OSError(errno.EINVAL, "it has no network namespace of its own")
+        yield namespace
+    finally:
+        os.close(namespace)
+
+
+async def _close(door: socket.socket) -> None:
+    door.close()
+
+
+def _in_own_thread(namespace: int) -> socket.socket:
     """In a thread that ends with it: a thread that has changed its namespace serves nothing else."""
     made: list[socket.socket] = []
     problems: list[OSError] = []
 
     def work() -> None:
         try:
-            made.append(_enter_and_listen(pid))
+            made.append(_enter_and_listen(namespace))
         except OSError as error:
             problems.append(error)
 
-    thread = threading.Thread(target=work, name=f"gate-{pid}")
+    thread = threading.Thread(target=work, name="gate")
     thread.start()
     thread.join()
     if problems:
@@ -63,18 +85,11 @@ def _in_own_thread(pid: int) -> socket.socket:
     return made[0]
 
 
-def _enter_and_listen(pid: int) -> socket.socket:
-    namespace = Path(f"/proc/{pid}/ns/net")
-    if namespace.stat().st_ino == Path("/proc/self/ns/net").stat().st_ino:
-        raise OSError(errno.EINVAL, "it has no network namespace of its own")
-    descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(descriptor, _CLONE_NEWNET):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)
+def _enter_and_listen(namespace: int) -> socket.socket:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, _CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
     door = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

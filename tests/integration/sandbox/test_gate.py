@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from sandbox.engine import EngineError
 from sandbox.gate import ADDRESS, Gate, GateSettings
 
 SANDBOXES = 12
@@ -161,6 +162,18 @@ async def test_nothing_is_reachable_before_the_phase_and_after_it(tmp_path: Path
         assert (await curl(pid, url))[0] == 7
         async with opened.opened(pid, ("127.0.0.1:1",)):
             assert b"not among the hosts" in (await curl(pid, url))[1]
+
+
+async def test_nothing_listens_in_a_process_that_is_no_longer_who_was_meant(tmp_path: Path):
+    async def confirm() -> None:
+        assert (await curl(pid, f"{ADDRESS}/"))[0] == 7, "it listens before anybody has confirmed"
+        raise EngineError("another process")
+
+    async with gate(tmp_path) as opened, namespace() as pid:
+        with pytest.raises(EngineError, match="another process"):
+            async with opened.opened(pid, (), confirm=confirm):
+                pytest.fail("opened")
+        assert (await curl(pid, f"{ADDRESS}/"))[0] == 7
 
 
 async def test_what_is_personal_is_passed_on_and_never_kept(tmp_path: Path):

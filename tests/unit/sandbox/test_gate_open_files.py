@@ -26,7 +26,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
     listener = socket.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
 
-    async def listening_in(_: int) -> socket.socket:
+    async def listening_in(*_: object) -> socket.socket:
         return listener
 
     monkeypatch.setattr(gate, "listening_in", listening_in)
