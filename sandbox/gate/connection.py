@@ -15,7 +15,7 @@ from yarl import URL
 
 from sandbox.gate import links
 from sandbox.gate.rules import AllowList, split_authority
-from sandbox.gate.store import FetchFailed, Head, Headers
+from sandbox.gate.store import FetchFailed, Head
 from sandbox.gate.upstream import Refused, Request, Upstream, UpstreamError, open_tunnel, vet
 
 _CLIENT_S = 120.0
@@ -134,24 +134,11 @@ class _Connection:
                 (name, links.through(gate, value) if name.lower() == "location" else value) for name, value in headers
             )
             if links.is_page(kind):
-                page = bytearray()
-                async for data in body:
-                    page += data
-                    if len(page) > links.MOST_PAGE_BYTES:
-                        raise UpstreamError(f"an index page of over {links.MOST_PAGE_BYTES >> 20} MiB")
-                whole = links.rewritten(bytes(page), gate)
-                await self._give_bytes(Head(head.status, headers), whole)
-                return
+                headers = tuple(each for each in headers if each[0].lower() not in ("content-length", "etag"))
+                body = links.rewritten(body, gate)
         await self._send(h11.Response(status_code=head.status, headers=list(headers)))
         async for data in body:
             await self._send(h11.Data(data=data))
-        await self._send(h11.EndOfMessage())
-
-    async def _give_bytes(self, head: Head, body: bytes) -> None:
-        kept: Headers = tuple(each for each in head.headers if each[0].lower() not in ("content-length", "etag"))
-        headers = [*kept, ("Content-Length", str(len(body)))]
-        await self._send(h11.Response(status_code=head.status, headers=headers))
-        await self._send(h11.Data(data=body))
         await self._send(h11.EndOfMessage())
 
     async def _tunnel(self, authority: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.gate.links import rewritten, target_of, through
+from sandbox.gate.links import Rewriting, target_of, through
 from sandbox.gate.rules import AllowList, split_authority
 
 GATE = "http://127.0.0.1:3128"
@@ -57,7 +59,7 @@ def test_no_text_is_an_authority_by_accident(text: str):
 
 def test_an_index_pages_links_lead_back_through_the_gate_and_relative_ones_stay():
     page = b'<a href="https://files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> {"u":"http://h:1/c"}'
-    assert rewritten(page, GATE) == (
+    assert Rewriting(GATE).feed(page, last=True) == (
         b'<a href="http://127.0.0.1:3128/~/https/files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> '
         b'{"u":"http://127.0.0.1:3128/~/http/h:1/c"}'
     )
@@ -65,3 +67,25 @@ def test_an_index_pages_links_lead_back_through_the_gate_and_relative_ones_stay(
     assert str(target_of(ours.removeprefix(GATE))) == "https://files.example/simple?x=1"
     assert target_of("/~/ftp/files.example/") is None
     assert target_of("/simple/") is None
+
+
+links = st.sampled_from(
+    [b"http://", b"https://h.example/", b"xhttp://h/", b"https", b"h" * 250, b"[::1]:8", b'"', b"/", b" "]
+)
+
+
+@given(st.lists(links, max_size=60), st.lists(st.integers(1, 700), min_size=1))
+def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[bytes], lengths: list[int]):
+    page = b"".join(parts)
+    whole, rewriting, at, out = Rewriting(GATE).feed(page, last=True), Rewriting(GATE), 0, b""
+    for length in itertools.islice(itertools.cycle(lengths), len(page)):
+        out += rewriting.feed(page[at : at + length])
+        at += length
+    assert out + rewriting.feed(b"", last=True) == whole
+
+
+def test_of_a_page_of_any_size_a_piece_is_held():
+    rewriting, given_out = Rewriting(GATE), 0
+    for number in range(1, 101):
+        given_out += len(rewriting.feed(b"h" * 4096))
+        assert number * 4096 - given_out < 1024
