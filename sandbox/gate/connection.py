@@ -14,8 +14,8 @@ import h11
 from yarl import URL
 
 from sandbox.gate import links
+from sandbox.gate.entry import FetchFailed, Head
 from sandbox.gate.rules import AllowList, split_authority
-from sandbox.gate.store import FetchFailed, Head
 from sandbox.gate.upstream import Refused, Request, Upstream, UpstreamError, open_tunnel, vet
 
 _CLIENT_S = 120.0

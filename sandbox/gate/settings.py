@@ -19,7 +19,7 @@ class GateSettings:
     """Raises UserError for what is no host or no index."""
 
     most_bytes: int = 20 << 30
-    """Most that fetched files may take up."""
+    """Most that fetched files may take up; what is larger than half of it is not kept."""
     always_allowed: tuple[str, ...] = ()
     """Hosts that every task in mode ``proxy`` may reach beside its own list and the package indexes."""
     python_index: str = ""

@@ -14,8 +14,9 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from sandbox.gate.entry import Entry, FetchFailed, Head, Headers
 from sandbox.gate.rules import AllowList
-from sandbox.gate.store import Entry, FileStore, Head, Headers, lifetime_s
+from sandbox.gate.store import FileStore, lifetime_s
 
 _CONNECT_S = 20.0
 _SILENCE_S = 60.0
@@ -154,7 +155,8 @@ class Upstream:
         else:
             found = await self._kept(vetted, request)
             if isinstance(found, Entry):
-                yield found.head, found.read()
+                async with found.reading() as body:
+                    yield found.head, body
                 return
             response = found
         try:
@@ -177,7 +179,7 @@ class Upstream:
                 response = await self._send(vetted, impersonal)
                 head = head_of(response)
                 lifetime = lifetime_s(request.url.path, head)
-                if not lifetime:
+                if not lifetime or not self._store.may_keep(head):
                     return response
                 entry = self._store.begin(key, head, lifetime)
                 self._tasks.create_task(self._fill(key, entry, response))
@@ -188,10 +190,10 @@ class Upstream:
                 self._fetching.pop(key, None)
 
     async def _fill(self, key: str, entry: Entry, response: aiohttp.ClientResponse) -> None:
-        """To its end, also when whoever asked first has gone.  The readers learn of a failure by the entry."""
+        """See :meth:`FileStore.fill`.  The readers learn of a failure by the entry."""
         try:
             await self._store.fill(key, entry, _chunks(response))
-        except (UpstreamError, OSError):
+        except (UpstreamError, OSError, FetchFailed):
             return
         finally:
             response.close()

@@ -71,6 +71,8 @@ class Index:
             raise web.HTTPFound(f"http://{self.host}/simple/a/")
         if request.path == "/echo":
             return web.Response(body=await request.read(), headers={"Cache-Control": "no-store"})
+        if request.path.startswith("/whole"):
+            return web.Response(body=PACKAGE)
         self.file_asked.set()
         response = web.StreamResponse()
         await response.prepare(request)
@@ -224,3 +226,14 @@ async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
             for n in range(4):
                 await curl(pid, "--proxy", ADDRESS, f"http://{served.host}/{n}.whl")
         assert sum(each.stat().st_size for each in (tmp_path / "gate").glob("*.body")) <= most
+
+
+@pytest.mark.parametrize("path", ["whole.whl", "in-pieces.whl"])
+async def test_a_file_that_is_too_large_to_keep_arrives_whole_and_is_not_kept(tmp_path: Path, path: str):
+    async with index() as served, gate(tmp_path, most_bytes=len(PACKAGE)) as opened, namespace() as pid:
+        async with opened.opened(pid, (served.host,)):
+            for times in (1, 2):
+                got = await curl(pid, "--proxy", ADDRESS, f"http://{served.host}/{path}")
+                assert got == (0, PACKAGE)
+                assert served.asked[f"/{path}"] == times
+        assert not list((tmp_path / "gate").iterdir())

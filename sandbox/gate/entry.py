@@ -1,0 +1,146 @@
+"""One file of the store while it is read: complete, on its way, or passed on.
+
+What is on disk is read from there, by each reader at its own pace.  The rest of a file that may not be kept goes from
+hand to hand: a piece comes when all readers have had the one before it, and no reader joins any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+Headers = tuple[tuple[str, str], ...]
+
+_CHUNK_BYTES = 256 << 10
+
+
+class FetchFailed(Exception):
+    """The rest of a file that was being fetched will not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """How an answer begins."""
+
+    status: int
+    headers: Headers
+
+    @property
+    def length(self) -> int | None:
+        """Bytes that follow, if it says so."""
+        said = next((value for name, value in self.headers if name.lower() == "content-length"), "")
+        return int(said) if said.isdecimal() else None
+
+
+class _Bell:
+    """Wakes all who wait for something, to look whether it is there."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._rung.wait()
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Entry:
+    head: Head
+    path: Path
+    fresh_until: float
+    """Unix seconds."""
+    arrived: int = 0
+    """Bytes, on disk and passed on."""
+    on_disk: int = 0
+    granted: int = 0
+    """Bytes that it may have on disk."""
+    complete: bool = False
+    failed: bool = False
+    _piece: bytes = b""
+    _places: dict[object, int] = field(default_factory=dict[object, int])
+    """Reader → bytes that it has had."""
+    _news: _Bell = field(default_factory=_Bell)
+    _had: _Bell = field(default_factory=_Bell)
+
+    @property
+    def is_read(self) -> bool:
+        return bool(self._places)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncGenerator[bytes]]:
+        """Yields all of its bytes, as they come; those raise FetchFailed.  It is read from the first moment on: nothing
+        is awaited before the block begins."""
+        reader = object()
+        self._places[reader] = 0
+        try:
+            async with aclosing(self._bytes(reader)) as body:
+                yield body
+        finally:
+            del self._places[reader]
+            self._had.ring()
+
+    async def _bytes(self, reader: object) -> AsyncGenerator[bytes]:
+        at = 0
+        with ExitStack() as stack:
+            source: BinaryIO | None = None
+            while True:
+                await self._wait_behind(reader, at)
+                if at == self.arrived:
+                    return
+                if at < self.on_disk:
+                    source = source or stack.enter_context(self._open())
+                    data = await asyncio.to_thread(source.read, min(_CHUNK_BYTES, self.on_disk - at))
+                else:
+                    data = self._piece
+                at += len(data)
+                yield data
+
+    async def _wait_behind(self, reader: object, at: int) -> None:
+        """Until there is more than this reader has had, or all is there.  Raises FetchFailed."""
+        self._places[reader] = at
+        self._had.ring()
+        await self._news.until(lambda: at < self.arrived or self.complete or self.failed)
+        if self.failed:
+            raise FetchFailed
+
+    def _open(self) -> BinaryIO:
+        try:
+            return self.path.open("rb")
+        except FileNotFoundError as error:  # dropped for room since it was found
+            raise FetchFailed from error
+
+    def wrote(self, count: int) -> None:
+        """So many more bytes are on disk."""
+        self.arrived += count
+        self.on_disk += count
+        self._news.ring()
+
+    async def pass_on(self, piece: bytes) -> None:
+        """Give the readers what is not kept, and take what is on disk away.  Raises FetchFailed when nobody reads."""
+        await self._had.until(lambda: all(at == self.arrived for at in self._places.values()))
+        if not self._places:
+            raise FetchFailed
+        self.discard()
+        self._piece = piece
+        self.arrived += len(piece)
+        self._news.ring()
+
+    def discard(self) -> None:
+        """What is on disk, for good: those who have it open hold no room."""
+        with suppress(FileNotFoundError):
+            os.truncate(self.path, 0)
+            self.path.unlink()
+        self.on_disk = self.granted = 0
+
+    def end(self, *, failed: bool) -> None:
+        self.failed, self.complete = failed, not failed
+        self._news.ring()
