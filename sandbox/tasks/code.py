@@ -57,7 +57,7 @@ def _read(row: Row, problems: Problems) -> Task:
         return Task("unreadable", "unreadable")
     prompt = user_text(said.prompt, problems)
     truth: object = said.reward_model.ground_truth
-    cases = cases_of(truth, str(said.extra_info.get("entry_point", "")))
+    cases = cases_of(truth, str((said.extra_info or {}).get("entry_point", "")))
     if not cases and OWN not in row:
         problems.add(f"{_TRUTH} holds no tests", "inputs and outputs, or asserts that run: else nothing can be graded")
     rest = {key: value for key, value in row.items() if key not in {"prompt", OWN}}
