@@ -29,6 +29,12 @@ NONE = "none"
 SHARED = f"{private.PREFIX}full"
 _RETRIED = frozenset({500, 502, 503})
 _BUILD_MAX_MS = 6 * 3600_000
+_TABLES = ("HostsPath", "ResolvConfPath")
+_TABLE_BYTES = 1 << 20
+
+
+class NetworkSpoilt(EngineError):
+    """What a program in the sandbox wrote keeps its container off a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +85,14 @@ class SandboxNetworks:
     ) -> AsyncGenerator[Mapping[str, str]]:
         """Give a running container this phase's network.  Yields what its programs need in their environment.
 
-        Raises UserError where ``proxy`` cannot be had, EngineError.
+        Raises UserError where ``proxy`` cannot be had, NetworkSpoilt where the agent keeps it away, EngineError.
         """
         facts = await self._engine.inspect(container)
         is_on_it = SHARED in (facts["NetworkSettings"]["Networks"] or {})
         made_for_it = is_on_it or facts["HostConfig"]["NetworkMode"] == SHARED
         everywhere = mode is NetworkMode.FULL
         if made_for_it and everywhere != is_on_it:
+            await asyncio.to_thread(_check_tables, facts)
             await self._attach(container, on=everywhere)
         if mode is NetworkMode.NONE or (made_for_it and everywhere):
             yield {}
@@ -156,3 +163,12 @@ class SandboxNetworks:
                 await network.disconnect({"Container": container, "Force": True})
 
         await retried(f"put container {container[:12]} {'on' if on else 'off'} the network", call, _RETRIED)
+
+
+def _check_tables(facts: Json) -> None:
+    """Of a container whose network is changed: the daemon reads these files of its own, which are mounted into it.
+    Raises NetworkSpoilt."""
+    for name in _TABLES:
+        path = Path(facts.get(name) or "/nowhere")
+        if path.exists() and path.stat().st_size > _TABLE_BYTES:
+            raise NetworkSpoilt(f"its {path.name} is {path.stat().st_size >> 10} KiB long")

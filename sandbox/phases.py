@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from protocol.errors import InfraError
 from sandbox.errors import SandboxDestroyed
 from sandbox.gate.doors import DoorTaken
-from sandbox.network import SandboxNetworks
+from sandbox.network import NetworkSpoilt, SandboxNetworks
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
@@ -56,7 +56,7 @@ class Phases:
                 async with AsyncExitStack() as stack:
                     try:
                         env = await stack.enter_async_context(self._verify(self._session.container))
-                    except DoorTaken as error:
+                    except (DoorTaken, NetworkSpoilt) as error:
                         raise SandboxDestroyed(f"the agent keeps its tests from their network: {error}") from error
                     yield env
             finally:

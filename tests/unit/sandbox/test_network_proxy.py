@@ -11,7 +11,7 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.engine import EngineError
-from sandbox.network import BuildHost, SandboxNetworks
+from sandbox.network import SHARED, BuildHost, NetworkSpoilt, SandboxNetworks
 from sandbox.tasks.task import NetworkMode
 
 PID = 4711
@@ -26,6 +26,18 @@ class FakeEngine:
     async def inspect(self, _: str) -> Mapping[str, object]:
         networks = {"NetworkSettings": {"Networks": {}}, "HostConfig": {"NetworkMode": "none"}}
         return {**networks, "State": {"Pid": next(self._pids)}}
+
+
+class FakeBridge(FakeEngine):
+    """A container that was made for the shared bridge and is not on it, with these files mounted into it."""
+
+    def __init__(self, resolver: Path) -> None:
+        super().__init__("unix:///run/docker.sock", PID)
+        self._resolver = resolver
+
+    async def inspect(self, container: str) -> Mapping[str, object]:
+        shown = await super().inspect(container)
+        return {**shown, "HostConfig": {"NetworkMode": SHARED}, "ResolvConfPath": str(self._resolver)}
 
 
 class FakeGate:
@@ -68,3 +80,12 @@ async def test_a_container_that_ended_while_its_gate_opened_gets_none(later: int
 async def test_process_numbers_of_an_engine_that_may_be_elsewhere_are_not_looked_up_here(url: str):
     with pytest.raises(UserError, match=r"may be on another: set DOCKER_HOST to the unix:// socket"):
         await listened_in(url, PID)
+
+
+async def test_a_table_of_names_that_an_agent_filled_is_not_read_into_the_daemon(tmp_path: Path):
+    resolver = tmp_path / "resolv.conf"
+    resolver.write_bytes(b"#" * (2 << 20))
+    networks = SandboxNetworks(FakeBridge(resolver), FakeGate(), BuildHost("base", Path()), has_bridge=True)
+    with pytest.raises(NetworkSpoilt, match=r"resolv\.conf is 2048 KiB long"):
+        async with networks.phase("c", NetworkMode.FULL):
+            pass
