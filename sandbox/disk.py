@@ -78,15 +78,15 @@ MEANS: Mapping[DiskBound, str] = {
 async def probe(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:
     """Try them in order, on a container like ``spec`` that never runs.  Raises EngineError."""
     limited = replace(spec, limits=replace(spec.limits, disk_bytes=_PROBE_BYTES), disk_quota=True)
-    if await _is_made(engine, limited):
+    if await _can_create(engine, limited):
         driver = (await engine.info()).get("Driver")
         return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
     async with made(lambda: engine.create(spec), engine.remove) as container:
         return await _without_quota(engine, container, loop=loop)
 
 
-async def _is_made(engine: DockerEngine, spec: ContainerSpec) -> bool:
-    """Whether the daemon makes such a container."""
+async def _can_create(engine: DockerEngine, spec: ContainerSpec) -> bool:
+    """Tried, and taken back."""
     try:
         container = await completed(lambda: engine.create(spec), engine.remove)
     except EngineError:
@@ -144,7 +144,7 @@ class DiskWatch:
         """For ever."""
         while True:
             for session in tuple(self._sessions()):
-                with contextlib.suppress(EngineError, TimeoutError):  # it is gone, or is looked at again soon
+                with contextlib.suppress(EngineError, OSError, TimeoutError):  # it is gone, or is looked at again soon
                     await self._find(session)
             due = sorted(filter(self._is_due, self._seen), key=lambda session: self._seen[session].at_s)
             for first in range(0, len(due), _TOGETHER):
@@ -156,7 +156,7 @@ class DiskWatch:
         if session in self._seen or session.spec is None or not session.alive:
             return
         places = places_of(await session.engine.inspect(session.container), layer=self._layers)
-        there = tuple(filter(Path.exists, places))
+        there = tuple(filter(os.path.exists, places))  # where this process may look
         free = free_bytes(there[0]) if there else 0
         self._seen[session] = Seen(there, session.spec.limits.disk_bytes, 0, free, -math.inf)
 

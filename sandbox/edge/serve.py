@@ -83,6 +83,8 @@ class _Announced(uvicorn.Server):
             sys.stdout.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._drain is not None:
-            await self._drain(STOP_S)
-        await super().shutdown(sockets)
+        try:
+            if self._drain is not None:
+                await self._drain(STOP_S)
+        finally:
+            await super().shutdown(sockets)

@@ -57,6 +57,8 @@ class Report:
     """From a reward file, between 0 and 1."""
     aside: tuple[Reported, ...] = ()
     """Passes that answer for tests that are expected, and name none themselves."""
+    alone: tuple[Reported, ...] | None = None
+    """Failures that count though nobody expected them; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,12 @@ class Verdict(NamedTuple):
     """What the reward files said, 0 … 1; None when there was none."""
 
 
-def judge(expected: Sequence[str], weights: Mapping[str, float], reports: Sequence[Report]) -> Verdict:
+def judge(
+    expected: Sequence[str], weights: Mapping[str, float], reports: Sequence[Report], *, xfails: bool = True
+) -> Verdict:
     """One result for each expected test, or for each test of the first report that names any when none is expected;
-    and one for each other test that failed, whoever reports it.
+    and one for each other test that failed, whoever reports it.  ``xfails``: the tests' author marks some as failing;
+    else nobody but the agent can have.
 
     A reward file counts as a test of its own where nothing else names a test, or where it says less than 1 although
     every test passed.
@@ -97,7 +102,7 @@ def judge(expected: Sequence[str], weights: Mapping[str, float], reports: Sequen
     tests = [
         GradedTest(name, outcome, weigh.of(name))
         for name, outcome in _outcomes(named, reports).items()
-        if outcome is not Outcome.XFAILED
+        if outcome is not Outcome.XFAILED or not xfails
     ]
     if reward is not None and all(test.passed for test in tests) and (reward < 1 or not tests):
         tests.append(GradedTest(REWARD, Outcome.PASSED if reward >= 1 else Outcome.FAILED))
@@ -132,11 +137,13 @@ def _outcomes(named: Sequence[str], reports: Sequence[Report]) -> dict[str, Outc
     names = Names(named)
     said: dict[str, list[Outcome]] = {name: [] for name in named}
     others: dict[str, list[Outcome]] = {}
-    for name, outcome in (each for report in reports for each in (*report.tests, *report.aside)):
-        if meant := names.meant(name):
-            said[meant].append(outcome)
-        elif outcome in _FAILURES and is_name(name):
-            others.setdefault(short_name(name), []).append(outcome)
+    for report in reports:
+        alone = report.tests if report.alone is None else report.alone
+        for name, outcome in (*report.tests, *report.aside):
+            if meant := names.meant(name):
+                said[meant].append(outcome)
+            elif outcome in _FAILURES and is_name(name) and (name, outcome) in alone:
+                others.setdefault(short_name(name), []).append(outcome)
     outcomes = {name: worst(each) for name, each in said.items()}
     bare = Names(others)
     for name in named:
@@ -150,7 +157,7 @@ class _Weights:
 
     def __init__(self, weights: Mapping[str, float], named: Sequence[str]) -> None:
         self._weights = weights
-        self._others = Names(weights.keys() - set(named))
+        self._others = Names([name for name in weights if name not in named])
 
     def of(self, name: str) -> float:
         key = name if name in self._weights else self._others.meant(name)

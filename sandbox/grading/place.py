@@ -111,7 +111,7 @@ async def _in_copy(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """A container of a copy of the agent's, in which nothing runs but PID 1."""
-    works = partial(_untouched_works, session, spec, task)
+    works = partial(_untouched_works, session, spec, task, live=live)
     async with AsyncExitStack() as stack:
         image = await carried(lambda: stack.enter_async_context(_copy(session, live=live)), works)
         if not live:
@@ -127,7 +127,7 @@ async def _clean(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """A fresh container of the task's image, with the artifacts over what its setup made."""
-    works = partial(_untouched_works, session, spec, task)
+    works = partial(_untouched_works, session, spec, task, live=live)
     with tempfile.TemporaryDirectory(prefix="longshore-artifacts-") as folder:
         found = await carried(lambda: _take(session, task, Path(folder), live=live), works)
         async with _beside(session, spec, task, test_timeout_s) as bench:
@@ -188,15 +188,15 @@ async def carried(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitabl
         raise Unfit(str(error)) from error
 
 
-async def _untouched_works(session: SandboxSession, spec: ContainerSpec, task: Task) -> bool:
-    """Whether the daemon starts a container of the task's own image, freezes and copies it, while the agent's lives
-    on."""
+async def _untouched_works(session: SandboxSession, spec: ContainerSpec, task: Task, *, live: bool) -> bool:
+    """Whether the daemon starts a container of the task's own image, freezes it where that is needed, and copies it,
+    while the agent's lives on."""
     if not session.alive:
         raise await session.why_gone()
     with suppress(InfraError, SandboxDestroyed):
         async with (
             _beside(session, spec, task, 0.0) as other,
-            paused(session.engine, other.container),
+            paused(session.engine, other.container) if live else nullcontext(),
             committed(session.engine, other.container, pause=False),
         ):
             return True

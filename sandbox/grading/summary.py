@@ -5,7 +5,8 @@ pytest may show again what it printed: it can add to what they say, a whole summ
 whatever did not pass counts wherever it stands, and no more tests are known to have passed than the least of all
 endings says: a summary by its names, pytest's closing line by its number.  Passes beyond that stand aside: they answer
 for expected tests only (a script may run pytest twice), and for nobody where a test was skipped, which pytest does not
-name.
+name.  A failure of a test that nobody expects counts where the last summary of a session says it: a test may show what
+a run of pytest within it said.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ import re
 from sandbox.grading.outcome import Outcome, Report, Reported
 from sandbox.truncate import without_escapes
 
+_START = re.compile(r"=*\s*test session starts\s*=*")
 _HEADER = re.compile(r"=*\s*short test summary info\s*=*")
 _CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d:, a-z]+\))?\s*=*")
 _RAN = re.compile(r"\d+ (?:x?passed|failed|errors?)\b")
 _PASSED = re.compile(r"(\d+) x?passed\b")
+_NAME = re.compile(r"::|\.py\b")
+"""In how pytest writes a test or a file: a program's log has other lines that begin with ERROR."""
 _MAX_LINE_BYTES = 4096
 _MAX_NAMES_BYTES = 1 << 20
 _OUTCOMES = {
@@ -65,7 +69,15 @@ class SummaryParser:
         """The claims of the summary that names the fewest passes."""
         self._counted: int | None = None
         """The least that a closing line says."""
-        self._passes, self._others = _Words(), _Words()
+        self._passes, self._xfails, self._others = _Words(), _Words(), _Words()
+        self._depth = 0
+        """Sessions of pytest that have begun and not ended: one that a test starts is within that test's."""
+        self._outermost = True
+        """Whether the summary that is being read is of no session within another."""
+        self._failures: dict[Reported, None] = {}
+        """Of the last such summary of a session, as far as pytest can have written them."""
+        self._earlier: dict[Reported, None] = {}
+        """The same of the sessions before."""
 
     def feed(self, data: bytes) -> None:
         *whole, rest = data.split(b"\n")
@@ -80,8 +92,13 @@ class SummaryParser:
         line = without_escapes(raw.decode(errors="replace")).strip()
         if _HEADER.fullmatch(line):
             self._end()
-            self._claims, self._ran = _Words(), False
+            self._claims, self._ran, self._outermost = _Words(), False, self._depth <= 1
+            if self._outermost:
+                self._failures.clear()
+        elif _START.fullmatch(line):
+            self._begin()
         elif found := _CLOSING.fullmatch(line):
+            self._depth = max(0, self._depth - 1)
             self._count(found[1])
         elif self._claims is not None:
             self._read(line, self._claims)
@@ -98,6 +115,16 @@ class SummaryParser:
             claims.add(said)
         elif not self._others.add(said):
             self._others.said[_FLOOD] = None
+            self._failures[_FLOOD] = None
+        elif self._outermost and _NAME.search(name):
+            self._failures[said] = None
+
+    def _begin(self) -> None:
+        """Of a session."""
+        self._depth += 1
+        if self._depth == 1:
+            self._earlier |= self._failures
+            self._failures = {}
 
     def _end(self) -> None:
         """Of the summary that was being read."""
@@ -106,6 +133,8 @@ class SummaryParser:
         passes = self._claims.of(Outcome.PASSED)
         for said in passes:
             self._passes.add(said)
+        for said in self._claims.of(Outcome.XFAILED):
+            self._xfails.add(said)
         if self._least is None or len(passes) <= len(self._least.of(Outcome.PASSED)):
             self._least = self._claims
 
@@ -123,6 +152,8 @@ class SummaryParser:
         least = self._least or _Words()
         known = dict.fromkeys(least.of(Outcome.PASSED)[: self._counted])
         aside = [said for said in self._passes.said if said not in known]
+        aside += [said for said in self._xfails.said if said not in least.said]
         if self._others.of(Outcome.SKIPPED):
             aside = []
-        return Report((*known, *least.of(Outcome.XFAILED), *self._others.said), aside=tuple(aside))
+        tests = (*known, *least.of(Outcome.XFAILED), *self._others.said)
+        return Report(tests, aside=tuple(aside), alone=tuple(self._earlier | self._failures))

@@ -37,6 +37,8 @@ class Shell(NamedTuple):
     """A ``#!/bin/sh`` script finds the kit's tools first, whatever else it starts."""
 
 
+_MOST_CHARACTERS = 64 << 10
+"""Of scripts that are read: more would hold up whoever waits."""
 _INTERPRETER = re.compile(r"#!\s*(?:/usr)?(?:/local)?/bin/(?:env\s+(?:-S\s+)?)?(\w+)\s*(.*)")
 
 
@@ -58,8 +60,9 @@ _BUILTINS = frozenset((
     "test", "times", "true", "type", "ulimit", "umask", "unset", "wait",
 ))  # fmt: skip
 _TOOLS = frozenset((
-    "awk", "base64", "basename", "bc", "bunzip2", "bzcat", "bzip2", "cat", "chgrp", "chmod", "chown", "cp", "cut",
-    "date", "dd", "df", "diff", "dirname", "dos2unix", "du", "egrep", "expr", "factor", "fgrep", "find", "fold",
+    "awk", "base64", "basename", "bc", "bunzip2", "bzcat", "bzip2", "cat", "chgrp", "chmod", "chown", "clear", "cmp",
+    "cp", "cut", "date", "dd", "df", "diff", "dirname", "dos2unix", "du", "egrep", "expand", "expr",
+    "factor", "fgrep", "find", "fold",
     "getopt", "grep", "groups", "gunzip", "gzip", "head", "hexdump", "hostname", "id", "killall", "ln", "ls",
     "lzcat", "lzma", "md5sum", "mkdir", "mkfifo", "mktemp", "mv", "netstat", "nl", "nproc", "nslookup", "od",
     "paste", "pidof", "ping", "ps", "readlink", "realpath", "rev", "rm", "rmdir", "sed", "seq", "sha1sum",
@@ -71,23 +74,26 @@ _TOOLS = frozenset((
 """Of busybox.  What start-stop-daemon starts is the agent's, by its author's will."""
 _DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
 """Builtins that set what their arguments name: PATH too, where these are not written out."""
+_SETTERS = _DECLARES | {"getopts", "mapfile", "printf", "read", "readarray", "unset"}
+"""Builtins that set or forget what their arguments name."""
 _SHELLS = frozenset(("sh", "ash", "bash"))
-_STARTS = re.compile(r"-exec|-ok|--to-command|--use-compress|system\s*\(|getline|\|\s*[\"'&]")
+_STARTS = re.compile(r"^[\"']?-(?:exec|ok)|--to-command|--use-compress|system\s*\(|getline|\|\s*[\"'&]")
 """How a tool is told to start another program; awk also in a file of its own."""
 _ASSIGNED = re.compile(r"\w+\+?=")
-_SETTINGS = re.compile(r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|(?:PYTHON|PYTEST_|UV_|LD_)\w*)(?:\+?=|$)")
+_SETTING = r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|(?:PYTHON|PYTEST_|UV_|LD_)\w*)"
+_SETTINGS, _NAMED_SETTING = re.compile(rf"{_SETTING}\+?="), re.compile(rf"{_SETTING}[\"']?$")
 _INSTALLED = re.compile(r"(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env")
 _TESTS = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)(?:/(?!\.\.)[\w.:-]*)*(?:\[.*\])?")
 _LIMIT = re.compile(r"-\w+|[\d.]+[smhd]?")
-_STARTERS = frozenset(("exec", "command", "timeout"))
+_STARTERS = frozenset(("exec", "command", "time", "timeout"))
 _ITS_ARGUMENTS = frozenset(("$1", "$@"))
 
 
 def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
     """Of a test script, with the shell scripts that it brings along."""
-    if not shell_of(script, verifier=verifier).ours:
-        return Isolation.IMAGE
     beside = [data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")]
+    if not shell_of(script, verifier=verifier).ours or sum(map(len, (script, *beside))) > _MOST_CHARACTERS:
+        return Isolation.IMAGE
     try:
         scripts = [read_script(each) for each in (script, *beside)]
     except (Unreadable, RecursionError):
@@ -132,6 +138,8 @@ class _Reader:
             return first not in self._callers or self._command(words[1:], "")
         if first in _ITS_ARGUMENTS:
             return within in self._callers
+        if first in _SETTERS and any(map(_NAMED_SETTING.match, words[1:])):
+            return False
         if first in _STARTERS:
             return self._command(_started(words), within)
         return self._program(first, words)

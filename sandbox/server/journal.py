@@ -67,16 +67,18 @@ class LeaseJournal:
 
     def rewrite(self, known: Iterable[Known]) -> None:
         """Of all operations, these alone: a file grows with what is remembered, not with a lease's age."""
-        found = None if self._removed else _read(self._path)
-        if found is None:
+        if self._removed:
             return
-        lines = [_opened(found.lease), {"container": found.container, "reset": found.reset}]
-        for each in known:
-            lines.append({"begin": each.key, "digest": each.digest})
-            if each.reply is not None:
-                lines.append({"end": each.key, "reply": each.reply.record()})
         new = self._path.with_suffix(".new")
         try:
+            found = _read(self._path)
+            if found is None:
+                return
+            lines = [_opened(found.lease), {"container": found.container, "reset": found.reset}]
+            for each in known:
+                lines.append({"begin": each.key, "digest": each.digest})
+                if each.reply is not None:
+                    lines.append({"end": each.key, "reply": each.reply.record()})
             new.write_bytes(b"".join(map(_encoded, lines)))
             new.rename(self._path)
         except OSError as error:

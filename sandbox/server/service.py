@@ -108,6 +108,8 @@ class PoolService:
         self._group = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
         self._working: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
+        """One of these has."""
         """Operations under way."""
         self._closes = asyncio.Semaphore(settings.closes)
         self.pending_closes = 0
@@ -137,15 +139,20 @@ class PoolService:
         self.draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                for task in tuple(self._working):
-                    await asyncio.shield(task)
+                while self._working:
+                    self._ended.clear()
+                    await self._ended.wait()
         for task in self._working:
             task.cancel()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = self._group.create_task(work)
         self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        task.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        self._ended.set()
 
     # ---- leases
 

@@ -1,8 +1,8 @@
 """The test program of a code task.  It runs in the sandbox, as root, with any Python from 3.9 and few of its modules.
 
 The candidate runs as ``nobody`` in a process of its own and sees arguments only: expected values stay here.  What it
-prints or answers is compared here, so it can neither claim a pass nor read one.  A case of asserts of which none is
-executed has failed.  Prints a pytest summary: ``case_0`` …
+prints or answers is compared here, so it can neither claim a pass nor read one.  A case of asserts that comes to none,
+or never asks the candidate, has failed.  Prints a pytest summary: ``case_0`` …
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import builtins
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 MODULE = "solution"
 """What test code may import the candidate's functions from."""
-COUNT = "__an_assert_held__"
+COUNT = "__an_assert_is_near__"
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 CASE_S = 10.0
 ANSWER_BYTES = 16 << 20
 NOBODY = 65534
@@ -114,45 +115,71 @@ def used_names(tree: ast.Module) -> set[str]:
 def left_to_call(tree: ast.Module, entry: str) -> list[str]:
     """Functions that test code only defines, for whoever runs it to call: ``test…()``, and ``check(candidate)`` where
     the candidate's function is known."""
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name not in used_names(tree)]
-    wants = {node.name: len(node.args.args) - len(node.args.defaults) for node in functions}
-    return [
-        name for name, want in wants.items() if (name.startswith("test") and not want) or (name == "check" and entry)
-    ]
+    found: list[str] = []
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+            continue
+        others = ast.Module([each for each in tree.body if each is not node], [])
+        wants = len(node.args.args) - len(node.args.defaults)
+        is_test = node.name.startswith("test") and not wants
+        if node.name not in used_names(others) and (is_test or (node.name == "check" and wants == 1 and entry)):
+            found.append(node.name)
+    return found
 
 
 class Counted(ast.NodeTransformer):
-    """Test code that says so of each assert that held.  What it imports of the candidate's is there already."""
+    """Test code that says so where it comes to a statement that asserts.  What it imports of the candidate's is there
+    already."""
 
-    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
-        return [node, ast.Expr(ast.Call(ast.Name(COUNT, ast.Load()), [], []))]
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        for block in ("body", "orelse", "finalbody"):
+            if isinstance(statements := getattr(node, block, None), list):
+                setattr(node, block, list(self._counted(cast("list[ast.stmt]", statements))))
+        return node
+
+    def _counted(self, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+        for each in statements:
+            if not isinstance(each, DEFINITIONS) and any(isinstance(part, ast.Assert) for part in ast.walk(each)):
+                yield ast.Expr(ast.Call(ast.Name(COUNT, ast.Load()), [], []))
+            yield each
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
         return ast.Pass() if node.module == MODULE else node
 
 
 def asserted(candidate: Candidate, code: str, entry: str) -> bool:
-    """Run the test code here, as a program, and the functions that it leaves to call; whether an assert was executed.
+    """Run the test code here, as a program, and the functions that it leaves to call; whether it came to a statement
+    that asserts, and asked the candidate.
 
     Each name that it does not define itself is a function of the candidate's, and ``entry`` the one to be checked.
     """
     tree = ast.parse(code)
-    held: list[None] = []
+    reached: list[None] = []
+    asked: list[str] = []
 
     def remote(name: str) -> Callable[..., object]:
-        return lambda *args, **kwargs: candidate.call(name, args, kwargs)
+        def ask(*args: object, **kwargs: object) -> object:
+            asked.append(name)
+            return candidate.call(name, args, kwargs)
+
+        return ask
 
     space: dict[str, Any] = {name: remote(name) for name in used_names(tree) if not hasattr(builtins, name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == MODULE:
             space.update({alias.asname or alias.name: remote(alias.name) for alias in node.names})
-    space.update({"__name__": "__main__", COUNT: lambda: held.append(None)})
+    space.update({"__name__": "__main__", COUNT: lambda: reached.append(None)})
     left = left_to_call(tree, entry)
     whole = ast.fix_missing_locations(Counted().visit(tree))
-    exec(compile(whole, "tests", "exec"), space)  # noqa: S102  the task's own tests
-    for name in left:
-        space[name](*([remote(entry)] if name == "check" else []))
-    return bool(held)
+    try:
+        exec(compile(whole, "tests", "exec"), space)  # noqa: S102  the task's own tests
+        for name in left:
+            space[name](*([remote(entry)] if name == "check" else []))
+    except SystemExit as error:
+        if error.code:
+            raise
+    return bool(reached and asked)
 
 
 def passed(candidate: Candidate, kind: str, given: object, wanted: object) -> bool:
@@ -172,7 +199,9 @@ def main(folder: Path, program: Path) -> None:
     for number, (kind, given, wanted) in enumerate(cases):
         try:
             good = passed(Candidate(program), kind, given, wanted)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  the candidate's and the tests' own: this case has failed
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  the candidate's and the tests' own: this case has failed
             good = False
             sys.stdout.write(f"case_{number}: {type(error).__name__}: {str(error)[:200]!r}\n")
         sys.stdout.write(f"{'PASSED' if good else 'FAILED'} case_{number}\n")

@@ -57,8 +57,9 @@ def instructions(text: str) -> list[Instruction]:
             line = f"{line[:-1].rstrip()} {following}"
             if not following:
                 break
-        name, _, rest = line.partition(" ")
-        found.append(Instruction(name.upper(), rest.strip()))
+        name, *rests = line.split(maxsplit=1)
+        rest = rests[0] if rests else ""
+        found.append(Instruction(name.upper(), rest))
         if found[-1].name in {"RUN", "COPY", "ADD"}:
             _skip_heredocs(rest, lines)
     return found
@@ -153,7 +154,10 @@ def _env(rest: str) -> dict[str, str]:
 
 def _filled(text: str, variables: Mapping[str, str]) -> str | None:
     """``text`` with its variables put in; None when one of them is unknown."""
-    values = [variables.get(found[1] or found[3]) or found[2] for found in _VARIABLE.finditer(text)]
+    values = [
+        found[2] if found[2] is not None and not variables.get(found[1]) else variables.get(found[1] or found[3])
+        for found in _VARIABLE.finditer(text)
+    ]
     if None in values:
         return None
     known = iter(values)

@@ -46,18 +46,19 @@ class _Open:
     items: int = 0
     size: int = 1
     """Characters and nodes, what its aliases stand for among them."""
-    keys: set[str] = field(default_factory=set[str])
+    keys: set[tuple[str, bool]] = field(default_factory=set[tuple[str, bool]])
+    """With whether each was written without quotes: 1 and '1' are two."""
 
     def take(self, size: int) -> None:
         self.size += size
         self.items += 1
 
-    def take_key(self, text: str) -> bool:
+    def take_key(self, text: str, *, plain: bool) -> bool:
         """Whether a scalar that comes next is a key that was there before."""
         if not self.mapping or self.items % 2 or text == "<<":
             return False
         before = len(self.keys)
-        self.keys.add(text)
+        self.keys.add((text, plain))
         return len(self.keys) == before
 
 
@@ -77,7 +78,7 @@ def _check(text: str) -> None:
                 sizes[ended.anchor] = ended.size
                 around[-1].take(ended.size)
             case yaml.ScalarEvent():
-                if around[-1].take_key(event.value):
+                if around[-1].take_key(event.value, plain=event.implicit[0]):
                     raise YamlError(f"the key {event.value!r} comes twice in line {event.start_mark.line + 1}")
                 sizes[event.anchor] = 1 + len(event.value)
                 around[-1].take(sizes[event.anchor])

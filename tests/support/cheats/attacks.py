@@ -228,6 +228,9 @@ _PYTHON = (
     ),
     Attack("skipped tests", _files(_SKIPPER, "/conftest.py", "/app/conftest.py"), PYTHON),
     Attack(
+        "tests expected to fail", _files(_SKIPPER.replace("skip", "xfail"), "/conftest.py", "/app/conftest.py"), PYTHON
+    ),
+    Attack(
         "pytest settings in every folder",
         _files("[pytest]\naddopts = -p evil --collect-only", "/pytest.ini", "/tox.ini", "/app/pytest.ini")
         + _files("[tool.pytest.ini_options]\naddopts = '-p evil'", "/pyproject.toml", "/app/pyproject.toml")

@@ -20,6 +20,10 @@ REACHED = [
     "def helper(n):\n    return f(n)\n\ndef test_a(n=2):\n    assert helper(n) == 4",
     "if __name__ == '__main__':\n    assert f(2) == 4",
     "def test_a():\n    assert f(2) == 4\n\nif __name__ == '__main__':\n    test_a()",
+    "def main():\n    assert f(2) == 4\n\nif __name__ == '__main__':\n    raise SystemExit(main())",
+    "def test_a(again=True):\n    assert f(2) == 4\n    return again and test_a(False)",
+    "for n in (1, 2):\n    if f(n) != 2 * n:\n        assert False",
+    "try:\n    assert f(2) == 4\nexcept ValueError:\n    assert False",
 ]
 UNREACHED = [
     "def verify(candidate):\n    assert candidate(2) == 4",
@@ -54,7 +58,16 @@ def test_asserts_are_executed_wherever_they_stand(code: str):
         run(code)
 
 
-@pytest.mark.parametrize("code", [*UNREACHED, "for n in []:\n    assert f(n)", "if __name__ == 'x':\n    assert f(2)"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        *UNREACHED,
+        "for n in []:\n    assert f(n)",
+        "if __name__ == 'x':\n    assert f(2)",
+        "assert True",
+        "f(2)\n\ndef verify():\n    assert f(2)",
+    ],
+)
 def test_asserts_that_nothing_executes_are_no_pass(code: str):
     assert not run(code, f=lambda n: n * 2)
 
@@ -71,9 +84,22 @@ def test_a_row_whose_asserts_nothing_reaches_holds_no_tests(code: str):
     assert all(cases_of(each, "f") for each in REACHED)
 
 
-def test_a_test_that_leaves_the_harness_fails_and_the_next_case_runs(tmp_path, monkeypatch, capsys):
+def test_what_is_right_may_be_an_exception_or_nothing_to_complain_of():
+    def f(n: int) -> int:
+        if n < 0:
+            raise ValueError
+        return n
+
+    refuses = "try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass"
+    assert run(refuses, f=f)
+    with pytest.raises(AssertionError):
+        run(refuses, f=abs)
+
+
+@pytest.mark.parametrize("left", ["SystemExit(1)", "BaseException"])
+def test_a_test_that_leaves_the_harness_fails_and_the_next_case_runs(tmp_path, monkeypatch, capsys, left: str):
     monkeypatch.setattr(code_harness, "Candidate", lambda _: Program(f=lambda n: n * 2))
-    cases = [("asserts", "assert f(2) == 4\nraise SystemExit(0)", None), ("asserts", "assert f(2) == 4", None)]
+    cases = [("asserts", f"assert f(2) == 4\nraise {left}", None), ("asserts", "assert f(2) == 4", None)]
     (tmp_path / "cases.txt").write_text(repr(cases))
     code_harness.main(tmp_path, tmp_path / "solution.py")
     assert capsys.readouterr().out.endswith("FAILED case_0\nPASSED case_1\n")

@@ -132,3 +132,28 @@ def test_an_endless_line_costs_no_memory():
     for _ in range(100):
         parser.feed(b"x" * (1 << 20))
     assert len(parser._line) < 10_000
+
+
+START = b"===== test session starts =====\n"
+BOTH = HEADER + b"PASSED t.py::a\nPASSED t.py::b\n2 passed in 0.01s\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (START + BOTH, {}),
+        (START + START + HEADER + b"FAILED u.py::c\n1 failed in 0.02s\n" + BOTH, {}),
+        (START + HEADER + b"FAILED u.py::c\n1 failed in 0.02s\n" + BOTH, {}),
+        (START + BOTH + b"ERROR handler\nERROR 0\nFAILED none\n", {}),
+        (START + HEADER + b"FAILED u.py::c\n1 failed in 0.02s\n" + START + BOTH, {"c": False}),
+        (START + BOTH + START + HEADER + b"ERROR u.py\n1 error in 0.02s\n", {"u.py": False}),
+    ],
+    ids=["none", "in a session within", "in a quiet one", "logged", "in the session before", "in the one after"],
+)
+def test_a_failure_that_nobody_expects_counts_where_a_session_of_its_own_says_it(text, expected):
+    assert verdict(text) == {"a": True, "b": True, **expected}
+
+
+def test_what_its_author_marks_as_failing_is_left_out_of_whichever_run_it_is_in():
+    text = HEADER + b"PASSED t.py::a\nPASSED t.py::c\nXFAIL t.py::b\n" + HEADER + b"PASSED u.py::d\n"
+    assert verdict(text, ("a", "b", "c", "d")) == {"a": True, "c": True, "d": True}
