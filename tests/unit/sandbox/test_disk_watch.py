@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.disk import FILE_BYTES, LONGEST_UNSEEN_S, Seen, _used, is_due
+from sandbox import disk
+from sandbox.disk import FILE_BYTES, LONGEST_UNSEEN_S, DiskWatch, Seen, _used, is_due
+from sandbox.engine import ContainerSpec
 
 sizes = st.integers(0, 1 << 40)
 
@@ -38,3 +43,39 @@ def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_pat
     assert used.keys() == {large, many}
     assert used[large] >= 1 << 20
     assert used[many] == 301 * FILE_BYTES
+
+
+class FakeSession:
+    """Lives, with a file mounted into it that is gone whenever it is measured."""
+
+    alive = True
+    spec = ContainerSpec("image", Path("/kit"), {})
+    container = "c"
+
+    def __init__(self, place: Path) -> None:
+        self.engine, self._place, self.asked = self, place, asyncio.Event()
+
+    async def inspect(self, _: str) -> dict[str, str]:
+        self._place.touch()
+        return {"HostnamePath": str(self._place), "HostsPath": "/proc/1/none", "ResolvConfPath": ""}
+
+
+async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The watch ending would end its pool, and every session of it."""
+    session, looks = FakeSession(tmp_path / "hostname"), 0
+
+    def gone(path: Path) -> int:
+        nonlocal looks
+        looks += 1
+        if looks > 3:
+            session.asked.set()
+        raise PermissionError if looks % 2 else FileNotFoundError
+
+    monkeypatch.setattr(disk, "free_bytes", gone)
+    monkeypatch.setattr(disk, "EVERY_S", 0.0)
+    watch: Any = DiskWatch(lambda: [session], layers=True)
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(watch.run())
+        await session.asked.wait()
+        assert not watching.done()
+        watching.cancel()

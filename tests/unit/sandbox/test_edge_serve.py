@@ -82,9 +82,9 @@ def test_a_server_that_is_stopped_leaves_what_it_entered_and_fails_where_that_fa
     assert capfd.readouterr().err == "error: not all of it is gone\n"
 
 
-async def ask_around_a_stop(url: str, provider: FakeProvider) -> dict[str, httpx.Response]:
+async def ask_around_a_stop(url: str, provider: FakeProvider, asked: asyncio.Event) -> dict[str, httpx.Response]:
     """What is told to whom: to those whose commands run at the signal, ``short`` and ``long``, and to those who come
-    after it."""
+    after it.  ``asked``: all but ``long`` have been told."""
     task = {"task": encode_task(Task(id="t", instruction=""))}
     async with httpx.AsyncClient(base_url=url, timeout=60) as http, asyncio.TaskGroup() as group:
 
@@ -105,14 +105,13 @@ async def ask_around_a_stop(url: str, provider: FakeProvider) -> dict[str, httpx
             await asyncio.sleep(0.01)
         told = {"slot": await ask("/allocate", task_key="t"), "new": await ask("/run", lease_id=leases[2], command="x")}
         running[0].hold.set()
-        return {**told, "short": await short, "long": await long}
+        told["short"] = await short
+        asked.set()
+        return {**told, "long": await long}
 
 
-def test_who_waits_for_a_pool_server_that_is_stopped_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr("sandbox.edge.serve.STOP_S", 3)
-    provider, services, told = FakeProvider(), [], {}
+def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    provider, services, told, asked = FakeProvider(), [], {}, asyncio.Event()
     with StateDirectory(tmp_path) as state, bind("127.0.0.1", 0) as listener:
 
         @asynccontextmanager
@@ -123,12 +122,17 @@ def test_who_waits_for_a_pool_server_that_is_stopped_is_told(
                 asyncio.TaskGroup() as group,
             ):
                 services.append(service)
-                asking = group.create_task(ask_around_a_stop(address(listener), provider))
+                asking = group.create_task(ask_around_a_stop(address(listener), provider, asked))
                 yield service
             told.update(asking.result())
 
-        async def drain(within_s: float) -> None:
-            await services[0].drain(within_s)
+        async def drain(_: float) -> None:
+            """Its time is over when all but one have been told."""
+            async with asyncio.TaskGroup() as group:
+                draining = group.create_task(services[0].drain(3600.0))
+                await asked.wait()
+                draining.cancel()
+            await services[0].drain(0.0)
 
         assert serve(create_app(open_service, Access("127.0.0.1")), listener, drain) == EXIT_OK
     assert {who: (reply.status_code, reply.json().get("code")) for who, reply in told.items()} == {

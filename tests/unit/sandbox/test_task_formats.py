@@ -352,6 +352,8 @@ def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Pa
         ("ARG D=/d\nFROM a\nARG E=/e\nWORKDIR ${E}/x\n", "/e/x"),
         ("FROM a\nWORKDIR ${Q:-/q}\n", "/q"),
         ("FROM a\nWORKDIR $Q\n", None),
+        ("FROM a\nWORKDIR\t/x\n", "/x"),
+        ("FROM a\nENV Q=\nWORKDIR /x/$Q\nWORKDIR ${Q:-y}\n", "/x/y"),
         ("FROM a\nWORKDIR $Q\nWORKDIR /x\n", "/x"),
         ("FROM a\nRUN <<EOF\nWORKDIR /no\nEOF\nWORKDIR /yes\n", "/yes"),
         ("FROM a\nRUN python3 -c 'print(1 <<20)' && echo $((1<<4))\nWORKDIR /yes\n", "/yes"),
