@@ -24,12 +24,12 @@ async def completed(
     ``within_s`` from then on, and what it gave is handed to ``take_back``, whose InfraError is nobody's any more.
     Raises what ``call`` raises.
     """
-    made: list[T] = []
+    results: list[T] = []
     failed: list[Exception] = []
 
     async def work() -> None:
         try:
-            made.append(await call())
+            results.append(await call())
         except Exception as error:  # noqa: BLE001  it leaves below as it is, not in a group
             failed.append(error)
 
@@ -41,13 +41,13 @@ async def completed(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     await working
-            for each in made:
+            for each in results:
                 with contextlib.suppress(InfraError):
                     await asyncio.shield(take_back(each))
             raise
     for error in failed:
         raise error
-    return made[0]
+    return results[0]
 
 
 @asynccontextmanager

@@ -11,6 +11,8 @@ import posixpath
 import tarfile
 from pathlib import Path
 
+from sandbox.tasks.tree import is_in
+
 MAX_BYTES = 512 << 20
 """Of all artifacts of one task together."""
 _MAX_MEMBERS = 100_000
@@ -40,7 +42,7 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str) -> None:
         path = posixpath.normpath(member.name)
         if path == top and not (member.isreg() or member.isdir()):
             raise Unfit(f"{top} is neither a file nor a folder")
-        if not _within(path, top) or links.intersection(_above(path)):
+        if not is_in(path, (top,)) or links.intersection(_above(path)):
             continue
         if member.issym():
             links.add(path)
@@ -55,11 +57,7 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str) -> None:
 
 def _is_file(linked: str, top: str, links: set[str]) -> bool:
     path = posixpath.normpath(linked)
-    return _within(path, top) and not links.intersection((path, *_above(path)))
-
-
-def _within(path: str, top: str) -> bool:
-    return path == top or path.startswith(f"{top}/")
+    return is_in(path, (top,)) and not links.intersection((path, *_above(path)))
 
 
 def _above(path: str) -> list[str]:
