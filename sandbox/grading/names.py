@@ -18,11 +18,6 @@ def plain_name(name: str) -> str:
     return name.partition("[")[0]
 
 
-def is_name(name: str) -> bool:
-    """Whether this is a test's; else it is the beginning of a line that a program has logged."""
-    return "::" in name or len(plain_name(name).split()) == 1
-
-
 class Names:
     """Names of tests, found by any of their forms."""
 

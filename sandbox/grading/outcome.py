@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from protocol.trajectory import TestResult
-from sandbox.grading.names import Names, is_name, plain_name, short_name
+from sandbox.grading.names import Names, plain_name, short_name
 
 REWARD = "reward"
 """Name of the test that stands for a reward file."""
@@ -142,7 +142,7 @@ def _outcomes(named: Sequence[str], reports: Sequence[Report]) -> dict[str, Outc
         for name, outcome in (*report.tests, *report.aside):
             if meant := names.meant(name):
                 said[meant].append(outcome)
-            elif outcome in _FAILURES and is_name(name) and (name, outcome) in alone:
+            elif outcome in _FAILURES and (name, outcome) in alone:
                 others.setdefault(short_name(name), []).append(outcome)
     outcomes = {name: worst(each) for name, each in said.items()}
     bare = Names(others)

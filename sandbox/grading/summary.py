@@ -21,7 +21,7 @@ _HEADER = re.compile(r"=*\s*short test summary info\s*=*")
 _CLOSING = re.compile(r"=*\s*(\d+ [a-z ]+(?:, \d+ [a-z ]+)*) in [\d.]+s(?: \([\d:, a-z]+\))?\s*=*")
 _RAN = re.compile(r"\d+ (?:x?passed|failed|errors?)\b")
 _PASSED = re.compile(r"(\d+) x?passed\b")
-_NAME = re.compile(r"::|\.py\b")
+_NAME = re.compile(r".*::.*|\S+\.py")
 """In how pytest writes a test or a file: a program's log has other lines that begin with ERROR."""
 _MAX_LINE_BYTES = 4096
 _MAX_NAMES_BYTES = 1 << 20
@@ -116,7 +116,7 @@ class SummaryParser:
         elif not self._others.add(said):
             self._others.said[_FLOOD] = None
             self._failures[_FLOOD] = None
-        elif self._outermost and _NAME.search(name):
+        elif self._outermost and _NAME.fullmatch(name):
             self._failures[said] = None
 
     def _begin(self) -> None:

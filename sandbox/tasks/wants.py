@@ -19,13 +19,18 @@ _PACKAGES = re.compile(
     rf"(?:\s+(?:-\S+|pip|global|tool))*\s+(?:install|add|get){_REST}"
 )
 _LOCKED = re.compile(
-    r"\b(?P<command>uv\s+sync|npm\s+(?:ci|i|install)|(?:pnpm|yarn|poetry|bundle)\s+(?:i|install)|go\s+mod\s+download)"
+    r"(?:\b(?P<command>uv\s+sync|npm\s+(?:ci|i|install)|(?:pnpm|yarn|poetry|bundle)\s+(?:i|install)|go\s+mod\s+download)"
+    r"|(?:^|[\n;&|])[ \t]*(?P<bare>yarn))"
     r"(?:[ \t]+-[^\s;&|]+)*[ \t]*(?=[\n;&|]|$)"
 )
 """Whatever the project's own files name."""
 _RUNNERS = re.compile(rf"\b(?P<tool>uvx|uv\s+tool\s+run|uv\s+run|npx){_REST}")
 _FETCHERS = re.compile(rf"\b(?P<tool>curl|wget|git\s+clone){_REST}")
 _ADDRESS = re.compile(r"(?:(?:https?|git|ssh)://|git@)[^\s\"'|;)]+")
+_ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\s\"'$`;&|]{1,2000})", re.MULTILINE)
+_VARIABLE = re.compile(r"\$(?:(\w+)|{(\w+)})")
+_UNKNOWN = re.compile(r"\$(?:\w*(?:URL|URI)\w*|{\w*(?:URL|URI)\w*})", re.IGNORECASE)
+"""A variable that the script does not set and whose name says that it is an address."""
 _BARE = re.compile(r"(?:[\w-]+\.)+[A-Za-z]{2,}(?::\d+)?/\S*")
 """An address without its scheme: a host, a path."""
 _VALUED = {"-p", "-c", "-i", "--python", "--index-url", "--extra-index-url", "-t", "--target"}
@@ -44,11 +49,17 @@ def wanted(script: str) -> Iterator[str]:
         if names := [_name(each) for each in _packages(found["rest"].split()) if not _in_kit(found["tool"], each)]:
             yield f"{found['tool']} install {' '.join(names)}"
     for found in _LOCKED.finditer(text):
-        yield " ".join(found["command"].split())
+        yield " ".join((found["command"] or found["bare"]).split())
     for found in _RUNNERS.finditer(text):
         yield from _run(" ".join(found["tool"].split()), found["rest"].split())
-    for found in _FETCHERS.finditer(text):
+    for found in _FETCHERS.finditer(_filled_in(text)):
         yield from _fetched(found["tool"], found["rest"])
+
+
+def _filled_in(text: str) -> str:
+    """With what the script itself says of its variables."""
+    values = dict(_ASSIGNED.findall(text))
+    return _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
 
 
 def _in_kit(tool: str, package: str) -> bool:
@@ -105,6 +116,8 @@ def _run_packages(tool: str, words: list[str]) -> Iterator[str]:
 def _fetched(tool: str, rest: str) -> Iterator[str]:
     found = _ADDRESS.search(rest)
     address = found[0] if found else next(_bare(rest.split(), "O" if tool == "wget" else ""), "")
+    if not address and (unknown := _UNKNOWN.search(rest)):
+        address = f"{tool} {unknown[0]}"
     if address and not is_installer(address) and not is_installer(f"https://{address}") and not LOCAL.search(address):
         yield address
 

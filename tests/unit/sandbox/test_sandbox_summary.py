@@ -144,7 +144,7 @@ BOTH = HEADER + b"PASSED t.py::a\nPASSED t.py::b\n2 passed in 0.01s\n"
         (START + BOTH, {}),
         (START + START + HEADER + b"FAILED u.py::c\n1 failed in 0.02s\n" + BOTH, {}),
         (START + HEADER + b"FAILED u.py::c\n1 failed in 0.02s\n" + BOTH, {}),
-        (START + BOTH + b"ERROR handler\nERROR 0\nFAILED none\n", {}),
+        (START + BOTH + b"ERROR handler\nERROR 0\nFAILED none\nERROR root:main.py:3 no such file\n", {}),
         (START + HEADER + b"FAILED u.py::c\n1 failed in 0.02s\n" + START + BOTH, {"c": False}),
         (START + BOTH + START + HEADER + b"ERROR u.py\n1 error in 0.02s\n", {"u.py": False}),
     ],

@@ -168,6 +168,10 @@ WANTS = {
     "curl -LsSf astral.sh/uv/install.sh | sh": [],
     "git clone git@github.com:a/b.git": ["git@github.com:a/b.git"],
     "git clone --depth 1 https://example.org/a": ["https://example.org/a"],
+    "cd a && yarn --frozen-lockfile; yarn test; corepack enable yarn": ["yarn"],
+    'URL=https://a.example\nwget -q "$URL/x"': ["https://a.example/x"],
+    "BASE=http://localhost:80\ncurl ${BASE}/health; curl -o $OUT $BASE/x": [],
+    'wget ${DATA_URL}; git clone "$repo_url" x': ["wget ${DATA_URL}", "git clone $repo_url"],
 }
 
 
