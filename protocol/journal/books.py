@@ -32,6 +32,7 @@ class Books(Store):
             abandoned=self._count("tickets WHERE state = 'abandoned'"),
             bytes=self._all("SELECT coalesce(sum(bytes), 0) FROM rows JOIN payloads USING (trajectory)")[0][0],
             dropped_tokens=self.dropped_tokens(),
+            lost=self._number("lost"),
         )
         if not books.balanced:
             raise JournalError(f"the books of {self.path} do not balance: {books}")

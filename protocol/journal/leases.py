@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from protocol.journal.losses import settle
 from protocol.journal.payloads import is_acknowledged
 from protocol.journal.schema import PASSED_OVER, TRAINED
 from protocol.journal.store import Store, damaged
@@ -109,7 +110,8 @@ class Leases(Store):
             self._set("compacted", max(oldest_kept_step, self._number("compacted")))
 
     def rewind(self, step: int) -> None:
-        """Continue from the checkpoint of ``step``: what later steps used, dropped or left over is held again."""
+        """Continue from the checkpoint of ``step``: what later steps used, dropped or left over is held again, but for
+        what a recovery has lost the bytes of."""
         if step < self._number("compacted"):
             raise JournalError(
                 f"cannot rewind to step {step}: trajectories up to step {self._number('compacted')} are compacted; "
@@ -122,6 +124,7 @@ class Leases(Store):
             self._db.execute("UPDATE rows SET state = 'held', step = NULL, reason = NULL WHERE step > ?", (step,))
             self._set("committed", min(step, self._number("committed")))
             self._set("ended", 0)
+            settle(self._db)
 
     def end_run(self) -> None:
         """Drop what is left, reason ``run_ended``, as if at the step after the last; a later :meth:`rewind` undoes it.

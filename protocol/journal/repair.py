@@ -2,8 +2,8 @@
 
 What can be read is kept, and what cannot is rebuilt as far as the rest says what it was
 (:mod:`protocol.journal.salvage`).  A payload whose bytes are gone or wrong is taken from the export, which the buffer
-writes beside the journal; a trajectory that is in neither is named, its row and its place in the books stay as they
-are, and a batch that needs it will say so.
+writes beside the journal; a trajectory that is in neither is named, and where it was yet to be trained, its group goes
+on without it (:mod:`protocol.journal.losses`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from protocol import codec
 from protocol.errors import UserError
 from protocol.export import ExportEntry, read_blob, read_index
 from protocol.filesystem import sync
+from protocol.journal.losses import settle
 from protocol.journal.payloads import is_acknowledged
 from protocol.journal.salvage import Salvage, Unreadable
 from protocol.journal.schema import TABLES
@@ -131,9 +132,10 @@ def recover(run_dir: Path) -> Recovery:
                 f"{error} of {path} cannot be read, and without it nobody knows what was trained: the trajectories "
                 f"themselves are in {path.parent.parent / 'trajectories'}; start a new run"
             ) from error
-        rows = cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0])
-        recovery = Recovery(path, rows, salvage.rebuilt, lost=salvage.lost, forgotten_groups=sorted(salvage.forgotten))
+        recovery = Recovery(path, 0, salvage.rebuilt, lost=salvage.lost, forgotten_groups=sorted(salvage.forgotten))
         _restore_payloads(copies, new, recovery)
+        recovery.lost += [name for name in settle(new) if name not in recovery.lost]
+        recovery.rows = cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0])
         new.execute("COMMIT")
     fresh.rename(whole)
     sync(path.parent)

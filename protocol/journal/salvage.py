@@ -3,7 +3,7 @@
 A table that cannot be read as a whole is read row by row, each by its key, around the pages that are gone.  What was
 on them is rebuilt: a row of ``rows`` from its trajectory, which is in the payloads or in the export, and from an index
 that still says what became of it; a group from its trajectories; a ticket from its group and its row.  What is in none
-of these is named, and the books are settled without it.
+of these is named and counted; :mod:`protocol.journal.losses` says what follows for its group.
 
 Rows are believed only where they are what the journal could have written: SQLite notices a page that makes no sense,
 not bytes that make another one.
@@ -20,11 +20,12 @@ import orjson
 
 from protocol import codec
 from protocol.errors import LongshoreError, UserError
-from protocol.groups import GroupOutcome, minimum_members
+from protocol.groups import GroupOutcome
+from protocol.journal.losses import count_lost
 from protocol.journal.schema import PASSED_OVER, SCHEMA, TRAINED
 from protocol.trajectory import DropReason, Ticket, trajectory_id
 
-_META = ("schema", "run_id", "cursor", "acked", "unknown", "committed", "compacted", "ended", "owner.port")
+_META = ("schema", "run_id", "cursor", "acked", "lost", "unknown", "committed", "compacted", "ended", "owner.port")
 _BY_KEY = {
     "meta": "key = ?",
     "groups": "id = ?",
@@ -74,7 +75,7 @@ class Salvage:
         self._rebuild_rows()
         self._rebuild_groups()
         self._rebuild_tickets()
-        self._settle()
+        self._recount()
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -193,24 +194,11 @@ class Salvage:
                 arrived = self._first("SELECT 1 FROM rows WHERE grp = ? AND sample = ?", group, sample)
                 self._insert("tickets", [(group, sample, "arrived" if arrived else missing, None)])
 
-    def _settle(self) -> None:
-        """Samples whose trajectory is lost are run again where their group is open, and missed where it has closed."""
-        gone = "SELECT grp, sample FROM tickets WHERE state = 'arrived' EXCEPT SELECT grp, sample FROM rows"
-        for group, sample in self.new.execute(gone).fetchall():
-            self._lose(trajectory_id(group, sample))
-            still_open = self._first("SELECT 1 FROM groups WHERE id = ? AND outcome = 'open'", group)
-            state = "out" if still_open else "abandoned"
-            self.new.execute("UPDATE tickets SET state = ? WHERE grp = ? AND sample = ?", (state, group, sample))
-        ready = "SELECT id, size FROM groups WHERE outcome = 'ready' AND spent = 0"
-        for group, size in self.new.execute(ready).fetchall():
-            if self._one("SELECT count(*) FROM rows WHERE grp = ?", group) < minimum_members(size):
-                short = GroupOutcome.INFRA_SHORT.value
-                self.new.execute("UPDATE groups SET outcome = ? WHERE id = ?", (short, group))
-                self.new.execute("UPDATE rows SET state = 'dropped', reason = ? WHERE grp = ?", (short, group))
-        self.new.execute(
-            "INSERT OR REPLACE INTO meta VALUES "
-            "('acked', (SELECT count(*) FROM rows) + (SELECT count(*) FROM superseded))"
-        )
+    def _recount(self) -> None:
+        there = self._one("SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM superseded)")
+        before = max(there, self._meta("acked") or 0)
+        self.new.execute("INSERT OR REPLACE INTO meta VALUES ('acked', ?)", (before,))
+        count_lost(self.new, before - there)
 
     # -- small things --------------------------------------------------------------------------------------------
 

@@ -134,6 +134,8 @@ class Accounting(Whereabouts[DropReason]):
     """Of payloads that are stored."""
     dropped_tokens: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """What drops cost by length: reason → bucket of length → sampled tokens."""
+    lost: int = 0
+    """Had been acknowledged; a damaged file was recovered without them, and they are in ``acked`` no longer."""
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "dropped": {reason.value: number for reason, number in self.dropped.items()}}

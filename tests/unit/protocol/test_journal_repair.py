@@ -14,7 +14,7 @@ from protocol.export import Exporter, read_index
 from protocol.journal import AppendOutcome, Arrival, Journal, JournalError, JournalSettings
 from protocol.journal.repair import FILE, check, recover, require_journal
 from protocol.journal.schema import TABLES
-from protocol.trajectory import DropReason, GroupId
+from protocol.trajectory import DropReason, GroupId, trajectory_id
 from tests.support.commands import run_json
 from tests.support.trajectories import RUN, make_plan, make_trajectory
 
@@ -61,6 +61,19 @@ def overwrite(run_dir: Path, needle: bytes, size: int, byte: bytes = b"\xff") ->
     at = data.rindex(needle)
     data[at : at + size] = byte * size
     path.write_bytes(data)
+
+
+def without_export(run_dir: Path) -> None:
+    for path in (run_dir / "trajectories").iterdir():
+        path.unlink()
+
+
+def members(journal: Journal) -> dict[int, list[int]]:
+    """Group → samples, of all that can be leased, their bytes read."""
+    lease = journal.lease(journal.statistics().ready)
+    assert lease is not None
+    assert [codec.loads(blob).ticket.trajectory_id for blob in journal.payload(lease)] == lease.trajectories
+    return {group.group: [row.sample for row in group.rows] for group in lease.groups}
 
 
 def command(*arguments: object) -> tuple[int, dict[str, object], str]:
@@ -143,6 +156,55 @@ def test_what_is_in_neither_is_named_and_nothing_else_is_lost(run_dir: Path) -> 
     assert check(run_dir / FILE).missing_payloads == recovery.lost
 
 
+def test_a_lost_trajectory_of_a_step_that_is_taken_back_does_not_hold_the_run_up(run_dir: Path) -> None:
+    """Else a resume leases its group for ever, and no step is taken again."""
+    overwrite(run_dir, arrival(0, 1)[1].blob[:100], 100)
+    recover(run_dir)
+    journal = open_journal(run_dir)
+    journal.rewind(0)
+    assert members(journal) == {0: [0, 2, 3], **{group: [0, 1, 2, 3] for group in range(1, GROUPS)}}
+    books = journal.accounting()
+    assert (books.acked, books.in_buffer, books.lost, books.abandoned) == (4 * GROUPS - 1, 4 * GROUPS - 1, 1, 1)
+    journal.close()
+
+
+@pytest.mark.parametrize("samples", [(2,), (1, 2)])
+def test_a_group_goes_on_without_its_lost_members_or_is_dropped_where_it_has_too_few(
+    run_dir: Path, samples: tuple[int, ...]
+) -> None:
+    """Else it is leased for ever and its bytes are never there."""
+    without_export(run_dir)
+    for sample in samples:
+        overwrite(run_dir, arrival(3, sample)[1].blob[:100], 100)
+    recovery = recover(run_dir)
+    assert recovery.lost == [f"train-g000003-s{sample:02d}" for sample in samples]
+    assert check(run_dir / FILE).whole
+    journal = open_journal(run_dir)
+    journal.rewind(1)
+    left = [sample for sample in range(4) if sample not in samples]
+    enough = len(left) >= 3
+    assert members(journal).get(3) == (left if enough else None)
+    books = journal.accounting()
+    assert (books.acked, books.lost) == (4 * GROUPS - len(samples), len(samples))
+    assert books.dropped == ({} if enough else {DropReason.INFRA_SHORT: len(left)})
+    journal.close()
+
+
+def test_a_lost_sample_of_an_open_group_is_run_again(run_dir: Path) -> None:
+    without_export(run_dir)
+    journal = open_journal(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    journal.append([arrival(GROUPS, sample)[1] for sample in (0, 1)])
+    journal.close()
+    overwrite(run_dir, arrival(GROUPS, 1)[1].blob[:100], 100)
+    assert recover(run_dir).lost == [f"train-g{GROUPS:06d}-s01"]
+    journal = open_journal(run_dir)
+    (group,) = journal.open_groups()
+    assert group.missing == (1, 2, 3)
+    assert journal.append([arrival(GROUPS, 1)[1]])[0] == [AppendOutcome.APPENDED]
+    journal.close()
+
+
 def test_a_journal_with_a_broken_page_is_not_opened_and_the_message_is_the_way_out(run_dir: Path) -> None:
     path = run_dir / FILE
     data = bytearray(path.read_bytes())
@@ -197,7 +259,7 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
     acked = journal.accounting().acked
     journal.close()
     before = {name: table(run_dir, name, columns) for name, columns in BOOKS}
-    tried_again = sorted((*row[:2], "out" if row[2] == "abandoned" else row[2]) for row in before["tickets"])
+    held = (GROUPS, 1)
     whole, (size, starts) = (run_dir / FILE).read_bytes(), pages_of(run_dir)
     assert len(starts) > len(TABLES.split("CREATE TABLE"))
     roots = dict(table(run_dir, "sqlite_master", "name, rootpage"))
@@ -215,11 +277,16 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
         assert not recovery.lost or start == payloads or b"LSPK" in whole[start : start + size]
         assert recovery.forgotten_groups == []
         found = {name: table(run_dir, name, columns) for name, columns in BOOKS}
-        if found["tickets"] != before["tickets"]:
-            assert found["tickets"] == tried_again, "nobody knows any more what was given up"
-        assert found | {"tickets": 0} == before | {"tickets": 0}, f"page at {start}"
+        gone = [held] if trajectory_id(*held) in recovery.lost else []
+        again = [*gone, *([] if (GROUPS, 2, "abandoned") in found["tickets"] else [(GROUPS, 2)])]
+        tickets = sorted((*row[:2], "out" if row[:2] in again else row[2]) for row in before["tickets"])
+        assert found["tickets"] == tickets, (
+            "what is lost, or not known to be given up, is tried again, and nothing else"
+        )
+        assert found["rows"] == [row for row in before["rows"] if row[1:3] not in gone], f"page at {start}"
+        assert found["groups"] == before["groups"], f"page at {start}"
         journal = open_journal(run_dir)
-        assert journal.accounting().acked == acked
+        assert (journal.accounting().acked, journal.accounting().lost) == (acked - len(gone), len(gone))
         lease = journal.lease(GROUPS - 2)
         assert lease is not None
         assert len(journal.payload(lease)) == 4 * (GROUPS - 2)
@@ -235,8 +302,7 @@ def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: 
     journal.open_group(make_plan(GROUPS), b"cursor")
     journal.append([arrival(GROUPS, 1)[1]])
     journal.close()
-    for path in (run_dir / "trajectories").iterdir():
-        path.unlink()
+    without_export(run_dir)
     gone = {"rows", "payloads"}
     roots = {root for name, root in table(run_dir, "sqlite_master", "tbl_name, rootpage") if name in gone}
     size, _ = pages_of(run_dir)

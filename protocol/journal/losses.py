@@ -1,0 +1,47 @@
+"""What follows for the books where the bytes of a trajectory are gone that was to be trained."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from protocol.groups import GroupOutcome, minimum_members
+from protocol.trajectory import trajectory_id
+
+
+def settle(journal: sqlite3.Connection) -> list[str]:
+    """Forget what is held without bytes, within the caller's transaction.  Gives the ids of those, and of all others
+    that had arrived and have no row.
+
+    Such a sample is run again where its group is open, and missed where it has closed: a group that has too few members
+    without it is dropped.
+    """
+    held = "DELETE FROM rows WHERE state = 'held' AND trajectory NOT IN (SELECT trajectory FROM payloads)"
+    count_lost(journal, journal.execute(held).rowcount)
+    gone: list[tuple[int, int]] = journal.execute(
+        "SELECT grp, sample FROM tickets WHERE state = 'arrived' EXCEPT SELECT grp, sample FROM rows"
+    ).fetchall()
+    for group, sample in gone:
+        journal.execute(
+            "UPDATE tickets SET state = iif((SELECT outcome FROM groups WHERE id = grp) = 'open', 'out', 'abandoned') "
+            "WHERE grp = ? AND sample = ?",
+            (group, sample),
+        )
+    _drop_short(journal)
+    return [trajectory_id(group, sample) for group, sample in gone]
+
+
+def count_lost(journal: sqlite3.Connection, number: int) -> None:
+    """So many were acknowledged and are nowhere: they leave the count of what is, and none of them is forgotten."""
+    journal.execute("UPDATE meta SET value = value - ? WHERE key = 'acked'", (number,))
+    journal.execute("INSERT INTO meta VALUES ('lost', ?) ON CONFLICT DO UPDATE SET value = value + ?", (number, number))
+
+
+def _drop_short(journal: sqlite3.Connection) -> None:
+    short = GroupOutcome.INFRA_SHORT.value
+    ready = (
+        "SELECT id, size, (SELECT count(*) FROM rows WHERE grp = id) FROM groups WHERE outcome = 'ready' AND spent = 0"
+    )
+    for group, size, members in journal.execute(ready).fetchall():
+        if members < minimum_members(size):
+            journal.execute("UPDATE groups SET outcome = ? WHERE id = ?", (short, group))
+            journal.execute("UPDATE rows SET state = 'dropped', reason = ? WHERE grp = ?", (short, group))
