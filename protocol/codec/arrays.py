@@ -76,10 +76,10 @@ def _column(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
 
 
 def view_arrays(frames: Sequence[Frame], length: int) -> Arrays:
-    """Views of ``frames``, ``length`` values each.  Raises CodecError where a frame has another size."""
+    """Read-only views of ``frames``, ``length`` values each.  Raises CodecError where a frame has another size."""
     found: list[npt.NDArray[Any]] = []
     for frame, (name, dtype) in zip(frames, _DTYPES.items(), strict=True):
         if len(frame) != length * dtype.itemsize:
             raise CodecError(f"{name} frame of {len(frame)} bytes does not hold {length} values")
-        found.append(np.frombuffer(frame, dtype))
+        found.append(np.frombuffer(memoryview(frame).toreadonly(), dtype))
     return Arrays(*found)

@@ -215,7 +215,7 @@ def _restore_payloads(copies: _Copies, new: sqlite3.Connection, recovery: Recove
 def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
         raise UserError(f"there is no journal at {path}: name the run's directory, or the file itself")
-    database = sqlite3.connect(f"file:{path}?mode=rw", uri=True, isolation_level=None, timeout=1.0)
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=1.0)
     try:
         database.execute("PRAGMA locking_mode=EXCLUSIVE")
         _readable(lambda: database.execute("BEGIN EXCLUSIVE"), path)

@@ -28,7 +28,7 @@ class Journal:
 
     def __init__(self, run_dir: Path) -> None:
         path = run_dir / "buffer" / "journal.sqlite"
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             self.rows = {
                 name: (state, step, reason)
                 for name, state, step, reason in database.execute("SELECT trajectory, state, step, reason FROM rows")

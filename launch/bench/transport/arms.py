@@ -123,7 +123,7 @@ async def ours_durable(tokens: int, seconds: float, folder: Path) -> Arm:
 
 def _stored(journal: Path) -> set[int]:
     """What lies in the journal's file with its bytes, read with SQLite alone."""
-    with closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as database:
+    with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as database:
         rows = database.execute("SELECT grp, sample FROM rows JOIN payloads USING (trajectory)").fetchall()
     return {group * GROUP_SIZE + sample for group, sample in rows}
 

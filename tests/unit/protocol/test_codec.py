@@ -89,6 +89,13 @@ def test_nothing_is_copied_on_the_way_out_nor_on_the_way_in() -> None:
         assert not array.flags.writeable
 
 
+def test_what_was_checked_cannot_be_written_to_though_its_frames_can() -> None:
+    frames = [memoryview(bytearray(frame)) for frame in codec.encode(make_trajectory())]
+    (decoded,) = codec.decode(frames, max_bytes=MAX).segments
+    for name in ("versions", "token_ids", "logprobs", "loss_mask"):
+        assert not getattr(decoded, name).flags.writeable
+
+
 def test_what_is_above_the_limit_is_refused_before_it_is_read() -> None:
     with pytest.raises(CodecError, match="above the limit"):
         codec.decode([b"x" * 100], max_bytes=99)

@@ -395,7 +395,9 @@ class Books(RuleBasedStateMachine):
 
         self.folder = tempfile.TemporaryDirectory()
         self.journal = open_journal(Path(self.folder.name))
-        self.groups = self.step = self.committed = self.oldest = 0
+        self.groups = self.step = 0
+        self.kept = [0]
+        """Steps of the checkpoints that are kept."""
         self.used: dict[int, set[str]] = {}
 
     @rule()
@@ -424,23 +426,31 @@ class Books(RuleBasedStateMachine):
             assert not set(lease.trajectories) & set().union(*self.used.values())
             self.used[self.step] = set(lease.trajectories)
 
+    @precondition(lambda self: self.step > self.kept[-1])
     @rule()
     def checkpoint(self) -> None:
         self.journal.commit(self.step)
-        self.committed = self.step
+        self.kept.append(self.step)
 
-    @rule()
-    def compact(self) -> None:
-        self.journal.compact(self.committed)
-        self.oldest = self.committed
+    @rule(keep=st.integers(1, 3))
+    def compact(self, keep: int) -> None:
+        del self.kept[:-keep]
+        self.journal.compact(self.kept[0])
 
-    @precondition(lambda self: self.committed >= self.oldest)
+    @precondition(lambda self: self.kept[0] > 0)
     @rule()
-    def resume(self) -> None:
+    def resume_from_a_checkpoint_that_is_gone(self) -> None:
+        with pytest.raises(JournalError, match="cannot rewind"):
+            self.journal.rewind(self.kept[0] - 1)
+
+    @rule(damaged=st.integers(0, 2))
+    def resume(self, damaged: int) -> None:
+        """From the newest of those kept, or from one before it."""
         self.journal.close()
         self.journal = open_journal(Path(self.folder.name))
-        self.journal.rewind(self.committed)
-        self.step = self.committed
+        del self.kept[max(1, len(self.kept) - damaged) :]
+        self.step = self.kept[-1]
+        self.journal.rewind(self.step)
         self.used = {step: names for step, names in self.used.items() if step <= self.step}
 
     @invariant()

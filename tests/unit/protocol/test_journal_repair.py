@@ -337,6 +337,14 @@ def test_a_journal_of_another_longshore_is_left_to_it(run_dir: Path) -> None:
             use(run_dir)
 
 
+def test_a_run_whose_name_means_something_in_an_address_is_repaired_like_any_other(
+    run_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    named = run_dir.rename(tmp_path_factory.mktemp("runs") / "50%25 #2?mode=memory")
+    assert check(named / FILE).payloads == 4 * GROUPS
+    assert recover(named).payloads == 4 * GROUPS
+
+
 def test_a_journal_that_is_open_is_left_alone(run_dir: Path) -> None:
     journal = open_journal(run_dir)
     code, _, words = command("check", run_dir)
