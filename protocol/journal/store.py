@@ -48,6 +48,7 @@ class Store:
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
+            "secure_delete=OFF",  # where it is built in, a compaction sends all that it frees through the log, zeroed
             f"wal_autocheckpoint={log_bytes // PAGE_BYTES}",
             f"journal_size_limit={log_bytes}",
         )
