@@ -10,7 +10,8 @@ Invariants, each held by one transaction per operation (WAL, ``synchronous=FULL`
 - Consumed is derived from the step that a row records: :meth:`Journal.rewind` to a checkpoint makes leasable again what
   a later step trained, dropped or left over.  Its payloads go only when the oldest kept checkpoint covers their rows.
 - What no step used is dropped for good, its payloads with it: a group without variance or with too few members when it
-  closes, a batch without a token young enough to train when it is passed over.
+  closes (the payloads at the next append, when the owner has exported them), a batch without a token young enough to
+  train when it is passed over.
 - Room for a whole group is reserved before it opens, in the byte budget and on the disk, so that an append never fails
   for want of room.
 

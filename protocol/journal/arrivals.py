@@ -12,9 +12,14 @@ class Arrivals(Closing):
     """Appends, the first of a sample wins."""
 
     def append(self, arrivals: Sequence[Arrival]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
-        """Append a batch in one transaction, durable on return: an outcome per arrival, and the groups it closed."""
+        """Append a batch in one transaction, durable on return: an outcome per arrival, and the groups it closed.
+
+        Its payloads are stored until the next append or abandonment at least, also those of a group that it drops: the
+        caller has that long to export them.
+        """
         closed: list[GroupClosed] = []
         with self._transaction():
+            self._forget_dropped()
             outcomes: list[AppendOutcome] = []
             for arrival in arrivals:
                 outcomes.append(self._append_one(arrival))

@@ -25,10 +25,18 @@ class Closing(Store):
             self._db.execute(
                 "UPDATE rows SET state = 'dropped', reason = ? WHERE grp = ?", (outcome.drop_reason.value, group)
             )
-            self._db.execute(
-                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM rows WHERE grp = ?)", (group,)
-            )
         return GroupClosed(seq, group, task, outcome, size, rewards)
+
+    def _forget_dropped(self) -> None:
+        """The payloads of groups that were dropped as they closed, after the last call of this."""
+        before, last = self._number("forgotten"), self._closed()
+        if last > before:
+            self._db.execute(
+                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM groups CROSS JOIN rows ON grp = id "
+                "WHERE closed_seq > ? AND state = 'dropped' AND step IS NULL)",
+                (before,),
+            )
+            self._set("forgotten", last)
 
     def _rewards(self, group: int) -> dict[int, float]:
         return dict(self._all("SELECT sample, reward FROM rows WHERE grp = ? ORDER BY sample", group))

@@ -45,3 +45,4 @@ def _drop_short(journal: sqlite3.Connection) -> None:
         if members < minimum_members(size):
             journal.execute("UPDATE groups SET outcome = ? WHERE id = ?", (short, group))
             journal.execute("UPDATE rows SET state = 'dropped', reason = ? WHERE grp = ?", (short, group))
+            journal.execute("DELETE FROM meta WHERE key = 'forgotten'")  # their payloads go with the next append

@@ -98,7 +98,9 @@ class Planning(Closing):
                 "UPDATE tickets SET state = 'abandoned', reason = ? WHERE grp = ? AND sample = ? AND state = 'out'",
                 (reason, group, sample),
             )
-            return self._close_if_complete(group) if changed.rowcount else None
+            closed = self._close_if_complete(group) if changed.rowcount else None
+            self._forget_dropped()
+            return closed
 
     def closed_since(self, seen: int, limit: int = 1000) -> list[GroupClosed]:
         """Closings after the ``seen``-th, in order, at most ``limit``."""

@@ -200,10 +200,14 @@ async def test_what_closed_groups_have_shown_of_a_task_is_known_at_each_point_of
         assert [await buffer.task_records(upto) for upto in (0, 1, 2, 9)] == [{}, first, first | second, first | second]
 
 
-async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_no_gap(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rewards", [(0, 1, 0, 1), (1, 1, 1, 1)])
+async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_no_gap(
+    tmp_path: Path, rewards: tuple[float, ...]
+) -> None:
+    """Nor does one that comes between the append that drops a group and its export."""
     settings = settings_for(tmp_path)
     async with running(settings) as (buffer, sender):
-        await fill(buffer, sender, 0)
+        await fill(buffer, sender, 0, rewards)
     index = tmp_path / "trajectories" / "index.jsonl"
     lines = index.read_bytes().splitlines(keepends=True)
     index.write_bytes(b"".join(lines[:2]) + lines[2][:10])

@@ -101,6 +101,18 @@ def test_groups_that_teach_nothing_are_dropped_once_with_their_reason(journal: J
     assert journal.append([arrival(1, 3)])[0] == [AppendOutcome.UNKNOWN]
 
 
+def test_the_bytes_of_a_dropped_group_stay_until_the_next_append(tmp_path: Path) -> None:
+    """Their export comes after the append that dropped them, and a crash in between may leave it to the next start."""
+    journal = open_journal(tmp_path)
+    fill(journal, 0, (1.0, 1.0, 1.0, 1.0))
+    journal.close()
+    journal = open_journal(tmp_path)
+    assert [name for name, _ in journal.stored()] == [f"train-g000000-s{sample:02d}" for sample in range(4)]
+    fill(journal, 1)
+    assert [name for name, _ in journal.stored()] == [f"train-g000001-s{sample:02d}" for sample in range(4)]
+    journal.close()
+
+
 def test_a_short_group_trains_with_those_it_has(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     journal.append([arrival(0, sample) for sample in (0, 1, 3)])
