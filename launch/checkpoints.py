@@ -11,11 +11,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import orjson
 
 from protocol.errors import UserError
 from protocol.filesystem import append_whole, sync
+from protocol.journal import Accounting
 from protocol.weights import Lineage, LineageEntry, Version
 
 _MANIFEST = "manifest.json"
@@ -44,7 +46,7 @@ class CheckpointManifest:
     cursor: str
     """State of the task cursor."""
     accounting: dict[str, object]
-    """What the journal held when this was written: for people; consumed is derived from ``step`` alone."""
+    """What the journal held when this was written; consumed is derived from ``step`` alone."""
     lineage: list[tuple[int, int, int]]
     """(version, step, parent)"""
 
@@ -74,8 +76,22 @@ class Checkpoint:
                 yield LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
 
 
+def require_no_older(journal: Path, books: Accounting, manifest: CheckpointManifest) -> None:
+    """Raises UserError where ``journal``, which has ``books`` once it is rewound to the step of ``manifest``, does not
+    know all that it knew when that was written; what a recovery has named as lost it need not know."""
+    acked, trained = (cast("int", manifest.accounting[kind]) for kind in ("acked", "trained"))
+    if books.acked + books.lost < acked or books.trained + books.lost < trained:
+        raise UserError(
+            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of {books.acked} acknowledged "
+            f"and {books.trained} trained trajectories, where there were {acked} and {trained}, and would give some to "
+            f"be trained again. Put the right one back, with its {journal.name}-wal, or move the checkpoints away that "
+            "are newer than it"
+        )
+
+
 class CheckpointStore:
-    """The checkpoints of one run."""
+    """The checkpoints of one run: the newest ``keep``, from which it can go on, and with ``keep_first`` that of step 0
+    too, which can only be replayed once it is older than those (:mod:`launch.replay`)."""
 
     def __init__(self, run_dir: Path, keep: int, *, keep_first: bool = False) -> None:
         self._folder, self._keep, self._keep_first = run_dir / "checkpoints", keep, keep_first
@@ -120,7 +136,8 @@ class CheckpointStore:
         return found[-1] if found else None
 
     def prune(self) -> int:
-        """Remove all but the newest ``keep``, and the first if it is to stay; the step of the oldest of the newest."""
+        """Remove all but the newest ``keep``, and the first if it is to stay for replays; the step of the oldest that a
+        run can go on from."""
         found = self.all()
         for old in found[int(self._keep_first) : -self._keep]:
             shutil.rmtree(old.path)
@@ -134,7 +151,8 @@ def _read(path: Path) -> Checkpoint:
         return Checkpoint(path, CheckpointManifest(**value))
     except (OSError, orjson.JSONDecodeError, TypeError, KeyError) as error:
         raise UserError(
-            f"the checkpoint {path} is damaged ({error}): move it away to resume from the one before it"
+            f"the checkpoint {path} is damaged ({error}): move it away to resume from the one before it (one of step 0 "
+            "that is there for checkpoint.keep_first can only be replayed)"
         ) from error
 
 

@@ -23,7 +23,7 @@ from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
 from launch.advisory import ZeroVarianceWatch
 from launch.batch_fill import BatchFill
-from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
+from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine, require_no_older
 from launch.learners import Learners
 from launch.lineage import LineageLog
 from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
@@ -33,6 +33,7 @@ from learner.rank import LearnerRank
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
 from protocol.journal import Lease
+from protocol.journal.repair import FILE
 from protocol.staleness import StalePolicy, may_step
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
 
@@ -129,7 +130,8 @@ class Training:
         return manifest
 
     async def resume(self, checkpoint: Checkpoint) -> WeightManifest:
-        """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step."""
+        """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step.  Raises
+        UserError where the journal is older than the checkpoint."""
         await asyncio.to_thread(self._forget_killed)
         await self.learners.call(LearnerRank.load, str(checkpoint.learner))
         self.step = self._kept = checkpoint.manifest.step
@@ -139,6 +141,8 @@ class Training:
         self._fill = self._new_fill(sum(len(line.dropped) for line in checkpoint.ledger()))
         self.pusher.stand.lost(self._fill.lost_groups)
         await self.buffer.call(Buffer.rewind, self.step)
+        books = await self.buffer.call(Buffer.accounting)
+        require_no_older(self.settings.run_dir / FILE, books, checkpoint.manifest)
         await self.buffer.call(Buffer.commit, self.step)  # who died may not have come to it
         self.metrics.rewind(self.step)
         self._dropped_tokens = told_dropped(self.settings.run_dir)

@@ -75,10 +75,10 @@ class Recovery:
 def require_journal(run_dir: Path) -> None:
     """Raises UserError where a run that is to go on has no journal: an empty one in its place would lose all."""
     path = run_dir / FILE
-    if not path.exists():
+    if not path.exists() or path.stat().st_size == 0:
         raise UserError(
-            f"{path} is gone, and with it what was acknowledged and not trained: put it back, or, where a recovery was "
-            f"cut off, run `python -m protocol.journal recover {run_dir}` again"
+            f"{path} is {'empty' if path.exists() else 'gone'}, and with it what was acknowledged and not trained: put "
+            f"it back, or, where a recovery was cut off, run `python -m protocol.journal recover {run_dir}` again"
         )
 
 

@@ -19,6 +19,7 @@ from launch.standing import Stand
 from launch.summary import read_events
 from launch.training import Training, TrainingSettings
 from learner.messages import StepReport
+from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.staleness import StalePolicy
 from protocol.trajectory import DropReason
@@ -106,9 +107,16 @@ class NotedPusher(Pusher):
 class Run:
     """A training loop and the fakes around it."""
 
-    def __init__(self, run_dir: Path, *, dies_at: Sequence[int] = (), actor: str = "run/1.1/learner-0") -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        dies_at: Sequence[int] = (),
+        actor: str = "run/1.1/learner-0",
+        buffer: FakeBuffer | None = None,
+    ) -> None:
         self.run_dir, self.dies_at, self.actor = run_dir, list(dies_at), actor
-        self.buffer, self.conductor = FakeBuffer(), FakeConductor()
+        self.buffer, self.conductor = buffer or FakeBuffer(), FakeConductor()
         self.generations: list[FakeLearner] = []
         events = EventLog(run_dir, "driver", "node-0")
         self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
@@ -264,7 +272,7 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
     await first.go()
     (tmp_path / "checkpoints" / "step-000003").rename(tmp_path / "lost")
     sampled = first.training.version
-    second = Run(tmp_path)
+    second = Run(tmp_path, buffer=first.buffer)
     second.change(attempt=2)
     checkpoint = second.checkpoints.latest()
     assert checkpoint is not None
@@ -273,11 +281,28 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
         torn.write(b'{"version": 42949')
     manifest = await second.training.resume(checkpoint)
     assert second.training.lineage.age(sampled, manifest.version) == 3
-    assert second.buffer.committed == [0], "who died between manifest and commit leaves it to the next"
-    third = Run(tmp_path)
+    assert second.buffer.committed == [0, 3, 0], "who died between manifest and commit leaves it to the next"
+    third = Run(tmp_path, buffer=first.buffer)
     third.change(attempt=3)
     await third.training.resume(checkpoint)
     assert manifest.version in third.training.lineage.entries, "the torn line has swallowed the next"
+
+
+@pytest.mark.parametrize("forgotten", ["arrivals", "steps"])
+async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(tmp_path: Path, forgotten: str) -> None:
+    """Else trajectories that the checkpoint's weights have learned from are trained again."""
+    first = Run(tmp_path)
+    await first.go()
+    older = FakeBuffer()
+    if forgotten == "steps":
+        await older.add_ready(4 * PER_STEP)
+        older.spent = {step: groups for step, groups in first.buffer.spent.items() if step < 4}
+    second = Run(tmp_path, buffer=older)
+    checkpoint = second.checkpoints.latest()
+    assert checkpoint is not None
+    with pytest.raises(UserError, match=r"journal\.sqlite is older than the checkpoint of step 4"):
+        await second.training.resume(checkpoint)
+    assert older.committed == []
 
 
 async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> None:

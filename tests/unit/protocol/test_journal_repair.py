@@ -120,6 +120,12 @@ def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir:
     journal.close()
 
 
+def test_a_journal_that_was_emptied_is_not_taken_for_that_of_a_new_run(run_dir: Path) -> None:
+    (run_dir / FILE).write_bytes(b"")
+    with pytest.raises(UserError, match="is empty"):
+        require_journal(run_dir)
+
+
 @pytest.mark.parametrize("moved", [1, 2])
 def test_a_recovery_that_was_cut_off_is_finished_by_the_next(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, moved: int
