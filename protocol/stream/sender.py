@@ -71,6 +71,8 @@ class TrajectorySender:
         self._outbox = Outbox(run_id, sender_id)
         self._answers: dict[int, asyncio.Future[AppendOutcome]] = {}
         self._work, self._less = asyncio.Event(), asyncio.Event()
+        self._turn = asyncio.Lock()
+        """Of the caller who waits for room; the others wait for it in the order in which they came."""
         self._closed = True
         self._trouble = ""
         """Why there is no connection, as far as ZeroMQ says."""
@@ -118,17 +120,19 @@ class TrajectorySender:
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
         """Returns once ``trajectory`` is durable, with what became of it (``unknown``: no group waits for it).
 
-        It waits for its turn while others fill the budget.  Cancelled, it leaves the trajectory on its way: see
-        :meth:`drain`.  Raises CodecError for a trajectory that breaks an invariant, and StreamError:
-        :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``, :class:`SenderClosed`.
+        While others fill the budget it waits, not encoded yet, and who called first is first, however large.  Cancelled
+        after that, it leaves the trajectory on its way: see :meth:`drain`.  Raises CodecError for a trajectory that
+        breaks an invariant, and StreamError: :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``,
+        :class:`SenderClosed`.
         """
         name = trajectory.ticket.trajectory_id
-        frames = codec.encode(trajectory)
         parcel: Parcel | None = None
         try:
             async with asyncio.timeout(deadline_s):
-                await self._room_for(codec.payload_size(frames))
-                parcel = self._outbox.add(trajectory.ticket, frames)
+                async with self._turn:
+                    frames = codec.encode(trajectory)  # of several segments a copy, and one such is beyond the budget
+                    await self._room_for(codec.payload_size(frames))
+                    parcel = self._outbox.add(trajectory.ticket, frames)
                 answer = self._answers[parcel.seq] = asyncio.get_running_loop().create_future()
                 self._work.set()
                 return await answer

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +50,7 @@ from protocol.stream import (
     shard_of,
 )
 from protocol.trajectory import GroupId, Ticket
-from tests.support.trajectories import RUN, make_trajectory
+from tests.support.trajectories import RUN, make_segment, make_trajectory
 
 SOON_S = 30.0
 BEAT_S = 0.05
@@ -556,6 +557,40 @@ async def test_a_sender_holds_no_more_than_its_budget_and_loses_nothing_by_it() 
             assert await send is AppendOutcome.APPENDED
             assert sender.statistics().bytes <= 3 * size
     assert len(store.items) == 30
+
+
+async def test_a_large_trajectory_has_its_turn_though_small_ones_keep_coming() -> None:
+    """Else the longest episodes wait until their deadline and are run again, and the model learns to be short."""
+    store = Store()
+    trajectories = [make_trajectory(group, sampled=20_000 if group == 10 else 1000) for group in range(60)]
+    largest = codec.payload_size(codec.encode(trajectories[10]))
+    async with (
+        receiver_for(store, batch_bytes=1) as receiver,
+        sender_to(receiver, budget_bytes=largest) as sender,
+        asyncio.TaskGroup() as group,
+    ):
+        for trajectory in trajectories:
+            group.create_task(sender.send(trajectory, SOON_S))
+    assert [item.summary.ticket for item in store.items] == [trajectory.ticket for trajectory in trajectories]
+
+
+async def test_what_waits_for_room_in_a_sender_takes_none() -> None:
+    """Of several segments the frames are a copy: else memory grows with the episodes that wait for a slow buffer."""
+    segments = tuple(make_segment(sampled=20_000) for _ in range(2))
+    size = codec.payload_size(codec.encode(make_trajectory(segments=segments)))
+    async with receiver_for(Store()) as gone:
+        pass
+    async with sender_to(gone, budget_bytes=2 * size) as sender, asyncio.TaskGroup() as group:
+        tracemalloc.start()
+        try:
+            sends = [group.create_task(sender.send(make_trajectory(g, segments=segments), SOON_S)) for g in range(40)]
+            await until(lambda: sender.statistics().unacknowledged == 2)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        for send in sends:
+            send.cancel()
+    assert 2 * size <= held <= 4 * size
 
 
 async def test_a_send_that_is_cancelled_still_arrives_and_draining_waits_for_it() -> None:
