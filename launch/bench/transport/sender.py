@@ -1,7 +1,8 @@
 """The sending process of an arm: ``python -m launch.bench.transport.sender KIND ENDPOINT TOKENS COUNT``.
 
 It sends at most ``COUNT`` trajectories as fast as it may, until its standard input is closed, then prints one JSON
-object: how many were sent, which were acknowledged, and the most bytes that it held for that.
+object: how many were sent, which were acknowledged, and the most bytes that it held for that, by its own count and by
+what it grew by.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ import orjson
 import zmq
 import zmq.asyncio
 
-from launch.bench.transport.workload import RUN, frames_of, number_of, numbered, trajectory_of
+from launch.bench.transport.ends import HIGH_WATER, peak_bytes
+from launch.bench.transport.workload import RUN, frames_of, number_of, numbered, segmented, trajectory_of
+from protocol.codec import encode, payload_size
 from protocol.messages import Data, write_message
 from protocol.stream import SenderClosed, TrajectorySender
+from protocol.stream.sender import BUDGET_BYTES
 from protocol.trajectory import Trajectory
 
 _AT_ONCE = 256
 _DEADLINE_S = 600.0
-_HIGH_WATER = 64
 
 
 @dataclass(slots=True)
@@ -34,12 +37,13 @@ class Sent:
     acked: list[int] = field(default_factory=list[int])
     """By :func:`launch.bench.transport.workload.number_of`."""
     held_bytes: int = 0
+    grown_bytes: int = 0
 
 
-async def ours(endpoint: str, tokens: int, count: int, told: threading.Event, at_once: int = _AT_ONCE) -> Sent:
-    """``at_once`` callers of one sender, each with a trajectory of its own at a time."""
-    done = Sent()
-    source = numbered(trajectory_of(tokens), count)
+async def ours(endpoint: str, base: Trajectory, count: int, told: threading.Event, at_once: int = _AT_ONCE) -> Sent:
+    """``at_once`` callers of one sender, each with a trajectory of its own at a time: ``base`` under another ticket."""
+    done, before = Sent(), peak_bytes()
+    source = numbered(base, count)
     async with TrajectorySender(endpoint, RUN, "bench") as sender:
 
         async def work(mine: Iterator[Trajectory]) -> None:
@@ -54,7 +58,14 @@ async def ours(endpoint: str, tokens: int, count: int, told: threading.Event, at
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(work(source))
+    done.grown_bytes = peak_bytes() - before
     return done
+
+
+async def all_at_once(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sent:
+    """Three times as many callers as the sender's budget has room for, with trajectories whose frames are copies."""
+    base = segmented(tokens)
+    return await ours(endpoint, base, count, told, 3 * BUDGET_BYTES // payload_size(encode(base)) + 1)
 
 
 async def raw(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sent:
@@ -62,7 +73,7 @@ async def raw(endpoint: str, tokens: int, count: int, told: threading.Event) -> 
     frames, done = [write_message(Data(1, 1)), *frames_of(tokens)], Sent()
     with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
-        socket.set_hwm(_HIGH_WATER)
+        socket.set_hwm(HIGH_WATER)
         socket.connect(endpoint)
         while done.sent < count and not told.is_set():
             with contextlib.suppress(TimeoutError):
@@ -76,7 +87,7 @@ def raw_blocking(endpoint: str, tokens: int, count: int, told: threading.Event) 
     frames, done = [write_message(Data(1, 1)), *frames_of(tokens)], Sent()
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.DEALER) as socket:
         socket.linger, socket.sndtimeo = 0, 1000
-        socket.set_hwm(_HIGH_WATER)
+        socket.set_hwm(HIGH_WATER)
         socket.connect(endpoint)
         while done.sent < count and not told.is_set():
             with contextlib.suppress(zmq.Again):
@@ -89,7 +100,7 @@ def pubsub(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sen
     """``count`` messages to whoever listens, and an empty one at the end."""
     frames, done = [write_message(Data(1, 1)), *frames_of(tokens)], Sent()
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.XPUB) as socket:
-        socket.set_hwm(_HIGH_WATER)
+        socket.set_hwm(HIGH_WATER)
         socket.connect(endpoint)
         socket.recv()  # the subscription
         while done.sent < count:
@@ -112,9 +123,9 @@ def main(kind: str, endpoint: str, tokens: int, count: int) -> None:
     threading.Thread(target=listen, daemon=True).start()
     match kind:
         case "ours":
-            done = asyncio.run(ours(endpoint, tokens, count, told))
+            done = asyncio.run(ours(endpoint, trajectory_of(tokens), count, told))
         case "all_at_once":
-            done = asyncio.run(ours(endpoint, tokens, count, told, at_once=count))
+            done = asyncio.run(all_at_once(endpoint, tokens, count, told))
         case "raw":
             done = asyncio.run(raw(endpoint, tokens, count, told))
         case "raw_blocking":

@@ -45,6 +45,12 @@ def trajectory_of(tokens: int) -> Trajectory:
     return Trajectory(ticket, Status.COMPLETED, Reward(1.0, {"outcome": 1.0}), (segment,), engine="e", node="n")
 
 
+def segmented(tokens: int) -> Trajectory:
+    """One of as many tokens in two segments, so that its frames are a copy of its arrays."""
+    half = trajectory_of(tokens // 2)
+    return replace(half, segments=half.segments * 2)
+
+
 def numbered(base: Trajectory, most: int) -> Iterator[Trajectory]:
     """``base`` under ``most`` different tickets: another sample, or another group, each time."""
     for number in range(most):

@@ -1,10 +1,14 @@
-"""If this fails, the measurement of the durable path takes what was only acknowledged for what lies on the disk."""
+"""If these fail, a measurement takes what was only acknowledged for what lies on the disk, or holds whatever it saw."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from launch.bench.transport import arms
+import pytest
+
+from launch.bench.transport import Case, Report, arms
+from launch.bench.transport.stall import Stall
 from launch.bench.transport.workload import GROUP_SIZE, RUN, number_of, numbered, plan_of, trajectory_of
 from protocol import codec
 from protocol.journal import Arrival, Journal, JournalSettings
@@ -27,3 +31,32 @@ def test_only_what_lies_in_the_journal_with_its_bytes_counts(tmp_path: Path) -> 
     journal.close()
     assert arms._stored(path) == {number_of(trajectory.ticket) for trajectory in sent[:-1]}
     assert {number_of(trajectory.ticket) for trajectory in sent} - arms._stored(path) == {2 * GROUP_SIZE - 1}
+
+
+CASE = Case(8192, *[1.0] * 7, *[0.1] * 4, lost_ours=0, lost_pubsub=9)
+STALL = Stall(0, 32 << 20, 32 << 20, 64 << 20, 80 << 20, 100 << 20)
+
+
+def test_a_measurement_holds_whatever_the_machine_reaches_where_nothing_is_lost_and_memory_is_bounded() -> None:
+    assert Report((CASE,), (STALL,)).holds
+
+
+@pytest.mark.parametrize(
+    ("case", "stall", "said"),
+    [
+        ({"lost_ours": 1}, {}, "1 lost by ours"),
+        ({"lost_pubsub": 0}, {}, "the stall was none"),
+        ({}, {"receiver_held_bytes": 33 << 20}, "the receiver held 34603008 bytes"),
+        ({}, {"sender_held_bytes": 65 << 20}, "the sender held 68157440 bytes"),
+        ({}, {"receiver_grown_bytes": 97 << 20}, "the receiver's process grew by 101711872 bytes"),
+        ({}, {"sender_grown_bytes": 161 << 20}, "the sender's process grew by 168820736 bytes"),
+    ],
+)
+def test_a_loss_and_memory_beyond_its_bound_fail_a_measurement(
+    case: dict[str, int], stall: dict[str, int], said: str
+) -> None:
+    report = Report((CASE, replace(CASE, **case)), (STALL, replace(STALL, **stall)))
+    assert not report.holds
+    (failure,) = report.failures
+    assert failure.startswith("8192 tokens: ")
+    assert said in failure

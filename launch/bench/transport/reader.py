@@ -1,0 +1,60 @@
+"""A reader that stands still: ``python -m launch.bench.transport.reader TOKENS``.
+
+It begins a sender of more than all buffers together hold, takes nothing until nothing moves, and then all.  It prints
+one JSON object: how many did not arrive, and what either process held at most by its own count and grew by.  Both are
+fresh and do nothing else, so that what they grow by is what sending and receiving take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import orjson
+
+from launch.bench.transport.ends import END_S, ended, peak_bytes, started, until
+from launch.bench.transport.stall import STALL_S, Stall, count_of
+from launch.bench.transport.workload import MAX_BYTES, RUN, size_of
+from protocol.journal import AppendOutcome
+from protocol.stream import Received, TrajectoryReceiver
+
+
+async def stand_still(tokens: int) -> Stall:
+    """Raises InfraError where the sender fails, TimeoutError where nothing comes to an end."""
+    before, size, number = peak_bytes(), size_of(tokens), count_of(tokens)
+    names, moving = set[str](), asyncio.Event()
+    most = 0
+
+    async def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
+        nonlocal most
+        await moving.wait()
+        most = max(most, receiver.statistics().pending_bytes)
+        names.update(item.summary.ticket.trajectory_id for item in items)
+        return [AppendOutcome.APPENDED] * len(items)
+
+    async with TrajectoryReceiver(RUN, append, max_bytes=MAX_BYTES) as receiver:
+        with started("sender", "all_at_once", receiver.endpoint, tokens, number) as process:
+            async with asyncio.timeout(END_S):
+                await until(
+                    lambda: (
+                        receiver.statistics().pending_bytes + size > receiver.window_bytes or process.poll() is not None
+                    )
+                )
+                await asyncio.sleep(STALL_S)
+                moving.set()
+                await until(lambda: len(names) == number or process.poll() is not None)
+            said = await asyncio.to_thread(ended, process)
+    return Stall(
+        lost=number - len(names),
+        window_bytes=receiver.window_bytes,
+        receiver_held_bytes=most,
+        receiver_grown_bytes=peak_bytes() - before,
+        sender_held_bytes=said["held_bytes"],
+        sender_grown_bytes=said["grown_bytes"],
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(orjson.dumps(asdict(asyncio.run(stand_still(int(sys.argv[1]))))) + b"\n")
