@@ -16,18 +16,19 @@ import pytest
 from receiver_process import GROUPS, open_journal
 
 from protocol.stream import CurveClient, RunKeys, make_run_keys
+from tests.support import delaying_forwarder as forwarder
 from tests.support import namespaces
 from tests.support.namespaces import Cable
 
 HERE = Path(__file__).parent
-PORT = 7411
+PORT, DELAYED_PORT = 7411, 7412
 pytestmark = pytest.mark.skipif(namespaces.why_not() is not None, reason=str(namespaces.why_not()))
 
 
 @contextmanager
-def process(cable: Cable, namespace: str, script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def process(cable: Cable, namespace: str, script: Path, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = cable.command(namespace, sys.executable, str(HERE / script), *arguments)
+    command = cable.command(namespace, sys.executable, str(script), *map(str, arguments))
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as started:
@@ -39,7 +40,8 @@ def process(cable: Cable, namespace: str, script: str, *arguments: str) -> Itera
 
 @contextmanager
 def receiver(cable: Cable, folder: Path, keys: RunKeys) -> Iterator[subprocess.Popen[str]]:
-    with process(cable, cable.here, "receiver_process.py", str(folder), str(PORT), "--host", cable.address) as started:
+    script = HERE / "receiver_process.py"
+    with process(cable, cable.here, script, folder, PORT, "--host", cable.address) as started:
         server = keys.server
         admitted = [key.decode() for key in server.clients]
         tell(started, {"public": server.public.decode(), "secret": server.secret.decode(), "clients": admitted})
@@ -48,11 +50,22 @@ def receiver(cable: Cable, folder: Path, keys: RunKeys) -> Iterator[subprocess.P
 
 
 @contextmanager
-def sender(cable: Cable, name: str, keys: CurveClient, groups: tuple[int, int]) -> Iterator[subprocess.Popen[str]]:
-    with process(cable, cable.there, "network_sender.py") as started:
+def sender(
+    cable: Cable, name: str, keys: CurveClient, groups: tuple[int, int], port: int = PORT
+) -> Iterator[subprocess.Popen[str]]:
+    with process(cable, cable.there, HERE / "network_sender.py") as started:
         triple = [key.decode() for key in (keys.public, keys.secret, keys.server)]
-        endpoint = f"tcp://{cable.address}:{PORT}"
+        endpoint = f"tcp://{cable.address}:{port}"
         tell(started, {"endpoint": endpoint, "name": name, "keys": triple, "groups": groups})
+        yield started
+
+
+@contextmanager
+def delaying_forwarder(cable: Cable, delay_s: float, uneven_s: float) -> Iterator[subprocess.Popen[str]]:
+    """Before the receiver, at ``DELAYED_PORT``."""
+    arguments = (cable.address, DELAYED_PORT, PORT, delay_s, uneven_s)
+    with process(cable, cable.here, Path(forwarder.__file__), *arguments) as started:
+        assert lines(started, 1) == [f"listening {DELAYED_PORT}"]
         yield started
 
 
@@ -126,6 +139,21 @@ def test_a_cable_with_a_loose_contact_costs_nothing_and_doubles_nothing(tmp_path
 
 def test_a_lossy_cable_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     run(tmp_path, disturb=lambda cable: cable.lose(0.05))
+
+
+def test_a_slow_and_uneven_way_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
+    """Each direction is delayed by about the time between two heartbeats: answers come after the next question."""
+    keys = make_run_keys(["a"])
+    with (
+        namespaces.cable() as cable,
+        receiver(cable, tmp_path, keys),
+        delaying_forwarder(cable, 0.2, 0.1) as delaying,
+        sender(cable, "a", keys.clients["a"], (0, GROUPS), DELAYED_PORT) as a,
+    ):
+        tell(a, {})
+        said = acked(a)
+        assert lines(delaying, 1) == ["connected"]
+    assert_books(tmp_path, said)
 
 
 def test_a_slow_and_uneven_cable_costs_nothing_and_doubles_nothing(tmp_path: Path) -> None:
