@@ -133,6 +133,8 @@ class Conductor:
             async with asyncio.timeout(timeout_s):
                 while self._incarnations.setdefault(worker, incarnation) == incarnation:
                     await self._fill(free)
+                    if self._incarnations[worker] != incarnation:  # its successor came while the buffer was asked
+                        break
                     if tickets := self._dispatch.hand_out(f"{worker}#{incarnation}", free, self._clock()):
                         return tickets
                     async with self._changed:

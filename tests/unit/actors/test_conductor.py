@@ -256,6 +256,24 @@ async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
     }
 
 
+async def test_what_a_dead_worker_asked_for_while_the_buffer_was_away_goes_to_the_one_in_its_place(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    """Nobody would read the answer to its call, and its tickets be missed until their deadline."""
+    conductor = make(tmp_path, buffer)
+    await conductor.hello("w", "1")
+    await train(conductor)
+    buffer.gate.clear()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        asked = group.create_task(conductor.take("w", "1", MANY, SOON_S))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await conductor.hello("w", "2")
+        buffer.gate.set()
+        assert await asked == []
+    assert len(await conductor.take("w", "2", MANY, 0.0)) == PER_STEP * SIZE
+
+
 async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_path: Path, buffer: FakeBuffer) -> None:
     conductor = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  it ends inside
