@@ -145,12 +145,12 @@ class Conductor:
 
     async def finished(self, ticket: Ticket) -> None:
         """The buffer has acknowledged this ticket's trajectory."""
-        if self._dispatch.tickets.finish(ticket) and self._dispatch.tuning.in_flight:
+        if self._dispatch.arrived(ticket) and self._dispatch.tuning.in_flight:
             await self._notify()
 
     async def evaluated(self, ticket: Ticket, attempt: Attempt) -> None:
         evaluation = self._evaluation
-        self._dispatch.tickets.finish(ticket)
+        self._dispatch.arrived(ticket)
         if evaluation is None or evaluation.plan.name != ticket.purpose or not evaluation.add(ticket, attempt):
             return
         done = evaluation.attempts()

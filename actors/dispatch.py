@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ from actors.admission import SLACK_STEPS, Decision, Flow, GroupTimes, Hold, Pace
 from actors.curriculum import Records, TaskOrder
 from actors.cursor import TaskCursor
 from actors.progress import Progress
-from actors.tickets import Tickets
+from actors.tickets import Tickets, key_of
 from protocol.events import Json
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFull, DiskFull, GroupClosed, OpenGroup
@@ -154,8 +154,9 @@ class Dispatch:
         before, tuning = self.standing, self.tuning
         self.standing = standing
         if before.training and not standing.training:
-            self.tickets.forget(TRAIN)
             self._planned = None
+            if count := self.tickets.forget(TRAIN):
+                self.say("tickets.forgotten", tickets=count, reason="training_over")
         if standing.training:
             self.tickets.release()
         if standing.flow is not before.flow:
@@ -251,6 +252,8 @@ class Dispatch:
                 self._times.add(now - group.opened_s)
             if closing.outcome is GroupOutcome.READY:
                 self._closed[closing.group] = group.step
+        closed = {closing.group for closing in progress.closed}
+        self._withdraw(lambda ticket: ticket.purpose == TRAIN and ticket.group in closed, "group_closed")
         self._forget_trained()
         if self.standing.flow is Flow.DRAIN and progress.closed and not self._open:
             self.say("conductor.drained", ready=self.ready)
@@ -322,6 +325,12 @@ class Dispatch:
         """Up to ``free`` waiting tickets for ``worker`` (name#incarnation)."""
         return self.tickets.hand_out(worker, self._room(free), now + self.settings.ticket_deadline_s)
 
+    def arrived(self, ticket: Ticket) -> bool:
+        """What ``ticket`` was for is done: nobody need be sent for it any more.  False when ``ticket`` was not out (a
+        lost worker had it, or a former conductor gave it)."""
+        self._withdraw(lambda waiting: key_of(waiting) == key_of(ticket), "arrived")
+        return self.tickets.finish(ticket)
+
     def lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> Fate:
         """Infrastructure failed ``ticket``, which is no longer out."""
         self.say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
@@ -334,6 +343,10 @@ class Dispatch:
             return Fate.EVALUATION_FAILED
         self.say("sample.abandoned", trajectory=ticket.trajectory_id, attempts=ticket.attempt + 1, reason=failure.value)
         return Fate.ABANDONED
+
+    def _withdraw(self, needless: Callable[[Ticket], bool], reason: str) -> None:
+        for ticket in self.tickets.withdraw(needless):
+            self.say("ticket.withdrawn", trajectory=ticket.trajectory_id, attempt=ticket.attempt, reason=reason)
 
     def _room(self, free: int) -> int:
         """Tickets that may leave to ``free`` places."""

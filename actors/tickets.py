@@ -1,12 +1,13 @@
 """The conductor's memory of tickets: kept back, waiting, out, by whom.  A pure state machine.
 
 Every ticket is in exactly one place: in ``kept_back``, in ``waiting`` or in ``out`` with one worker.  It leaves for
-good when its trajectory was acknowledged or its sample abandoned.
+good when its trajectory was acknowledged, its sample abandoned, or nobody need be sent for it any more.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from protocol.trajectory import InfraFailure, Ticket
@@ -86,11 +87,18 @@ class Tickets:
             del self.out[key_of(ticket)]
         return late
 
+    def withdraw(self, needless: Callable[[Ticket], bool]) -> list[Ticket]:
+        """Take away those that nobody has and that are ``needless``."""
+        withdrawn = [ticket for ticket in (*self.kept_back, *self.waiting) if needless(ticket)]
+        if withdrawn:
+            self.kept_back = [ticket for ticket in self.kept_back if not needless(ticket)]
+            self.waiting = deque(ticket for ticket in self.waiting if not needless(ticket))
+        return withdrawn
+
     def forget(self, purpose: str) -> int:
         """Drop every ticket of ``purpose``; how many there were."""
         before = len(self)
-        self.kept_back = [ticket for ticket in self.kept_back if ticket.purpose != purpose]
-        self.waiting = deque(ticket for ticket in self.waiting if ticket.purpose != purpose)
+        self.withdraw(lambda ticket: ticket.purpose == purpose)
         for key in [key for key in self.out if key[0] == purpose]:
             del self.out[key]
         return before - len(self)

@@ -209,7 +209,7 @@ class Rollout:
         (outcome,), closed = self._journal.append([arrival])
         if outcome is AppendOutcome.APPENDED:
             self.arrived[ticket.trajectory_id] = episode
-        self._dispatch.tickets.finish(ticket)
+        self._dispatch.arrived(ticket)
         del episode.worker.episodes[episode]
         if closed:
             self.follow()

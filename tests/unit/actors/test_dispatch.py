@@ -235,6 +235,47 @@ def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
     assert desk.last("sample.abandoned")["attempts"] == 2
 
 
+def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
+    """Its first attempt was out too long, and came in before anybody took the second."""
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    desk.open(free=1)
+    (late,) = desk.dispatch.hand_out("w#1", 1, 0.0)
+    desk.dispatch.tickets.finish(late)
+    desk.dispatch.lost(late, InfraFailure.DEADLINE, "")
+    assert not desk.dispatch.arrived(late)
+    assert [ticket.sample for ticket in desk.dispatch.hand_out("w#1", SIZE, 0.0)] == [1]
+    assert desk.last("ticket.withdrawn") == {"trajectory": late.trajectory_id, "attempt": 1, "reason": "arrived"}
+
+
+def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
+    """The journal's word came before its worker's."""
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    plan, *_ = desk.open(free=1)
+    desk.close(plan)
+    assert not [ticket for ticket in desk.dispatch.tickets.waiting if ticket.group == plan.group]
+    assert desk.last("ticket.withdrawn")["reason"] == "group_closed"
+
+
+def test_what_runs_on_while_the_conductor_is_replaced_is_not_run_again() -> None:
+    desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
+    desk.dispatch.reopen([OpenGroup(plan, (0, 1))])
+    desk.dispatch.arrived(plan.ticket("run", 0))
+    desk.dispatch.stand(TRAINING)
+    desk.dispatch.arrived(plan.ticket("run", 1))
+    assert desk.dispatch.hand_out("w#1", 10, 0.0) == []
+
+
+def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    desk.open(free=1)
+    desk.dispatch.hand_out("w#1", 1, 0.0)
+    desk.dispatch.stand(Standing())
+    assert desk.last("tickets.forgotten") == {"tickets": SIZE, "reason": "training_over"}
+
+
 # -- the policy wait ------------------------------------------------------------------------------------------------
 
 

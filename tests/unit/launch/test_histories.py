@@ -122,6 +122,8 @@ class Run(RuleBasedStateMachine):
         self.running: list[Episode] = []
         self.strays: list[Episode] = []
         """Their tickets are somebody else's by now, or given up; they may end all the same."""
+        self.told: set[tuple[int, int]] = set()
+        """(group, sample) of what the conductor knows to have arrived."""
         self.fill = BatchFill(GROUPS_PER_STEP, SIZE)
         self.standing = Standing(training=True)
         self.start_conductor()
@@ -184,12 +186,24 @@ class Run(RuleBasedStateMachine):
         if self.running:
             episode = self.running.pop(index % len(self.running))
             assert self.deliver(episode, reward) is not AppendOutcome.UNKNOWN, "its ticket was out"
-            self.dispatch.tickets.finish(episode.ticket)
+            self.tell(episode.ticket)
 
-    @rule(index=st.integers(0, 9), reward=st.sampled_from([0.0, 1.0]))
-    def stray_ends(self, index: int, reward: float) -> None:
+    @rule(index=st.integers(0, 9), reward=st.sampled_from([0.0, 1.0]), told=st.booleans())
+    def stray_ends(self, index: int, reward: float, *, told: bool) -> None:
+        """Perhaps its worker dies before it can tell the conductor."""
         if self.strays:
-            self.deliver(self.strays.pop(index % len(self.strays)), reward)
+            episode = self.strays.pop(index % len(self.strays))
+            self.deliver(episode, reward)
+            if told:
+                self.tell(episode.ticket)
+
+    def tell(self, ticket: Ticket) -> None:
+        """The conductor hears that a sample arrived; whoever still runs it runs it for nothing."""
+        self.told.add((ticket.group, ticket.sample))
+        if self.dispatch.arrived(ticket):
+            needless = [episode for episode in self.running if episode.ticket == ticket]
+            self.running = [episode for episode in self.running if episode.ticket != ticket]
+            self.strays = [*self.strays, *needless][-_MOST_STRAYS:]
 
     def deliver(self, episode: Episode, reward: float) -> AppendOutcome:
         ticket, segments = episode.ticket, (history_segment(episode.versions),)
@@ -348,6 +362,9 @@ class Run(RuleBasedStateMachine):
         held = {(each.group, each.sample) for each in (*tickets.waiting, *(out.ticket for out in tickets.out.values()))}
         missing = {(group.plan.group, sample) for group in self.journal.open_groups() for sample in group.missing}
         assert missing <= held
+        waiting = {(ticket.group, ticket.sample) for ticket in tickets.waiting}
+        assert not waiting & self.told, "somebody would be sent for what is there"
+        assert {group for group, _ in waiting} <= {group.plan.group for group in self.journal.open_groups()}
         running = {(episode.ticket.group, episode.ticket.sample) for episode in self.running}
         assert running == {(out.ticket.group, out.ticket.sample) for out in tickets.out.values()}
 
