@@ -268,6 +268,9 @@ class Run(RuleBasedStateMachine):
             for segment, mask in zip(segments, verdict.loss_masks, strict=True):
                 for version in segment.versions[mask == 1].tolist():
                     assert self.model.age(version, self.using) <= self.eta, "a token is trained above the bound"
+                if self.policy is StalePolicy.WAIT:
+                    masked = segment.versions[(segment.loss_mask == 1) & (mask == 0)].tolist()
+                    assert not {*masked} & {*self.model.line(self.using)}, "wait masks what no death took back"
             if verdict.drop is None:
                 assert verdict.trained > 0
                 trained.append(name)
