@@ -74,6 +74,21 @@ class TaskCursor:
         self.next_group += 1
         return group, task
 
+    @property
+    def epoch(self) -> int:
+        """The newest that was ordered; −1 before the first."""
+        return self._epoch
+
+    @property
+    def epoch_order(self) -> Sequence[str]:
+        """Its tasks, in the order in which they come."""
+        return [self.tasks[index] for index in self._indices]
+
+    @property
+    def tried(self) -> int:
+        """Tasks of which a group has closed with a reward."""
+        return sum(record.episodes > 0 for record in self._records.values())
+
     def put_back(self, task: str) -> None:
         """Undo the last :meth:`take`, which gave ``task``: its group was not opened."""
         self.next_group -= 1

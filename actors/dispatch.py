@@ -29,6 +29,8 @@ from protocol.trajectory import TRAIN, GroupId, InfraFailure, Ticket
 
 _FRUITLESS_STEPS = 8
 """Steps' worth of groups in a row that infrastructure wasted: what fails so long does not mend itself."""
+_SHOWN_TASKS = 8
+"""Of an epoch's order, in the event that tells of it; seed, epoch and what was heard give the rest again."""
 
 
 class Say(Protocol):
@@ -199,13 +201,29 @@ class Dispatch:
         if decision.hold is not None:
             self._held(decision.hold, lead=round(decision.lead, 3))
             return None
-        group, task = self.cursor.take()
+        group, task = self._take()
         seeds = tuple(
             random.Random(f"{self.settings.seed}/{group}/{sample}").getrandbits(31)
             for sample in range(self.settings.group_size)
         )
         self._planned = GroupPlan(GroupId(group), task, seeds)
         return self._planned
+
+    def _take(self) -> tuple[int, str]:
+        """The cursor's next group and task; that it has ordered another epoch is told."""
+        cursor, epoch = self.cursor, self.cursor.epoch
+        taken = cursor.take()
+        if cursor.epoch != epoch:
+            self.say(
+                "epoch.ordered",
+                epoch=cursor.epoch,
+                reason=cursor.order.value,
+                tasks=len(cursor.tasks),
+                tried=cursor.tried,
+                heard=cursor.heard,
+                first=list(cursor.epoch_order[:_SHOWN_TASKS]),
+            )
+        return taken
 
     def opened(self, plan: GroupPlan, now: float) -> None:
         """``plan`` and the cursor's state are durable: its tickets may leave, unless training has ended meanwhile."""

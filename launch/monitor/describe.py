@@ -150,6 +150,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "engine.restarted": lambda e: f"{text(e, 'engine')}'s server is there again",
     "admission.blocked": lambda e: f"no new group: {text(e, 'reason')}",
     "admission.held": lambda e: f"no new group for now: {text(e, 'reason').replace('_', ' ')}",
+    "epoch.ordered": lambda e: f"epoch {integer(e, 'epoch')} of {integer(e, 'tasks')} tasks, {text(e, 'reason')}",
     "group.admitted": lambda e: f"group {integer(e, 'group')} admitted {text(e, 'reason')}",
     "task.returned": lambda e: f"{text(e, 'task')} comes again: {text(e, 'reason').replace('_', ' ')}",
     "ticket.reissued": lambda e: f"{text(e, 'trajectory')} begins again: {text(e, 'reason').replace('_', ' ')}",

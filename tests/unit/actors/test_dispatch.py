@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.admission import Flow, GroupTimes, Hold, Pace, Tuning, decide, lead_steps
+from actors.curriculum import TaskOrder
 from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import EvaluationPlan
 from actors.progress import Progress
@@ -27,7 +28,13 @@ TRAINING = Standing(training=True)
 class Desk:
     """A dispatch, what it said, and the closings that a journal would tell it of."""
 
-    def __init__(self, *, in_flight: int = 0, mode: AdmissionMode = AdmissionMode.ASYNC) -> None:
+    def __init__(
+        self,
+        *,
+        in_flight: int = 0,
+        mode: AdmissionMode = AdmissionMode.ASYNC,
+        order: TaskOrder = TaskOrder.LISTED,
+    ) -> None:
         settings = ConductorSettings(
             run_id="run",
             run_dir=Path(),
@@ -40,6 +47,7 @@ class Desk:
             ticket_deadline_s=100.0,
             seed=0,
             in_flight=in_flight,
+            order=order,
         )
         self.said: list[tuple[str, dict[str, Any]]] = []
         self.dispatch = Dispatch(settings, lambda kind, **fields: self.said.append((kind, fields)))
@@ -124,6 +132,19 @@ def test_every_opening_says_why() -> None:
     (fourth,) = desk.open()
     assert fourth.task == third.task
     assert second.group == 1
+
+
+def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
+    desk = Desk(mode=AdmissionMode.SYNC, order=TaskOrder.FRONTIER)
+    for step in range(3):
+        desk.dispatch.stand(replace(TRAINING, published_step=step))
+        for plan in desk.open():
+            desk.close(plan)
+    first, second = [fields for kind, fields in desk.said if kind == "epoch.ordered"]
+    assert [each["epoch"] for each in (first, second)] == [0, 1]
+    assert (first["tried"], second["tried"], second["heard"]) == (0, 4, 4), "the fifth task's group is open still"
+    assert second["reason"] == "frontier"
+    assert sorted(second["first"]) == ["a", "b", "c", "d", "e"]
 
 
 def test_what_the_journal_refuses_is_asked_for_again() -> None:
