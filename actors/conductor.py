@@ -26,6 +26,7 @@ from actors.cursor import heard_by
 from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import Attempt, Evaluation, EvaluationPlan
 from actors.remote import Remote
+from actors.tickets import Out
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.journal import BudgetFull, DiskFull, GroupClosed
@@ -123,8 +124,8 @@ class Conductor:
         which still waits gets nothing any more."""
         self._incarnations[worker] = incarnation
         me = f"{worker}#{incarnation}"
-        for ticket in self._dispatch.tickets.lost_with(worker, except_incarnation=me):
-            await self._lost(ticket, InfraFailure.WORKER_DIED, "its worker died")
+        for out in self._dispatch.tickets.lost_with(worker, except_incarnation=me):
+            await self._lost(out, InfraFailure.WORKER_DIED, "its worker died")
 
     async def take(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
         """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
@@ -145,12 +146,12 @@ class Conductor:
 
     async def finished(self, ticket: Ticket) -> None:
         """The buffer has acknowledged this ticket's trajectory."""
-        if self._dispatch.arrived(ticket) and self._dispatch.tuning.in_flight:
+        if self._dispatch.arrived(ticket, self._clock()) and self._dispatch.tuning.in_flight:
             await self._notify()
 
     async def evaluated(self, ticket: Ticket, attempt: Attempt) -> None:
         evaluation = self._evaluation
-        self._dispatch.arrived(ticket)
+        self._dispatch.arrived(ticket, self._clock())
         if evaluation is None or evaluation.plan.name != ticket.purpose or not evaluation.add(ticket, attempt):
             return
         done = evaluation.attempts()
@@ -164,13 +165,14 @@ class Conductor:
 
     async def failed(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
         """Infrastructure failed this ticket: it is issued again, or its sample abandoned."""
-        if self._dispatch.tickets.finish(ticket):
-            await self._lost(ticket, failure, detail)
+        if (out := self._dispatch.tickets.finish(ticket)) is not None:
+            await self._lost(out, failure, detail)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    async def _lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
-        match self._dispatch.lost(ticket, failure, detail):
+    async def _lost(self, out: Out, failure: InfraFailure, detail: str) -> None:
+        ticket = out.ticket
+        match self._dispatch.lost(out, failure, detail, self._clock()):
             case Fate.ABANDONED:
                 self._abandoned[ticket.group, ticket.sample] = failure
                 await self._abandon()
@@ -242,8 +244,8 @@ class Conductor:
             await asyncio.sleep(_PATROL_S)
             await self._abandon()
             dispatch = self._dispatch
-            for ticket in dispatch.tickets.overdue(self._clock()):
-                await self._lost(ticket, InfraFailure.DEADLINE, "no word from its worker within the deadline")
+            for out in dispatch.tickets.overdue(self._clock()):
+                await self._lost(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
             full, tickets = dispatch.blocked, dispatch.tickets
             if isinstance(full, DiskFull) and not tickets.out and not tickets.waiting:
                 raise full

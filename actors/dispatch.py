@@ -19,8 +19,9 @@ from typing import Protocol
 from actors.admission import SLACK_STEPS, Decision, Flow, GroupTimes, Hold, Pace, Tuning, decide
 from actors.curriculum import Records, TaskOrder
 from actors.cursor import TaskCursor
+from actors.failure_rates import FailureRates
 from actors.progress import Progress
-from actors.tickets import Tickets, key_of
+from actors.tickets import Out, Tickets, key_of
 from protocol.events import Json
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFull, DiskFull, GroupClosed, OpenGroup
@@ -29,6 +30,8 @@ from protocol.trajectory import TRAIN, GroupId, InfraFailure, Ticket
 
 _FRUITLESS_STEPS = 8
 """Steps' worth of groups in a row that infrastructure wasted: what fails so long does not mend itself."""
+_RATED_ATTEMPTS = 500
+"""Of training, that end between two words on how many infrastructure failed: fifty in each tenth."""
 _SHOWN_TASKS = 8
 """Of an epoch's order, in the event that tells of it; seed, epoch and what was heard give the rest again."""
 
@@ -119,6 +122,7 @@ class Dispatch:
     _owed: deque[GroupClosed] = field(default_factory=deque[GroupClosed])
     """Groups that fill no step and have not been replaced."""
     _times: GroupTimes = field(init=False)
+    _rates: FailureRates = field(default_factory=FailureRates)
     _wasted: int = 0
     """Groups in a row of which infrastructure left too little."""
     _failure: str = ""
@@ -157,6 +161,7 @@ class Dispatch:
         self.standing = standing
         if before.training and not standing.training:
             self._planned = None
+            self._tell_rates()
             if count := self.tickets.forget(TRAIN):
                 self.say("tickets.forgotten", tickets=count, reason="training_over")
         if standing.training:
@@ -341,16 +346,21 @@ class Dispatch:
 
     def hand_out(self, worker: str, free: int, now: float) -> list[Ticket]:
         """Up to ``free`` waiting tickets for ``worker`` (name#incarnation)."""
-        return self.tickets.hand_out(worker, self._room(free), now + self.settings.ticket_deadline_s)
+        return self.tickets.hand_out(worker, self._room(free), now, now + self.settings.ticket_deadline_s)
 
-    def arrived(self, ticket: Ticket) -> bool:
+    def arrived(self, ticket: Ticket, now: float) -> bool:
         """What ``ticket`` was for is done: nobody need be sent for it any more.  False when ``ticket`` was not out (a
         lost worker had it, or a former conductor gave it)."""
         self._withdraw(lambda waiting: key_of(waiting) == key_of(ticket), "arrived")
-        return self.tickets.finish(ticket)
+        if (out := self.tickets.finish(ticket)) is None:
+            return False
+        self._ended(out, now, failed=False)
+        return True
 
-    def lost(self, ticket: Ticket, failure: InfraFailure, detail: str) -> Fate:
-        """Infrastructure failed ``ticket``, which is no longer out."""
+    def lost(self, out: Out, failure: InfraFailure, detail: str, now: float) -> Fate:
+        """Infrastructure failed a ticket, which is no longer ``out``."""
+        ticket = out.ticket
+        self._ended(out, now, failed=True)
         self.say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
         self._failure = f"{failure.value}: {' '.join(detail.split())[:300]}"
         if ticket.attempt < self.settings.replacement_limit:
@@ -361,6 +371,19 @@ class Dispatch:
             return Fate.EVALUATION_FAILED
         self.say("sample.abandoned", trajectory=ticket.trajectory_id, attempts=ticket.attempt + 1, reason=failure.value)
         return Fate.ABANDONED
+
+    def _ended(self, out: Out, now: float, *, failed: bool) -> None:
+        if out.ticket.purpose == TRAIN:
+            self._rates.add(now - out.since, failed=failed)
+        if len(self._rates) >= _RATED_ATTEMPTS:
+            self._tell_rates()
+
+    def _tell_rates(self) -> None:
+        if (rates := self._rates.take()) is None:
+            return
+        self.say("infra.rates", attempts=rates.attempts, failed=rates.failed, by_decile=list(rates.by_decile))
+        if (advice := rates.advice) is not None:
+            self.say("advisory", about="infra_rates", text=advice)
 
     def _withdraw(self, needless: Callable[[Ticket], bool], reason: str) -> None:
         for ticket in self.tickets.withdraw(needless):

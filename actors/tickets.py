@@ -25,6 +25,7 @@ class Out:
     ticket: Ticket
     worker: str
     """Name and incarnation: a restarted worker is another one."""
+    since: float
     deadline: float
     """After this, by the conductor's clock, the ticket counts as lost."""
 
@@ -47,20 +48,19 @@ class Tickets:
         self.waiting.extend(self.kept_back)
         self.kept_back.clear()
 
-    def hand_out(self, worker: str, count: int, deadline: float) -> list[Ticket]:
+    def hand_out(self, worker: str, count: int, now: float, deadline: float) -> list[Ticket]:
         """Up to ``count`` tickets, oldest first."""
         tickets = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
         for ticket in tickets:
-            self.out[key_of(ticket)] = Out(ticket, worker, deadline)
+            self.out[key_of(ticket)] = Out(ticket, worker, now, deadline)
         return tickets
 
-    def finish(self, ticket: Ticket) -> bool:
-        """The ticket is done with; false when it was not out (a late reply of a lost worker)."""
+    def finish(self, ticket: Ticket) -> Out | None:
+        """The ticket is done with; None when it was not out (a late reply of a lost worker)."""
         found = self.out.get(key_of(ticket))
         if found is None or found.ticket.attempt != ticket.attempt:
-            return False
-        del self.out[key_of(ticket)]
-        return True
+            return None
+        return self.out.pop(key_of(ticket))
 
     def reissue(self, ticket: Ticket, failure: InfraFailure) -> Ticket:
         """The same sample once more, ahead of what waits; the ticket remembers what matters of ``failure``."""
@@ -69,23 +69,19 @@ class Tickets:
         self.add(again, first=True)
         return again
 
-    def lost_with(self, worker: str, *, except_incarnation: str = "") -> list[Ticket]:
+    def lost_with(self, worker: str, *, except_incarnation: str = "") -> list[Out]:
         """Take back what is out with ``worker`` (all its incarnations but one)."""
-        lost = [
-            out.ticket
-            for out in self.out.values()
-            if out.worker.rsplit("#", 1)[0] == worker and out.worker != except_incarnation
-        ]
-        for ticket in lost:
-            del self.out[key_of(ticket)]
-        return lost
+        return self._take_back(lambda out: out.worker.rsplit("#", 1)[0] == worker and out.worker != except_incarnation)
 
-    def overdue(self, now: float) -> list[Ticket]:
+    def overdue(self, now: float) -> list[Out]:
         """Take back what is out past its deadline."""
-        late = [out.ticket for out in self.out.values() if out.deadline < now]
-        for ticket in late:
-            del self.out[key_of(ticket)]
-        return late
+        return self._take_back(lambda out: out.deadline < now)
+
+    def _take_back(self, lost: Callable[[Out], bool]) -> list[Out]:
+        found = [out for out in self.out.values() if lost(out)]
+        for out in found:
+            del self.out[key_of(out.ticket)]
+        return found
 
     def withdraw(self, needless: Callable[[Ticket], bool]) -> list[Ticket]:
         """Take away those that nobody has and that are ``needless``."""

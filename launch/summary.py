@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import orjson
 
@@ -45,6 +46,8 @@ class _Counts:
 
     finished: int = 0
     infra_failures: int = 0
+    rates: list[tuple[int, list[float]]] = field(default_factory=list[tuple[int, list[float]]])
+    """(attempts, share of each tenth by time that infrastructure failed), as the conductor told it."""
     sandboxes: int = 0
     pushed: set[str] = field(default_factory=set[str])
     """Versions that were loaded into an engine while it served."""
@@ -75,6 +78,9 @@ class _Counts:
                 self.spanning += event["versions_min"] != event["versions_max"]
             case "episode.failed" if is_training(str(event["trajectory"])):
                 self.infra_failures += 1
+            case "infra.rates":
+                rates = cast("list[float]", event["by_decile"])
+                self.rates.append((int(str(event["attempts"])), rates))
             case "sandbox.started":
                 self.sandboxes += 1
             case "engine.load":
@@ -105,6 +111,14 @@ class _Counts:
                 if event["phase"] == "training":
                     self._trains.add(writer)
                     self.training.append((t, t))
+
+    @property
+    def failed_by_decile(self) -> list[float]:
+        """Share of the training attempts that infrastructure failed, by tenth of the time that they were out, shortest
+        first; empty where too few ended for it."""
+        attempts = sum(count for count, _ in self.rates)
+        columns = zip(*([count * rate for rate in rates] for count, rates in self.rates), strict=True)
+        return [round(sum(column) / attempts, 4) for column in columns]
 
     @property
     def paused_share(self) -> float:
@@ -157,6 +171,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "superseded": books.superseded,
             "spanning_versions": counts.spanning,
             "infra_failures": counts.infra_failures,
+            "infra_failed_by_decile": list(counts.failed_by_decile),
         },
         "token_age": {
             "max": _largest(steps, "age_max"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from actors.dispatch import Dispatch, Fate, Standing
 from actors.engines.placement import Placement
 from actors.progress import read_progress
+from actors.tickets import Out
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, Span
 from launch.simulate.workload import EpisodePlan, Workload
@@ -209,7 +210,7 @@ class Rollout:
         (outcome,), closed = self._journal.append([arrival])
         if outcome is AppendOutcome.APPENDED:
             self.arrived[ticket.trajectory_id] = episode
-        self._dispatch.arrived(ticket)
+        self._dispatch.arrived(ticket, self._clock.now)
         del episode.worker.episodes[episode]
         if closed:
             self.follow()
@@ -236,18 +237,18 @@ class Rollout:
         worker, engines = self.workers[node], len(self._engines)
         worker.alive, worker.incarnation = True, worker.incarnation + 1
         worker.placement = Placement(engines, first=zlib.crc32(f"worker-{node}".encode()) % engines)
-        for ticket in self._dispatch.tickets.lost_with(f"worker-{node}", except_incarnation=worker.name):
-            self._lost(ticket, InfraFailure.WORKER_DIED)
+        for out in self._dispatch.tickets.lost_with(f"worker-{node}", except_incarnation=worker.name):
+            self._lost(out, InfraFailure.WORKER_DIED)
         self._ask(worker)
 
     def _patrol(self, _: None) -> None:
-        for ticket in self._dispatch.tickets.overdue(self._clock.now):
-            self._lost(ticket, InfraFailure.DEADLINE)
+        for out in self._dispatch.tickets.overdue(self._clock.now):
+            self._lost(out, InfraFailure.DEADLINE)
         self.wake()
         self._clock.after(_PATROL_S, self._patrol)
 
-    def _lost(self, ticket: Ticket, failure: InfraFailure) -> None:
-        if self._dispatch.lost(ticket, failure, "") is Fate.ABANDONED:
-            self._journal.abandon(ticket.group, ticket.sample, failure.value)
+    def _lost(self, out: Out, failure: InfraFailure) -> None:
+        if self._dispatch.lost(out, failure, "", self._clock.now) is Fate.ABANDONED:
+            self._journal.abandon(out.ticket.group, out.ticket.sample, failure.value)
             self.follow()
             self._news()

@@ -19,7 +19,7 @@ from actors.progress import Progress
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFull, GroupClosed, OpenGroup
 from protocol.staleness import Admission, AdmissionMode, binding_step
-from protocol.trajectory import GroupId, InfraFailure
+from protocol.trajectory import GroupId, InfraFailure, Ticket
 
 PER_STEP, SIZE, ETA, STEPS = 2, 2, 4, 100
 TRAINING = Standing(training=True)
@@ -66,6 +66,12 @@ class Desk:
         counts = Counter(each.outcome for each in self.closed)
         dropped = sum(count for outcome, count in counts.items() if outcome is not GroupOutcome.READY)
         self.dispatch.news(Progress(closing.seq, (closing,), dropped, 0, counts[GroupOutcome.READY]), now)
+
+    def lose(self, ticket: Ticket, now: float = 0.0) -> Fate:
+        """Infrastructure fails a ticket that is out."""
+        out = self.dispatch.tickets.finish(ticket)
+        assert out is not None
+        return self.dispatch.lost(out, InfraFailure.ENGINE, "gone", now)
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.said]
@@ -247,13 +253,25 @@ def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
     desk.dispatch.stand(TRAINING)
     desk.open(free=1)
     (ticket,) = desk.dispatch.hand_out("w#1", 1, 0.0)
-    desk.dispatch.tickets.finish(ticket)
-    assert desk.dispatch.lost(ticket, InfraFailure.ENGINE, "gone") is Fate.REISSUED
+    assert desk.lose(ticket) is Fate.REISSUED
     (again,) = desk.dispatch.hand_out("w#1", 1, 0.0)
     assert (again.attempt, desk.last("ticket.reissued")["reason"]) == (1, "engine")
-    desk.dispatch.tickets.finish(again)
-    assert desk.dispatch.lost(again, InfraFailure.ENGINE, "gone") is Fate.ABANDONED
+    assert desk.lose(again) is Fate.ABANDONED
     assert desk.last("sample.abandoned")["attempts"] == 2
+
+
+def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_time_that_attempts_took() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    desk.open()
+    for seconds, ticket in enumerate(desk.dispatch.hand_out("w#1", 10, 100.0), start=1):
+        if seconds == 10:
+            desk.lose(ticket, 100.0 + seconds)
+        else:
+            desk.dispatch.arrived(ticket, 100.0 + seconds)
+    desk.dispatch.stand(Standing())
+    assert desk.last("infra.rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
+    assert desk.last("advisory")["about"] == "infra_rates"
 
 
 def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
@@ -262,9 +280,8 @@ def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
     desk.dispatch.stand(TRAINING)
     desk.open(free=1)
     (late,) = desk.dispatch.hand_out("w#1", 1, 0.0)
-    desk.dispatch.tickets.finish(late)
-    desk.dispatch.lost(late, InfraFailure.DEADLINE, "")
-    assert not desk.dispatch.arrived(late)
+    desk.lose(late)
+    assert not desk.dispatch.arrived(late, 0.0)
     assert [ticket.sample for ticket in desk.dispatch.hand_out("w#1", SIZE, 0.0)] == [1]
     assert desk.last("ticket.withdrawn") == {"trajectory": late.trajectory_id, "attempt": 1, "reason": "arrived"}
 
@@ -282,9 +299,9 @@ def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
 def test_what_runs_on_while_the_conductor_is_replaced_is_not_run_again() -> None:
     desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
     desk.dispatch.reopen([OpenGroup(plan, (0, 1))])
-    desk.dispatch.arrived(plan.ticket("run", 0))
+    desk.dispatch.arrived(plan.ticket("run", 0), 0.0)
     desk.dispatch.stand(TRAINING)
-    desk.dispatch.arrived(plan.ticket("run", 1))
+    desk.dispatch.arrived(plan.ticket("run", 1), 0.0)
     assert desk.dispatch.hand_out("w#1", 10, 0.0) == []
 
 

@@ -13,8 +13,8 @@ def ticket(sample: int, *, purpose: str = "train", attempt: int = 0) -> Ticket:
 def test_a_ticket_is_in_one_place_until_it_is_finished() -> None:
     tickets = Tickets()
     tickets.add(ticket(0))
-    assert tickets.hand_out("w#1", 5, 10.0) == [ticket(0)]
-    assert tickets.hand_out("w#1", 5, 10.0) == []
+    assert tickets.hand_out("w#1", 5, 1.0, 10.0) == [ticket(0)]
+    assert tickets.hand_out("w#1", 5, 1.0, 10.0) == []
     assert tickets.finish(ticket(0))
     assert not tickets.finish(ticket(0))
     assert not tickets.out
@@ -24,11 +24,11 @@ def test_a_reissued_sample_goes_first_and_a_late_reply_of_the_first_attempt_does
     tickets = Tickets()
     tickets.add(ticket(0))
     tickets.add(ticket(1))
-    tickets.hand_out("w#1", 1, 10.0)
-    assert tickets.overdue(11.0) == [ticket(0)]
+    tickets.hand_out("w#1", 1, 1.0, 10.0)
+    assert [out.ticket for out in tickets.overdue(11.0)] == [ticket(0)]
     again = tickets.reissue(ticket(0), InfraFailure.WORKER_DIED)
     assert again.attempt == 1
-    assert tickets.hand_out("w#2", 1, 20.0) == [again]
+    assert tickets.hand_out("w#2", 1, 1.0, 20.0) == [again]
     assert not tickets.finish(ticket(0))
     assert key_of(again) in tickets.out
 
@@ -44,10 +44,10 @@ def test_only_earlier_incarnations_of_a_worker_lose_their_tickets() -> None:
     tickets = Tickets()
     for sample in range(3):
         tickets.add(ticket(sample))
-    tickets.hand_out("w0#a", 1, 9.0)
-    tickets.hand_out("w0#b", 1, 9.0)
-    tickets.hand_out("w1#a", 1, 9.0)
-    assert tickets.lost_with("w0", except_incarnation="w0#b") == [ticket(0)]
+    tickets.hand_out("w0#a", 1, 1.0, 9.0)
+    tickets.hand_out("w0#b", 1, 1.0, 9.0)
+    tickets.hand_out("w1#a", 1, 1.0, 9.0)
+    assert [out.ticket for out in tickets.lost_with("w0", except_incarnation="w0#b")] == [ticket(0)]
     assert {out.worker for out in tickets.out.values()} == {"w0#b", "w1#a"}
 
 
@@ -56,7 +56,7 @@ def test_forgetting_a_purpose_leaves_the_others() -> None:
     for sample in range(2):
         tickets.add(ticket(sample))
         tickets.add(ticket(sample, purpose="before"))
-    tickets.hand_out("w#1", 2, 9.0)
+    tickets.hand_out("w#1", 2, 1.0, 9.0)
     assert tickets.forget("train") == 2
     assert [ticket.purpose for ticket in tickets.waiting] == ["before"]
     assert [out.ticket.purpose for out in tickets.out.values()] == ["before"]

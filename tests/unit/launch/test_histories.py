@@ -200,7 +200,7 @@ class Run(RuleBasedStateMachine):
     def tell(self, ticket: Ticket) -> None:
         """The conductor hears that a sample arrived; whoever still runs it runs it for nothing."""
         self.told.add((ticket.group, ticket.sample))
-        if self.dispatch.arrived(ticket):
+        if self.dispatch.arrived(ticket, 0.0):
             needless = [episode for episode in self.running if episode.ticket == ticket]
             self.running = [episode for episode in self.running if episode.ticket != ticket]
             self.strays = [*self.strays, *needless][-_MOST_STRAYS:]
@@ -228,8 +228,9 @@ class Run(RuleBasedStateMachine):
         episode = self.running.pop(index % len(self.running))
         self.strays = [*self.strays, episode][-_MOST_STRAYS:]
         ticket = episode.ticket
-        self.dispatch.tickets.finish(ticket)
-        if self.dispatch.lost(ticket, InfraFailure.DEADLINE, "") is Fate.ABANDONED and self.journal.abandon(
+        out = self.dispatch.tickets.finish(ticket)
+        assert out is not None
+        if self.dispatch.lost(out, InfraFailure.DEADLINE, "", 0.0) is Fate.ABANDONED and self.journal.abandon(
             ticket.group, ticket.sample, "deadline"
         ):
             self.follow()

@@ -63,6 +63,8 @@ def write_run(run_dir: Path) -> None:
         worker.emit("episode.finished", trajectory=trajectory)
     worker.emit("episode.failed", trajectory="train-g000001-s00-a0")
     worker.emit("episode.failed", trajectory="before/1/0-a0")
+    for attempts, last in ((500, 0.5), (250, 0.2)):
+        worker.emit("infra.rates", attempts=attempts, failed=1, by_decile=[0.0] * 9 + [last])
     for version in range(5):  # some never reach an engine
         driver.emit("weights.published", version=version)
     for version, pause in ((1, 10.0), (2, 30.0), (2, 20.0)):
@@ -101,6 +103,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "superseded": 1,
         "spanning_versions": 1,
         "infra_failures": 1,
+        "infra_failed_by_decile": [0.0] * 9 + [0.4],
     }
     assert summary["token_age"] == {"max": 2.0, "mean": 0.75, "bound": 2}
     assert summary["clip"] == {"high_max": 0.5, "low_max": 0.25, "high_steps": 1, "low_steps": 1}
@@ -147,12 +150,12 @@ def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp
 def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:
     """Figures that are counted from events are too low then."""
     write_run(tmp_path)
-    assert summarise(tmp_path, facts())["events"] == {"written": 18, "lost": 0}
+    assert summarise(tmp_path, facts())["events"] == {"written": 20, "lost": 0}
     lines = [("conductor", seq) for seq in (0, 3, 4, 0, 1, 3, 1)] + [("late", 1)]
     text = "".join(f'{{"t": 1.0, "kind": "x", "writer": "{writer}", "seq": {seq}}}\n' for writer, seq in lines)
     last = '{"t": 1.0, "kind": "x", "writer": "late", "seq": 3}\n'
     (tmp_path / "events" / "conductor.jsonl").write_text(f"{text}{last[:40]}\n{last}")
-    assert summarise(tmp_path, facts())["events"] == {"written": 18 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
+    assert summarise(tmp_path, facts())["events"] == {"written": 20 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
 
 
 def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_between(tmp_path: Path) -> None:
