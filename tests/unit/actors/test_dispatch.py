@@ -260,6 +260,20 @@ def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
     assert desk.last("sample.abandoned")["attempts"] == 2
 
 
+def test_no_ticket_is_passed_for_ever_while_there_is_a_place() -> None:
+    """Else its group has no end: what has been lost goes ahead of what waits, and only so often."""
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    desk.open()
+    waiting = len(desk.dispatch.tickets.waiting)
+    handed_out = 0
+    while tickets := desk.dispatch.hand_out("w#1", 1, 0.0):
+        handed_out += 1
+        desk.lose(*tickets)
+    assert handed_out == waiting * (1 + desk.dispatch.settings.replacement_limit)
+    assert desk.kinds().count("sample.abandoned") == waiting
+
+
 def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_time_that_attempts_took() -> None:
     desk = Desk()
     desk.dispatch.stand(TRAINING)
