@@ -137,10 +137,10 @@ class CheckpointStore:
 
     def prune(self) -> int:
         """Remove all but the newest ``keep``, and the first if it is to stay for replays; the step of the oldest that a
-        run can go on from."""
+        run can go on from.  What a crash leaves of those that were to go, :meth:`begin` removes."""
         found = self.all()
         for old in found[int(self._keep_first) : -self._keep]:
-            shutil.rmtree(old.path)
+            shutil.rmtree(old.path.rename(f"{old.path}{_UNFINISHED}"))
         return found[-self._keep :][0].manifest.step
 
 

@@ -70,6 +70,27 @@ def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
     assert [each.manifest.step for each in store.all()] == [4, 8]
 
 
+def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(tmp_path, keep=1)
+    for step in (0, 4):
+        save(store, step)
+
+    def dies(folder: Path) -> None:
+        (folder / "manifest.json").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("launch.checkpoints.shutil.rmtree", dies)
+        with pytest.raises(KeyboardInterrupt):
+            store.prune()
+    resumed = CheckpointStore(tmp_path, keep=1)
+    save(resumed, 8)
+    resumed.prune()
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000008"}
+
+
 def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=1, keep_first=True)
     for step in (0, 4, 8):
