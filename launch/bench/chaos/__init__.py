@@ -145,7 +145,7 @@ async def _run(values: Sequence[str], place: Path, asked: Options) -> tuple[Sequ
 
 
 def _report(goal: Goal, kills: Sequence[Kill], witness: Witness, books: Books) -> Report:
-    busy = in_flight_at(witness.events, [kill.t for kill in kills])
+    busy = in_flight_at(witness.events, kills)
     counted = [kill for kill, number in zip(kills, busy, strict=True) if number]
     return Report(
         goal,

@@ -56,7 +56,7 @@ class Killer:
             kill = await self._carry_out(order)
             await asyncio.to_thread(self.witness.look)
             self._mourn(kill)
-            (busy,) = in_flight_at(self.witness.events, [kill.t])
+            busy = in_flight_at(self.witness.events, read_kills(self.folder))[-1]
             counted += busy > 0
             if not busy:
                 waiting.append(order)
@@ -92,6 +92,7 @@ class Killer:
 
     def _mourn(self, kill: Kill) -> None:
         self._killed.add(kill.pid)
+        self.witness.in_flight.end(kill)
         if kill.process in (Process.LEARNER, Process.DRIVER):
             self._steps_at[kill.process] = self.witness.steps
 
@@ -100,15 +101,12 @@ class Killer:
         found: list[int] = []
 
         def look() -> bool:
-            found[:] = [pid for pid in self._alive(process) if process is not Process.WORKER or self._works(pid)]
-            return bool(found) and self.witness.in_flight.count > 0
+            busy = self.witness.in_flight
+            found[:] = [pid for pid in self._alive(process) if process is not Process.WORKER or busy.of(pid)]
+            return bool(found) and busy.count > 0
 
         await self._until(look, f"a {process} at work")
         return found[0]
-
-    def _works(self, pid: int) -> bool:
-        names = [name for name, known in self.witness.incarnations.items() if known == pid]
-        return any(self.witness.in_flight.of(name) for name in names)
 
     def _alive(self, process: Process) -> list[int]:
         """The run's processes of this kind that were not killed yet."""

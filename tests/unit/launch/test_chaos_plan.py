@@ -14,7 +14,7 @@ import pytest
 from launch.bench import chaos
 from launch.bench.chaos import Books, Report
 from launch.bench.chaos.plan import Goal, goal_of, make_plan
-from launch.bench.chaos.points import AT_RANDOM, FOLDER, PLACES, Point, Process, arm, disarm, read_kills
+from launch.bench.chaos.points import AT_RANDOM, FOLDER, PLACES, Kill, Point, Process, arm, disarm, read_kills
 from launch.bench.chaos.witness import Witness, in_flight_at
 from launch.monitor.tail import Event
 from protocol.errors import UserError
@@ -68,24 +68,42 @@ def test_a_process_dies_at_an_armed_point_once_and_writes_it_down(tmp_path: Path
     assert process().returncode == 0
 
 
-def event(t: float, writer: str, kind: str, trajectory: str = "") -> Event:
-    return {"t": t, "writer": writer, "kind": kind, "trajectory": trajectory}
+def event(t: float, writer: str, kind: str, trajectory: str = "", pid: int = 0) -> Event:
+    return {"t": t, "writer": writer, "kind": kind, "trajectory": trajectory, "incarnation": f"{pid}.18f"}
+
+
+def kill(t: float, process: Process = Process.CONDUCTOR, pid: int = 1) -> Kill:
+    return Kill(t, process, pid, None)
 
 
 def test_only_what_a_living_worker_has_begun_and_not_brought_home_is_in_flight() -> None:
     events = [
-        event(1, "worker-0-0", "worker.started"),
+        event(1, "worker-0-0", "worker.started", pid=10),
+        event(1, "worker-0-1", "worker.started", pid=11),
         event(2, "worker-0-0", "episode.started", "train-g000000-s00-a0"),
         event(3, "worker-0-0", "episode.started", "train-g000000-s01-a0"),
         event(4, "worker-0-0", "trajectory.acked", "train-g000000-s00"),
         event(5, "worker-0-1", "episode.started", "train-g000000-s02-a0"),
         event(6, "conductor", "episode.failed", "train-g000000-s02"),
-        event(7, "worker-0-0", "worker.started"),
+        event(7, "worker-0-0", "worker.started", pid=12),
         event(8, "worker-0-1", "episode.started", "train-g000000-s03-a0"),
         event(9, "driver-2", "run.started"),
     ]
-    moments = [7.5, 0.5, 2.5, 3.5, 4.5, 5.5, 6.5, 8.5, 9.5]
-    assert in_flight_at(reversed(events), moments) == [0, 0, 1, 2, 1, 2, 1, 1, 0]
+    kills = [kill(t) for t in (7.5, 0.5, 2.5, 3.5, 4.5, 5.5, 6.5, 8.5, 9.5)]
+    assert in_flight_at(reversed(events), kills) == [0, 0, 1, 2, 1, 2, 1, 1, 0]
+
+
+def test_what_ran_in_a_killed_worker_is_not_in_flight_until_its_successor_begins() -> None:
+    """Else a kill counts at which nothing was in flight."""
+    events = [
+        event(1, "worker-0-0", "worker.started", pid=10),
+        event(2, "worker-0-0", "episode.started", "train-g000000-s00-a0"),
+        event(3.1, "worker-0-0", "episode.started", "train-g000000-s01-a0"),
+        event(5, "worker-0-0", "worker.started", pid=11),
+        event(6, "worker-0-0", "episode.started", "train-g000000-s00-a1"),
+    ]
+    kills = [kill(3, Process.WORKER, 10), kill(4), kill(7), kill(8, Process.DRIVER), kill(9)]
+    assert in_flight_at(events, kills) == [1, 0, 1, 1, 0]
 
 
 def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
@@ -95,7 +113,7 @@ def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
     log.emit("episode.started", trajectory="train-g000000-s00-a0")
     log.emit("episode.started", trajectory="train-g000000-s01-a0")
     witness.look()
-    assert (witness.acked, witness.in_flight.count, witness.incarnations) == (0, 2, {"worker-0-0": 4711})
+    assert (witness.acked, witness.in_flight.count, witness.in_flight.of(4711)) == (0, 2, 2)
     log.emit("trajectory.acked", trajectory="train-g000000-s00", outcome="appended")
     log.emit("trajectory.unwanted", trajectory="train-g000000-s01", outcome="unknown")
     with (tmp_path / "events" / "worker-0-0.jsonl").open("ab") as file:
