@@ -2,8 +2,8 @@
 
 Driver, conductor, buffer, workers, sandboxes and learner are those of any run, each in its own process; the engine is a
 fake (:mod:`.fake_engine`).  A run whose driver was killed is gone on with (:mod:`.command`).  The books are settled
-from what lies on the disk in the end, by code that shares nothing with what was on trial (:mod:`.evidence`,
-:mod:`.books`).  It ends by stopping the run as an interrupt would.
+from what lies on the disk in the end, by rules of the bench's own (:mod:`.evidence`, :mod:`.books`).  It ends by
+stopping the run as an interrupt would.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What a run has left behind, read without the code that is on trial: SQLite alone, JSON lines, checkpoints as files.
+"""What a run has left behind, read without journal, checkpoint store and conductor, which are on trial: SQLite alone,
+JSON lines, checkpoints as files.
 
-Only the export's blobs are decoded by :mod:`protocol.codec`: what is judged is their tokens' versions, not their bytes.
+The export is read by :mod:`protocol.export`: what is judged is its tokens' versions, not their bytes; what is missing
+from it counts against the run.
 """
 
 from __future__ import annotations
