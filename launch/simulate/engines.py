@@ -33,6 +33,11 @@ class Request:
     late_s: float = 0.0
     """Pauses while it ran."""
 
+    @property
+    def sampled(self) -> int:
+        """Tokens, as far as its spans say."""
+        return sum(span.tokens for span in self.spans)
+
 
 class Owner(Protocol):
     """Who is told what became of a request."""
@@ -95,19 +100,18 @@ class Engine:
         self._clock.after(request.work_s, self._due, request)
 
     def cancel(self, request: Request) -> None:
-        """Its caller is gone."""
+        """Its caller is gone; its spans say what was sampled in vain."""
         if request.live:
-            request.live = False
+            self._note_now(request)
             self._leave(request)
 
     def die(self) -> None:
-        running = list(self._running)
-        self._note_all()
+        """Every request is refused, its spans saying what was sampled in vain."""
         self.alive = False
-        self._running.clear()
-        self._free_since = self._clock.now
+        running = list(self._running)
         for request in running:
-            request.live = False
+            self._note_now(request)
+            self._leave(request)
         for request in running:
             request.owner.refused(request)
 
@@ -117,25 +121,25 @@ class Engine:
     def load(self, version: int, pause_s: float) -> None:
         """Exchange the weights in place, standing still for ``pause_s``."""
         if self.alive:
-            self._note_all()
-            self.version = version
             for request in self._running:
+                self._note_now(request)
                 request.late_s += pause_s
+            self.version = version
 
     def _leave(self, request: Request) -> None:
+        request.live = False
         del self._running[request]
         if not self._running:
             self._free_since = self._clock.now
 
-    def _note_all(self) -> None:
+    def _note_now(self, request: Request) -> None:
         """So far the present version has sampled."""
-        now = self._clock.now
-        for request in self._running:
-            self._note(request, int(request.tokens * min(1.0, (now - request.begun_s) / request.work_s)))
+        share = min(1.0, (self._clock.now - request.begun_s) / request.work_s)
+        self._note(request, int(request.tokens * share))
 
     def _note(self, request: Request, done: int) -> None:
         """``done`` tokens of ``request`` are sampled, the latest of them by the present version."""
-        new = done - sum(span.tokens for span in request.spans)
+        new = done - request.sampled
         if new > 0:
             request.spans.append(Span(self.version, new))
 
@@ -146,7 +150,6 @@ class Engine:
             late_s, request.late_s = request.late_s, 0.0
             self._clock.after(late_s, self._due, request)
             return
-        request.live = False
         self._leave(request)
         if request.spans:
             self._note(request, request.tokens)

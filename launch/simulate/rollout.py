@@ -15,14 +15,13 @@ from actors.tickets import Out
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, Span
 from launch.simulate.workload import EpisodePlan, Workload
-from protocol.journal import AppendOutcome, Arrival, BudgetFull, DiskFull, Journal
+from protocol.journal import AppendOutcome, Arrival, Journal
 from protocol.trajectory import InfraFailure, Status, Ticket, trajectory_id
 
 _PATROL_S = 60.0
 _RETRY_S = 0.2
-_BYTES_PER_TOKEN = 17
-_BYTES_PER_STORED = 1024
-"""The simulated journal stores one byte for each KiB, and its budget is smaller by as much."""
+_PAYLOAD = b"\0"
+"""The simulated buffer has room for everything, and so nothing depends on a trajectory's bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +91,6 @@ class Rollout:
         self._waiting: deque[Worker] = deque()
         self.arrived: dict[str, Episode] = {}
         """By trajectory, until the learner or a drop takes it."""
-        self.lost_episodes = 0
         self.lost_tokens = 0
         """Sampled by episodes and requests that died."""
         self._seen = 0
@@ -143,11 +141,7 @@ class Rollout:
         """Up to its free places; false when there is no ticket."""
         dispatch, now = self._dispatch, self._clock.now
         while (plan := dispatch.plan(worker.free)) is not None:
-            try:
-                self._journal.open_group(plan, dispatch.cursor.state())
-            except (BudgetFull, DiskFull) as full:
-                dispatch.refused(plan, full)
-                break
+            self._journal.open_group(plan, dispatch.cursor.state())
             dispatch.opened(plan, now)
         tickets = dispatch.hand_out(worker.name, worker.free, now)
         for ticket in tickets:
@@ -185,7 +179,7 @@ class Rollout:
         if not episode.alive:
             return
         placement, now = episode.worker.placement, self._clock.now
-        self.lost_tokens += sum(span.tokens for span in request.spans)
+        self.lost_tokens += request.sampled
         episode.request = None
         placement.failed(episode.engine, now)
         placement.end(episode.engine)
@@ -196,7 +190,6 @@ class Rollout:
             return
         ticket = episode.ticket
         episode.ended_s = self._clock.now
-        stored = bytes(max(1, episode.plan.tokens * _BYTES_PER_TOKEN // _BYTES_PER_STORED))
         arrival = Arrival(
             ticket.trajectory_id,
             ticket.group,
@@ -204,7 +197,7 @@ class Rollout:
             episode.plan.reward,
             Status.COMPLETED,
             ticket.attempt.to_bytes(8, "little"),
-            stored,
+            _PAYLOAD,
             episode.plan.tokens,
         )
         (outcome,), closed = self._journal.append([arrival])
@@ -226,10 +219,10 @@ class Rollout:
         worker.alive = False
         for episode in episodes:
             episode.alive = False
-            self.lost_episodes += 1
             self.lost_tokens += sum(span.tokens for _, span in episode.spans)
             if episode.request is not None:
                 self._engines[episode.engine].cancel(episode.request)
+                self.lost_tokens += episode.request.sampled
         return len(episodes)
 
     def node_repaired(self, node: int) -> None:

@@ -63,8 +63,8 @@ class Fault:
     """An engine was on it."""
     requests: int
     """That the engine was decoding: each was sent elsewhere."""
-    tokens: int = 0
-    """Sampled in vain, until the node was back."""
+    tokens: int
+    """Sampled in vain, by its episodes and for the requests of its engine."""
     repaired_s: float = 0.0
 
 
@@ -109,7 +109,7 @@ class World:
             Path(":memory:"),
             JournalSettings(
                 run_id="simulated",
-                max_trajectory_bytes=1024,
+                max_trajectory_bytes=1,
                 budget_bytes=1 << 40,
                 dynamic_sampling=replayed is None or replayed.dynamic_sampling,
             ),

@@ -45,6 +45,15 @@ def run(scenario: Scenario, policy: StalePolicy = StalePolicy.MASK, eta: int = 1
     return Simulations(scenario, seed).simulate(Cell(4, AdmissionMode.ASYNC, policy, eta, 48))
 
 
+def begun(scenario: Scenario) -> World:
+    """A world at its first moment."""
+    cell = Cell(4, AdmissionMode.ASYNC, StalePolicy.MASK, 1, 48)
+    world = World(scenario, cell, Simulations(scenario, 0)._workload(), 0, None)
+    world._rollout.begin()
+    world._learner.begin(world._rollout)
+    return world
+
+
 def once(_: Cell) -> None:
     """Nobody listens."""
 
@@ -124,11 +133,7 @@ def test_a_batch_without_a_token_to_train_counts_as_not_trained() -> None:
 
 
 def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
-    cell = Cell(4, AdmissionMode.ASYNC, StalePolicy.MASK, 1, 48)
-    world = World(small(), cell, Simulations(small(), 0)._workload(), 0, None)
-    rollout, learner = world._rollout, world._learner
-    rollout.begin()
-    learner.begin(rollout)
+    rollout = begun(small())._rollout
     worker = rollout.workers[0]
     first = next(iter(worker.episodes))
     second = replace(first, ticket=replace(first.ticket, attempt=1))
@@ -206,3 +211,36 @@ def test_a_dead_engine_hands_its_requests_back_with_what_they_had() -> None:
     assert [sum(span.tokens for span in request.spans) for request in owner.gone] == [40]
     engine.submit(Request(owner, 1, 1.0))
     assert len(owner.gone) == 2
+
+
+def test_what_an_engine_has_idled_is_not_forgotten_at_its_death() -> None:
+    clock = Clock()
+    engine = Engine(clock, speed_by_load(CURVES["recorded"], 1))
+    clock.after(100.0, lambda _: engine.die())
+    clock.after(130.0, lambda _: engine.revive(1))
+    clock.after(150.0, lambda _: engine.submit(Request(Owner(), 1, 10.0)))
+    clock.run(1000.0)
+    assert clock.now == 160.0
+    assert engine.idle_s() == 150.0, "that it was dead is no work either"
+
+
+def test_what_was_sampled_for_who_is_gone_is_known() -> None:
+    clock, owner = Clock(), Owner()
+    engine, request = Engine(clock, speed_by_load(CURVES["recorded"], 1)), Request(owner, 100, 10.0)
+    engine.submit(request)
+    clock.after(3.0, lambda _: engine.cancel(request))
+    clock.run(1000.0)
+    assert (request.sampled, owner.done, owner.gone) == (30, [], [])
+
+
+def test_a_node_that_dies_takes_what_its_episodes_had_sampled_the_turn_under_way_too() -> None:
+    world = begun(small())
+    worker = world._rollout.workers[1]
+    world._clock.after(40.0, lambda _: world._clock.stop())
+    world._clock.run(100.0)
+    turns = [span.tokens for episode in worker.episodes for _, span in episode.spans]
+    under_way = [episode.request for episode in worker.episodes if episode.request is not None]
+    assert under_way
+    world._rollout.node_died(1)
+    assert all(request.sampled for request in under_way)
+    assert world._rollout.lost_tokens == sum(turns) + sum(request.sampled for request in under_way)
