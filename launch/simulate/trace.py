@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from launch.config import RunConfig
 from launch.metrics import read_metrics
+from launch.nodes import Node
 from launch.rundir import stored_config
 from launch.simulate.scenario import Scenario
 from launch.simulate.workload import EpisodePlan, Recorded, TurnPlan
@@ -170,7 +171,7 @@ def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
     return TraceFile(
         run=run_dir.name,
         nodes=config.cluster.nodes,
-        in_flight=_in_flight(config),
+        in_flight=_in_flight(run_dir, config),
         mode=config.run.mode.value,
         policy=config.staleness.policy.value,
         eta=config.staleness.eta,
@@ -193,10 +194,15 @@ def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
     )
 
 
-def _in_flight(config: RunConfig) -> int:
-    return config.rollout.in_flight or (
-        config.cluster.nodes * config.rollout.workers_per_node * config.rollout.episodes_per_worker
-    )
+def _in_flight(run_dir: Path, config: RunConfig) -> int:
+    """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for."""
+    from launch.settings import daemon_share, own_in_flight  # it knows all rooms, and so loads Ray
+
+    addresses = {str(event["name"]): str(event["address"]) for event in _events(run_dir, "node.up")}
+    names = [f"node-{index}" for index in range(config.cluster.nodes)]
+    nodes = [Node(name, "", addresses.get(name, "")) for name in names]
+    places = len(nodes) * config.rollout.workers_per_node * daemon_share(config, nodes).episodes
+    return min(own_in_flight(config), places)
 
 
 def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:

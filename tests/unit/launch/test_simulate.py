@@ -16,13 +16,11 @@ from launch.simulate.engines import Engine, Request, speed_by_load
 from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations
 from launch.simulate.scenario import CURVES, Matrix, Scenario, find_scenario, read_scenario, scenario_names
-from launch.simulate.trace import read_trace
-from launch.simulate.world import Cell, Outcome, World, simulate
+from launch.simulate.world import Cell, Outcome, World
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode, StalePolicy
 from protocol.trajectory import DropReason
 
-TRACE = Path(__file__).resolve().parents[2] / "data" / "demo_16_steps.json"
 ROW_KEYS = [
     *("nodes", "mode", "policy", "eta", "in_flight", "trained_tokens_per_s", "vs_sync", "vs_unbounded", "age_mean"),
     *("age_max", "masked_share", "trained_share_by_decile", "learner_idle", "engine_idle", "dropped"),
@@ -69,17 +67,6 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path)
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
     assert all(list(row) == ROW_KEYS for row in orjson.loads(found[0][0])["rows"])
-
-
-def test_a_replayed_run_comes_out_as_it_was_measured() -> None:
-    """Sixteen steps of the demo: its episodes and steps took what they took, who waits for whom is simulated."""
-    trace = read_trace(TRACE)
-    outcome = simulate(trace.scenario, trace.cell, trace.workload, 0, trace.replayed)
-    account, measured = outcome.account, trace.measured
-    ages = account.ages()
-    mean = sum(age * tokens for age, tokens in enumerate(ages)) / account.trained
-    assert account.trained / account.seconds == pytest.approx(measured.trained_tokens_per_s, rel=0.1)
-    assert mean == pytest.approx(measured.age_mean, rel=0.1)
 
 
 @pytest.mark.parametrize("policy", StalePolicy)

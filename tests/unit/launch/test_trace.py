@@ -1,0 +1,81 @@
+"""If these fail, a replayed run is not the run that was measured, and the simulator is judged by another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from launch.config import load_recipe
+from launch.rundir import config_values
+from launch.simulate.trace import Trace, read_run, read_trace
+from launch.simulate.world import Cell, simulate
+from protocol import codec
+from protocol.events import EventLog
+from protocol.export import Exporter
+from tests.support.trajectories import make_trajectory
+
+TRACE = Path(__file__).resolve().parents[2] / "data" / "demo_16_steps.json"
+SIZE = 8
+
+
+def replayed(trace: Trace, cell: Cell) -> tuple[float, float]:
+    """(trained tokens a second, mean age) over what the run measured."""
+    outcome = simulate(trace.scenario, cell, trace.workload, 0, trace.replayed)
+    account, measured = outcome.account, trace.measured
+    mean = sum(age * tokens for age, tokens in enumerate(account.ages())) / account.trained
+    return account.trained / account.seconds / measured.trained_tokens_per_s, mean / measured.age_mean
+
+
+def test_a_replayed_run_comes_out_as_it_was_measured() -> None:
+    """Sixteen steps of a small model: its episodes and steps took what they took, who waits for whom is simulated."""
+    trace = read_trace(TRACE)
+    assert replayed(trace, trace.cell) == pytest.approx((1.0, 1.0), rel=0.1)
+
+
+@pytest.mark.parametrize("times", [0.5, 2.0])
+def test_a_replay_with_another_number_in_flight_does_not(times: float) -> None:
+    """Neither its speed nor its ages: else the figures would agree whatever was simulated."""
+    trace = read_trace(TRACE)
+    rate, age = replayed(trace, trace.cell._replace(in_flight=round(times * trace.file.in_flight)))
+    assert rate != pytest.approx(1.0, rel=0.25)
+    assert age != pytest.approx(1.0, rel=0.15)
+
+
+def write_run(run_dir: Path, values: list[str], addresses: list[str]) -> None:
+    """One step, one group, a node at each of ``addresses``."""
+    config = load_recipe("demo", [f"cluster.nodes={len(addresses)}", "cluster.address='10.0.0.1:6379'", *values])
+    (run_dir / "config.json").write_bytes(orjson.dumps({"config": config_values(config)}))
+    line = {"step": 1, "t": 1e12, "elapsed_s": 5.0, "wait_s": 1.0, "trained_tokens": 40, "age_mean": 1.0}
+    (run_dir / "metrics.jsonl").write_bytes(orjson.dumps(line) + b"\n")
+    driver, exporter = EventLog(run_dir, "driver-1", "node-0"), Exporter(run_dir)
+    for index, address in enumerate(addresses):
+        driver.emit("node.up", name=f"node-{index}", address=address)
+    for sample in range(SIZE):
+        trajectory = make_trajectory(0, sample, size=SIZE)
+        frames = codec.encode(trajectory)
+        driver.emit("episode.started", trajectory=f"{trajectory.ticket.trajectory_id}-a0")
+        exporter.add(codec.inspect(frames, max_bytes=1 << 20), codec.pack(frames))
+        driver.emit("trajectory.stored", trajectory=trajectory.ticket.trajectory_id)
+
+
+@pytest.mark.parametrize(
+    ("values", "addresses", "in_flight"),
+    [
+        ([], ["10.0.0.1"], 32),
+        ([], ["10.0.0.1"] * 2, 32),
+        ([], ["10.0.0.1"] * 8, 32),
+        ([], ["10.0.0.1", "10.0.0.2"], 64),
+        ([], ["10.0.0.1", "10.0.0.2", "10.0.0.3"], 64),
+        (["engine.max_running=16"], ["10.0.0.1"], 16),
+        (["rollout.in_flight=5"], ["10.0.0.1"], 5),
+        (["rollout.in_flight=500"], ["10.0.0.1"], 32),
+    ],
+)
+def test_as_many_episodes_are_replayed_at_once_as_the_run_could_have(
+    tmp_path: Path, values: list[str], addresses: list[str], in_flight: int
+) -> None:
+    """The engines bound them, and the places, which nodes on one machine share."""
+    write_run(tmp_path, values, addresses)
+    assert read_run(tmp_path).in_flight == in_flight
