@@ -68,7 +68,7 @@ def main() -> None:
         def say(cell: Cell) -> None:
             console.print(
                 f"simulating {cell.mode.value}, {cell.policy.value}, η {shown_eta(cell.eta)}, {cell.nodes:,} nodes, "
-                f"{cell.in_flight:,} in flight"
+                f"{cell.in_flight:,} in flight{'' if cell.faults else ', no faults'}"
             )
 
         rows = Simulations(scenario, given.seed, trace).rows(matrix, max(1, given.jobs), say)

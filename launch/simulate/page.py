@@ -11,12 +11,12 @@ import orjson
 from launch.monitor.html import Head, Section, document, page_section, table
 from launch.simulate.plot.canvas import Point
 from launch.simulate.plot.chart import HEIGHT, WIDTH, Chart, draw
-from launch.simulate.plot.figures import best_of, charts
+from launch.simulate.plot.figures import charts
 from launch.simulate.plot.png import PngCanvas
 from launch.simulate.plot.svg import SvgCanvas
 from launch.simulate.rows import Row
 from launch.simulate.scenario import Scenario
-from launch.simulate.table import HEAD, cells
+from launch.simulate.table import FAULTS_HEAD, HEAD, cells, fault_cells
 from protocol.events import Json
 
 _MARGIN, _GAP, _HEAD, _PADDING = 28.0, 20.0, 64.0, 20.0
@@ -72,19 +72,5 @@ def _svg(chart: Chart) -> str:
 
 
 def _faults(rows: Sequence[Row]) -> str:
-    """What each node that died cost, in the row of each line that trains most."""
-    found = [
-        [
-            name,
-            f"node {fault.node}",
-            f"{fault.at_s / 60:.1f}",
-            str(fault.episodes),
-            str(fault.requests) if fault.engine else "-",
-            f"{fault.tokens:,}",
-            f"{(fault.repaired_s - fault.at_s) / 60:.1f}" if fault.repaired_s else "-",
-        ]
-        for name, row in best_of(rows).items()
-        for fault in row.outcome.faults
-    ]
-    head = ["row", "died", "minute", "episodes begun again", "requests sent elsewhere", "tokens lost", "minutes away"]
-    return page_section(Section("Faults", table(head, found), "What each node that died took with it."))
+    found = table(FAULTS_HEAD, fault_cells(rows))
+    return page_section(Section("Faults", found, "What each node that died took with it, where its line trains most."))

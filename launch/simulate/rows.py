@@ -1,5 +1,5 @@
 """The rows of a simulation: every combination that was asked for, each beside its synchronous and its unbounded
-counterpart."""
+counterpart, and beside itself without faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from launch.simulate.scenario import Matrix, Scenario
 from launch.simulate.trace import Trace
 from launch.simulate.workload import Drawn, Workload
-from launch.simulate.world import UNBOUNDED, Cell, Outcome, simulate
+from launch.simulate.world import UNBOUNDED, Cell, Fault, Outcome, simulate
 from protocol.events import Json
 from protocol.staleness import AdmissionMode
 
@@ -25,10 +25,16 @@ class Row:
     """The best of the synchronous runs over the in-flight numbers that were asked for, on as many nodes."""
     unbounded_tokens_per_s: float
     """The best of the asynchronous runs without a bound on age, likewise."""
+    faultless_tokens_per_s: float
+    """Of the same run where no node dies."""
 
     @property
     def trained_tokens_per_s(self) -> float:
         return tokens_per_s(self.outcome)
+
+    @property
+    def vs_faultless(self) -> float:
+        return self.trained_tokens_per_s / self.faultless_tokens_per_s
 
     def as_json(self) -> dict[str, Json]:
         cell, outcome, account = self.cell, self.outcome, self.outcome.account
@@ -50,11 +56,52 @@ class Row:
             "learner_idle": round(account.waited_s / account.seconds, 4),
             "engine_idle": round(outcome.engine_idle, 4),
             "dropped": dict(outcome.dropped),
+            "vs_faultless": round(self.vs_faultless, 4),
+            "faults": [_fault_as_json(fault) for fault in outcome.faults],
         }
+
+
+def _fault_as_json(fault: Fault) -> dict[str, Json]:
+    return {
+        "node": fault.node,
+        "at_s": round(fault.at_s, 3),
+        "away_s": None if fault.away_s is None else round(fault.away_s, 3),
+        "episodes": fault.episodes,
+        "requests": fault.requests,
+        "tokens": fault.tokens,
+    }
 
 
 def tokens_per_s(outcome: Outcome) -> float:
     return outcome.account.trained / outcome.account.seconds
+
+
+def label(row: Row, rows: Sequence[Row]) -> str:
+    """What tells ``row`` from the others, but its in-flight number."""
+    cell = row.cell
+    parts = [] if cell.mode is AdmissionMode.ASYNC else [cell.mode.value.replace("_", " ")]
+    if cell.mode is not AdmissionMode.SYNC:
+        parts.append(f"η = {cell.eta}")
+    if len({other.cell.policy for other in rows}) > 1:
+        parts.append(cell.policy.value)
+    if len({other.cell.nodes for other in rows}) > 1:
+        parts.append(f"{cell.nodes} nodes")
+    return ", ".join(parts)
+
+
+def lines_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows that differ only in their in-flight number, by label; synchronous rows of another η are the same row."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        line = found.setdefault(label(row, rows), [])
+        if all(other.cell.in_flight != row.cell.in_flight for other in line):
+            line.append(row)
+    return found
+
+
+def best_of(rows: Sequence[Row]) -> dict[str, Row]:
+    """The row of each line that trains most."""
+    return {name: max(line, key=lambda row: row.trained_tokens_per_s) for name, line in lines_of(rows).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +118,17 @@ class Simulations:
             Cell(*each)
             for each in itertools.product(matrix.nodes, matrix.mode, matrix.policy, matrix.eta, matrix.in_flight)
         ]
-        needed = {_same(each) for cell in cells for each in (cell, *_sync(cell, matrix), *_unbounded(cell, matrix))}
+        beside = {cell: (_sync(cell, matrix), _unbounded(cell, matrix), [self._faultless(cell)]) for cell in cells}
+        needed = {_same(each) for cell in cells for each in itertools.chain([cell], *beside[cell])}
         done = self._all(sorted(needed), jobs, begun)
 
         def best(counterparts: Sequence[Cell]) -> float:
             return max(tokens_per_s(done[_same(each)]) for each in counterparts)
 
-        return [
-            Row(cell, done[_same(cell)], best(_sync(cell, matrix)), best(_unbounded(cell, matrix))) for cell in cells
-        ]
+        return [Row(cell, done[_same(cell)], *map(best, beside[cell])) for cell in cells]
+
+    def _faultless(self, cell: Cell) -> Cell:
+        return cell.faultless if self.scenario.faults.nodes_per_hour else cell
 
     def _all(self, cells: Sequence[Cell], jobs: int, begun: Callable[[Cell], None]) -> dict[Cell, Outcome]:
         if jobs == 1:

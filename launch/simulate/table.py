@@ -1,13 +1,13 @@
-"""The table that a person reads on standard error, and on the page."""
+"""The tables that a person reads on standard error, and on the page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launch.simulate.rows import Row
+from launch.simulate.rows import Row, best_of
 
 _TEXTS = 2
-"""Columns that are no numbers."""
+"""Columns that are no numbers, in both tables."""
 
 HEAD = (
     "mode",
@@ -25,6 +25,17 @@ HEAD = (
     "learner idle",
     "engine idle",
     "dropped",
+    "faults",
+    "÷ faultless",
+)
+FAULTS_HEAD = (
+    "row",
+    "died",
+    "minute",
+    "episodes begun again",
+    "requests sent elsewhere",
+    "tokens lost",
+    "minutes away",
 )
 
 
@@ -48,12 +59,37 @@ def cells(row: Row) -> list[str]:
         f"{100 * account.waited_s / account.seconds:.1f} %",
         f"{100 * row.outcome.engine_idle:.1f} %",
         f"{sum(row.outcome.dropped.values()):,}",
+        f"{len(row.outcome.faults)}",
+        f"{row.vs_faultless:.3f}",
+    ]
+
+
+def fault_cells(rows: Sequence[Row]) -> list[list[str]]:
+    """What each node that died took with it, in the row of each line that trains most."""
+    return [
+        [
+            name,
+            f"node {fault.node}",
+            f"{fault.at_s / 60:.1f}",
+            f"{fault.episodes}",
+            f"{fault.requests}" if fault.engine else "-",
+            f"{fault.tokens:,}",
+            "-" if fault.away_s is None else f"{fault.away_s / 60:.1f}",
+        ]
+        for name, row in best_of(rows).items()
+        for fault in row.outcome.faults
     ]
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
+    """The rows, and below them what each fault cost."""
+    faults = fault_cells(rows)
+    below = ["", *_aligned([list(FAULTS_HEAD), *faults])] if faults else []
+    return [*_aligned([list(HEAD), *(cells(row) for row in rows)]), *below]
+
+
+def _aligned(texts: Sequence[Sequence[str]]) -> list[str]:
     """Columns as wide as they need, text to the left, numbers to the right: whole also where no terminal is."""
-    texts = [list(HEAD), *(cells(row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return [
         "  ".join(

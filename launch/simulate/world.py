@@ -40,6 +40,13 @@ class Cell(NamedTuple):
     policy: StalePolicy
     eta: int
     in_flight: int
+    faults: bool = True
+    """Whether nodes die, as the scenario says."""
+
+    @property
+    def faultless(self) -> Cell:
+        """The same where no node dies."""
+        return self._replace(faults=False)
 
     @property
     def unbounded(self) -> Cell:
@@ -65,7 +72,12 @@ class Fault:
     """That the engine was decoding: each was sent elsewhere."""
     tokens: int
     """Sampled in vain, by its episodes and for the requests of its engine."""
-    repaired_s: float = 0.0
+    repaired_s: float | None = None
+    """None where the run ended before."""
+
+    @property
+    def away_s(self) -> float | None:
+        return None if self.repaired_s is None else self.repaired_s - self.at_s
 
 
 @dataclass(slots=True)
@@ -204,7 +216,7 @@ class World:
     # -- faults --------------------------------------------------------------------------------------------------
 
     def _next_fault(self) -> None:
-        rate = self._scenario.faults.nodes_per_hour * self._cell.nodes / 3600
+        rate = self._cell.faults * self._scenario.faults.nodes_per_hour * self._cell.nodes / 3600
         if rate > 0:
             self._clock.after(self._dice.expovariate(rate), self._die)
 

@@ -5,41 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from launch.simulate.plot.chart import Chart, Reference, Series
-from launch.simulate.rows import Row
-from protocol.staleness import AdmissionMode
-
-
-def label(row: Row, rows: Sequence[Row]) -> str:
-    """What tells ``row`` from the others, but its in-flight number."""
-    cell = row.cell
-    parts = [] if cell.mode is AdmissionMode.ASYNC else [cell.mode.value.replace("_", " ")]
-    if cell.mode is not AdmissionMode.SYNC:
-        parts.append(f"η = {cell.eta}")
-    if len({other.cell.policy for other in rows}) > 1:
-        parts.append(cell.policy.value)
-    if len({other.cell.nodes for other in rows}) > 1:
-        parts.append(f"{cell.nodes} nodes")
-    return ", ".join(parts)
-
-
-def lines_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows that differ only in their in-flight number, by label; synchronous rows of another η are the same row."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        line = found.setdefault(label(row, rows), [])
-        if all(other.cell.in_flight != row.cell.in_flight for other in line):
-            line.append(row)
-    return found
-
-
-def best_of(rows: Sequence[Row]) -> dict[str, Row]:
-    """The row of each line that trains most."""
-    return {name: max(line, key=lambda row: row.trained_tokens_per_s) for name, line in lines_of(rows).items()}
+from launch.simulate.rows import Row, best_of, lines_of
 
 
 def charts(rows: Sequence[Row]) -> list[Chart]:
     best = best_of(rows)
-    return [_rate(rows), _deciles(best), _ages(best), _idle(best), _queues(best), _dropped(best)]
+    faults = [_each_fault(best), _all_faults(best)] if any(row.outcome.faults for row in best.values()) else []
+    return [_rate(rows), _deciles(best), _ages(best), _idle(best), _queues(best), _dropped(best), *faults]
 
 
 def _rate(rows: Sequence[Row]) -> Chart:
@@ -131,4 +103,33 @@ def _dropped(best: dict[str, Row]) -> Chart:
         "at its best in-flight",
         series,
         bars=True,
+    )
+
+
+def _each_fault(best: dict[str, Row]) -> Chart:
+    faults = {name: row.outcome.faults for name, row in best.items()}
+    places = max(map(len, faults.values()))
+    series = [
+        Series(name, [float(each[at].tokens) if at < len(each) else None for at in range(places)])
+        for name, each in faults.items()
+    ]
+    return Chart(
+        "Lost with each node that died",
+        "tokens that its episodes and the requests of its engine had sampled",
+        [str(at + 1) for at in range(places)],
+        "faults in the order of time",
+        series,
+        bars=True,
+    )
+
+
+def _all_faults(best: dict[str, Row]) -> Chart:
+    return Chart(
+        "Trained in spite of faults",
+        "trained tokens a second ÷ those of the same seed where no node dies",
+        list(best),
+        "at its best in-flight",
+        [Series("", [row.vs_faultless for row in best.values()])],
+        bars=True,
+        share=True,
     )

@@ -14,8 +14,9 @@ from launch.simulate.account import Account, Consumed
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, speed_by_load
 from launch.simulate.page import write_outputs
-from launch.simulate.rows import Simulations
+from launch.simulate.rows import Simulations, best_of
 from launch.simulate.scenario import CURVES, Matrix, Scenario, find_scenario, read_scenario, scenario_names
+from launch.simulate.table import lines
 from launch.simulate.world import Cell, Outcome, World
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode, StalePolicy
@@ -24,6 +25,7 @@ from protocol.trajectory import DropReason
 ROW_KEYS = [
     *("nodes", "mode", "policy", "eta", "in_flight", "trained_tokens_per_s", "vs_sync", "vs_unbounded", "age_mean"),
     *("age_max", "masked_share", "trained_share_by_decile", "learner_idle", "engine_idle", "dropped"),
+    *("vs_faultless", "faults"),
 ]
 
 
@@ -90,6 +92,30 @@ def test_a_node_that_dies_costs_its_episodes_and_nothing_else() -> None:
     assert outcome.faults
     assert sum(fault.episodes for fault in outcome.faults) > 0
     assert len(outcome.account.samples) == 12
+
+
+def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
+    matrix, told = Matrix(nodes=(4,), in_flight=(24, 48), eta=(2,)), list[Cell]()
+    rows = Simulations(small(faults=1.0), 3).rows(matrix, 1, told.append)
+    calm = Simulations(small(), 3).rows(matrix, 1, once)
+    for row, other in zip(rows, calm, strict=True):
+        assert row.outcome.faults
+        assert row.vs_faultless == row.trained_tokens_per_s / other.trained_tokens_per_s < 1
+        (first, *_), said = row.outcome.faults, row.as_json()
+        assert said["vs_faultless"] == round(row.vs_faultless, 4)
+        assert said["faults"][0] == {
+            "node": first.node,
+            "at_s": round(first.at_s, 3),
+            "away_s": 120.0,
+            "episodes": first.episodes,
+            "requests": first.requests,
+            "tokens": first.tokens,
+        }
+        assert (other.vs_faultless, other.outcome.faults) == (1.0, [])
+    assert sorted(cell.in_flight for cell in told if not cell.faults) == [24, 48]
+    printed = lines(rows)
+    assert sum(line.startswith("η = 2") for line in printed) == len(best_of(rows)["η = 2"].outcome.faults)
+    assert len(lines(calm)) == 1 + len(calm)
 
 
 def test_what_came_before_the_warm_ups_end_is_in_no_figure() -> None:
