@@ -1,1 +1,1 @@
-"""Measurements that a person can repeat, one package each."""
+"""Measurements that a person can repeat, a package or module each."""

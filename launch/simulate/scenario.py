@@ -23,8 +23,9 @@ CURVES: dict[str, tuple[tuple[int, float], ...]] = {
     "sglang_cpu": ((1, 300.0), (16, 2840.0), (32, 3970.0), (64, 4740.0)),
     "recorded": ((1, 1.0), (4096, 4096.0)),
 }
-"""Tokens a second of one engine by requests.  ``sglang_cpu``: SGLang 0.5.23 with a two-layer Qwen3 on one thread of a
-CPU.  ``recorded``: a request takes the time that it took, whatever runs beside it."""
+"""Tokens a second of one engine by requests, as ``python -m launch.bench engine`` measures them.  ``sglang_cpu``:
+SGLang 0.5.23 with a two-layer Qwen3 on one thread of a CPU.  ``recorded``: a request takes the time that it took,
+whatever runs beside it."""
 
 
 class EngineModel(Section):

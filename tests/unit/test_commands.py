@@ -17,6 +17,7 @@ COMMANDS = (
     "launch.monitor RUN",
     "launch.simulate",
     "launch.bench chaos",
+    "launch.bench engine",
     "protocol.journal check RUN",
     "sandbox.images list",
     "sandbox.kit build",

@@ -1,0 +1,79 @@
+"""If these fail, the simulator's engines are as fast as a load that was not there."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections import Counter
+
+import pytest
+
+from actors.engines.messages import GenerateReply, GenerateRequest
+from launch.bench.engine import Options, add_options, measure_loads, options
+from protocol.errors import UserError
+from protocol.weights import Version
+
+
+class FakeEngine:
+    """Ends its replies after ``at_most`` tokens, and counts how many requests it has at once."""
+
+    def __init__(self, at_most: int) -> None:
+        self.at_most, self.running = at_most, 0
+        self.loads: list[int] = []
+        self.sampled: Counter[int] = Counter()
+        """Tokens by what the prompt begins with."""
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        self.running += 1
+        await asyncio.sleep(0)
+        self.loads.append(self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        count = min(self.at_most, request.max_new_tokens)
+        self.sampled[request.input_ids[0]] += count
+        return GenerateReply(
+            token_ids=[5] * count,
+            logprobs=[0.0] * count,
+            versions=[Version(0)] * count,
+            finish="stop",
+            key_version=Version(0),
+            mixed_prefix=False,
+            cached_tokens=0,
+            ms=1.0,
+            engine="engine-0",
+        )
+
+
+async def test_every_load_is_held_until_each_of_its_requests_has_all_its_tokens() -> None:
+    fake, said = FakeEngine(at_most=4), list[str]()
+    report = await measure_loads(fake.generate, Options((1, 3), tokens=10, rounds=2), said.append)
+    assert fake.sampled == {0: 2 * 2 * 10, 1: 2 * 10, 2: 2 * 10}
+    assert fake.loads == 2 * [*[1] * 3, *[3] * 9]
+    assert [load.requests for load in report.loads] == [1, 3]
+    assert all(load.tokens_per_s > 0 for load in report.loads)
+    assert len(said) == 4
+
+
+def given(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parser.parse_args(words)
+
+
+def test_loads_are_read_from_the_command_line() -> None:
+    assert options(given()) == Options((1, 16, 32, 64), 300, 3)
+    assert options(given("--requests", "2,8", "--tokens", "5", "--rounds", "1")) == Options((2, 8), 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--requests", "1,x"), "no list of loads"),
+        (("--requests", "0"), "1 request or more"),
+        (("--tokens", "5000"), "--tokens 1 to 1004"),
+        (("--rounds", "0"), "--rounds 1 or more"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(words: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        options(given(*words))
