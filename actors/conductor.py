@@ -179,7 +179,7 @@ class Conductor:
             case Fate.EVALUATION_FAILED:
                 if self._evaluation is not None and self._evaluation.plan.name == ticket.purpose:
                     self._evaluation.give_up(ticket, failure, detail)
-            case Fate.REISSUED:
+            case Fate.REISSUED | Fate.SETTLED:
                 pass
         await self._notify()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -84,6 +84,8 @@ class Fate(StrEnum):
     """What becomes of a ticket that infrastructure failed."""
 
     REISSUED = "reissued"
+    SETTLED = "settled"
+    """Its sample came by another attempt, or its group has closed without it."""
     ABANDONED = "abandoned"
     """The last replacement of a training sample: the journal is to be told."""
     EVALUATION_FAILED = "evaluation_failed"
@@ -275,8 +277,7 @@ class Dispatch:
                 self._times.add(now - group.opened_s)
             if closing.outcome is GroupOutcome.READY:
                 self._closed[closing.group] = group.step
-        closed = {closing.group for closing in progress.closed}
-        self._withdraw(lambda ticket: ticket.purpose == TRAIN and ticket.group in closed, "group_closed")
+        self._settle_closed({closing.group for closing in progress.closed})
         self._forget_trained()
         if self.standing.flow is Flow.DRAIN and progress.closed and not self._open:
             self.say("conductor.drained", ready=self.ready)
@@ -353,6 +354,7 @@ class Dispatch:
         lost worker had it, or a former conductor gave it)."""
         self._withdraw(lambda waiting: key_of(waiting) == key_of(ticket), "arrived")
         if (out := self.tickets.finish(ticket)) is None:
+            self.tickets.settle(key_of(ticket))
             return False
         self._ended(out, now, failed=False)
         return True
@@ -363,6 +365,8 @@ class Dispatch:
         self._ended(out, now, failed=True)
         self.say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
         self._failure = f"{failure.value}: {' '.join(detail.split())[:300]}"
+        if out.settled:
+            return Fate.SETTLED
         if ticket.attempt < self.settings.replacement_limit:
             again = self.tickets.reissue(ticket, failure)
             self.say("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
@@ -384,6 +388,16 @@ class Dispatch:
         self.say("infra.rates", attempts=rates.attempts, failed=rates.failed, by_decile=list(rates.by_decile))
         if (advice := rates.advice) is not None:
             self.say("advisory", about="infra_rates", text=advice)
+
+    def _settle_closed(self, groups: Collection[GroupId]) -> None:
+        """Nobody need be sent for a group that has closed."""
+
+        def done(ticket: Ticket) -> bool:
+            return ticket.purpose == TRAIN and ticket.group in groups
+
+        self._withdraw(done, "group_closed")
+        for key in [key for key, out in self.tickets.out.items() if done(out.ticket)]:
+            self.tickets.settle(key)
 
     def _withdraw(self, needless: Callable[[Ticket], bool], reason: str) -> None:
         for ticket in self.tickets.withdraw(needless):

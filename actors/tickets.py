@@ -28,6 +28,8 @@ class Out:
     since: float
     deadline: float
     """After this, by the conductor's clock, the ticket counts as lost."""
+    settled: bool = False
+    """What it is for is done without it: lost, it is not issued again."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,11 @@ class Tickets:
             self.kept_back = [ticket for ticket in self.kept_back if not needless(ticket)]
             self.waiting = deque(ticket for ticket in self.waiting if not needless(ticket))
         return withdrawn
+
+    def settle(self, key: Key) -> None:
+        """Who has this one runs it for nothing."""
+        if (found := self.out.get(key)) is not None:
+            self.out[key] = replace(found, settled=True)
 
     def forget(self, purpose: str) -> int:
         """Drop every ticket of ``purpose``; how many there were."""

@@ -34,6 +34,7 @@ class Desk:
         in_flight: int = 0,
         mode: AdmissionMode = AdmissionMode.ASYNC,
         order: TaskOrder = TaskOrder.LISTED,
+        replacements: int = 1,
     ) -> None:
         settings = ConductorSettings(
             run_id="run",
@@ -43,7 +44,7 @@ class Desk:
             group_size=SIZE,
             admission=Admission(mode, PER_STEP, ETA),
             total_steps=STEPS,
-            replacement_limit=1,
+            replacement_limit=replacements,
             ticket_deadline_s=100.0,
             seed=0,
             in_flight=in_flight,
@@ -300,12 +301,26 @@ def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
     assert desk.last("ticket.withdrawn") == {"trajectory": late.trajectory_id, "attempt": 1, "reason": "arrived"}
 
 
+def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced() -> None:
+    desk = Desk(replacements=3)
+    desk.dispatch.stand(TRAINING)
+    desk.open(free=1)
+    (late,) = desk.dispatch.hand_out("w#1", 1, 0.0)
+    desk.lose(late)
+    (again,) = desk.dispatch.hand_out("w#1", 1, 0.0)
+    desk.dispatch.arrived(late, 0.0)
+    assert desk.lose(again) is Fate.SETTLED
+    assert again.sample not in [ticket.sample for ticket in desk.dispatch.tickets.waiting]
+
+
 def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
     """The journal's word came before its worker's."""
-    desk = Desk()
+    desk = Desk(replacements=3)
     desk.dispatch.stand(TRAINING)
     plan, *_ = desk.open(free=1)
+    (running,) = desk.dispatch.hand_out("w#1", 1, 0.0)
     desk.close(plan)
+    assert desk.lose(running) is Fate.SETTLED
     assert not [ticket for ticket in desk.dispatch.tickets.waiting if ticket.group == plan.group]
     assert desk.last("ticket.withdrawn")["reason"] == "group_closed"
 

@@ -96,7 +96,7 @@ class Run(RuleBasedStateMachine):
         policy=st.sampled_from(StalePolicy),
         mode=st.sampled_from(AdmissionMode),
         eta=st.integers(1, 3),
-        replacements=st.integers(0, 1),
+        replacements=st.integers(0, 2),
     )
     def begin(self, policy: StalePolicy, mode: AdmissionMode, eta: int, replacements: int) -> None:
         self.policy, self.eta = policy, eta
