@@ -14,7 +14,7 @@ from launch.simulate.account import Account, Consumed
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, speed_by_load
 from launch.simulate.page import write_outputs
-from launch.simulate.rows import Simulations, best_of
+from launch.simulate.rows import Simulations, best_of, tokens_per_s
 from launch.simulate.scenario import CURVES, Matrix, Scenario, find_scenario, read_scenario, scenario_names
 from launch.simulate.table import lines
 from launch.simulate.world import Cell, Outcome, World
@@ -154,6 +154,19 @@ def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
     rollout._arrive(first)
     rollout._arrive(second)
     assert rollout.arrived == {first.ticket.trajectory_id: first}
+
+
+@pytest.mark.slow
+def test_a_thousand_nodes_pay_for_the_age_bound_what_was_promised() -> None:
+    """At η = 4 and the best number in flight: 0.95 of unbounded async, whose best is at either, and no length trained
+    far less than another."""
+    runs = Simulations(read_scenario(find_scenario("scale")), seed=0)
+    few, many = (Cell(1024, AdmissionMode.ASYNC, StalePolicy.MASK, 4, in_flight) for in_flight in (1024, 1536))
+    unbounded = max(tokens_per_s(runs.simulate(cell.unbounded)) for cell in (few, many))
+    masked = runs.simulate(many)
+    assert tokens_per_s(masked) >= 0.95 * unbounded
+    shares = masked.account.share_by_decile()
+    assert min(shares) >= 0.9 * max(shares)
 
 
 def test_every_named_scenario_can_be_read() -> None:
