@@ -80,7 +80,7 @@ struct slot {
 
 extern struct slot slots[SLOTS];
 
-void slots_begin(const char *workdir);
+int slots_begin(const char *workdir); /* −1 without /dev/null */
 int open_shell(struct slot *s);
 void open_terminal(uint32_t id, struct slot *s, uint16_t rows, uint16_t columns, char **argv, char **envp, char *cwd);
 void run_command(uint32_t id, struct slot *s, const char *command, size_t length);
@@ -93,7 +93,7 @@ void await_status(void);
 void slot_died(struct slot *s, int status);
 void close_slot(struct slot *s);
 void tell_slots(void);
-void become_ordinary(int in, int out);
+void become_ordinary(int in, int out); /* in < 0: nothing to read */
 int32_t exit_code(int status);
 void close_fd(int *fd);
 

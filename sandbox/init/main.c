@@ -7,6 +7,8 @@
  *   - No output can pass for a frame: commands, statuses and output have pipes of their own, and this process is not
  *     dumpable, so that root inside (without CAP_SYS_PTRACE) can open neither its descriptors nor its memory.
  *   - No signal from inside moves it: all are blocked and read through a signalfd.  Orphans are reaped.
+ *   - Nobody inside takes its descriptors or its time by prlimit(2): that asks for all three of its group ids, of which
+ *     one is another (where the user namespace has that one; else an agent can end its own sandbox).
  *   - It ends at a deadline (CLOCK_BOOTTIME) that only a frame can extend, never past the maximum: the container goes
  *     even when everyone who knew of it is dead.  EOF on stdin only means that no extension will come.  Standard
  *     output is never written blockingly, so a client that stops reading cannot hold the deadline up.
@@ -26,7 +28,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
-enum { GRADE_SLOT = 0xFFFF, NONCE = 16 };
+enum { GRADE_SLOT = 0xFFFF, NONCE = 16, OTHER_GROUP = 65534 };
 
 static uint64_t deadline_ms, maximum_ms;
 static uint32_t last_id; /* of the frames that were taken; a client counts its own upwards */
@@ -220,6 +222,7 @@ int main(int argc, char **argv) {
     if (argc != 4) return 2;
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_NAME, "sbx-init");
+    setresgid((gid_t)-1, (gid_t)-1, OTHER_GROUP);
     maximum_ms = now_ms() + strtoull(argv[2], NULL, 10);
     deadline_ms = now_ms() + strtoull(argv[1], NULL, 10);
     if (deadline_ms > maximum_ms) deadline_ms = maximum_ms;
@@ -236,7 +239,7 @@ int main(int argc, char **argv) {
 
     uint8_t hello = PROTOCOL;
     send_frame('H', &hello, 1);
-    slots_begin(argv[3]);
+    if (slots_begin(argv[3]) < 0) return 2;
 
     int stdin_fd = 0;
     for (;;) {

@@ -7,7 +7,6 @@
 #include "init.h"
 #include <poll.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <termios.h>
 
 enum { COMMAND_FD = 3, STATUS_FD = 4, INPUT_MOST = 1 << 20, DRAIN_MOST = 256 << 10, SOON_NS = 200000, FEW = 4 << 10 };
@@ -35,33 +34,35 @@ static void make_free(struct slot *s) {
     memcpy(s->cwd, first_directory, sizeof s->cwd);
 }
 
-void slots_begin(const char *workdir) {
+static int null_fd; /* opened before anybody could put something else in its place, or nothing */
+
+int slots_begin(const char *workdir) {
+    null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null_fd < 0) return -1;
     snprintf(first_directory, sizeof first_directory, "%s", workdir);
     for (int i = 0; i < SLOTS; i++) make_free(&slots[i]);
     slots[MAIN_SLOT].kind = SHELL;
     open_shell(&slots[MAIN_SLOT]);
+    return 0;
 }
 
 static uint16_t number(const struct slot *s) { return (uint16_t)(s - slots); }
 
 static uint64_t ticks_now(void) { return now_ns() / (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK)); }
 
-/* In a child: ordinary signals, a session of its own, the first choice of the OOM killer. */
+/* In a child: ordinary signals, a session of its own, the first choice of the OOM killer, and none of PID 1's streams.
+   It becomes dumpable by its exec alone: until then it has PID 1's descriptors and memory. */
 void become_ordinary(int in, int out) {
+    if (dup2(in < 0 ? null_fd : in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    prctl(PR_SET_DUMPABLE, 1);
     setsid();
     int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (score >= 0) {
         if (write(score, "500", 3) != 3) { /* only a preference */ }
         close(score);
     }
-    if (in < 0) in = open("/dev/null", O_RDWR | O_CLOEXEC);
-    dup2(in, 0);
-    dup2(out, 1);
-    dup2(out, 2);
 }
 
 /* One read of output into a frame.  Returns what read() returned. */

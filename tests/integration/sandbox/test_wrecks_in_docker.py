@@ -40,6 +40,9 @@ WRECKS = {
     "no shell": "rm -f /bin/bash /bin/sh /usr/bin/bash /usr/bin/sh /lib64/ld-linux-x86-64.so.2; kill -9 $$",
     "signals to PID 1": "for s in $(seq 1 64); do kill -$s 1 2>/dev/null; done; kill -STOP $$",
     "no devices": "rm -rf /dev/null /dev/ptmx /dev/pts/* /dev/shm /tmp; mkfifo /dev/null; chmod 000 / /app",
+    "a stream for the null device": "rm -f /dev/null; "
+    "printf 'Q\\004\\0\\0\\0\\0\\1\\0\\0' > /proc/self/fd/0; printf 'W\\0' > /proc/self/fd/0; kill -9 $$",
+    "PID 1's limits": "prlimit --pid 1 --nofile=5:5; prlimit --pid 1 --cpu=0:0",
     "pipes": "exec 0<&- 1>&- 2>&-; for f in /proc/*/fd/*; do echo x > $f; done; exec sleep 1000",
     "folder for a file": "rm -rf /app; ln -s /proc/self /app; mount -t tmpfs x /mnt; umount /.sbx; umount -l /proc",
     "files where the tests go": f"mkdir -p /tests {REWARD}; "
@@ -77,6 +80,17 @@ async def test_a_wrecked_box_scores_nothing_and_costs_no_replacement(
     pool: SandboxPool, wreck: str, level: GradingLevel
 ):
     assert not await outcome(pool, wreck, level)
+
+
+async def test_an_agent_gets_neither_the_stream_of_pid_1_nor_a_say_over_its_limits(pool: SandboxPool):
+    """With the stream it reads the tests as they come, and answers for PID 1 that nothing runs any more."""
+    async with pool.acquire(TASK) as session:
+        null = (await session.run("stat -Lc '%t:%T %F' /proc/self/fd/0", S)).output
+        await session.run("mv /dev/null /dev/other; kill -9 $$", S)
+        assert (await session.run("stat -Lc '%t:%T %F' /proc/self/fd/0", S)).output == null
+        done = await session.run("prlimit --pid 1 --nofile=5:5 2>&1; prlimit --pid $$ --nofile=50:50 && ulimit -n", S)
+        assert "Operation not permitted" in done.output
+        assert done.output.endswith("50\n")
 
 
 @pytest.mark.slow
