@@ -243,8 +243,11 @@ class RemoteSandbox:
         reply = await self.post("/read_tree", self._pool.request_s, path=path, max_bytes=max_bytes)
         return {name: base64.b64decode(content) for name, content in cast("dict[str, str]", reply["files"]).items()}
 
-    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
-        call = {"name": name, "arguments": dict(arguments)}
+    async def call_tool(self, name: str, arguments: object) -> ToolResult:
+        call = {
+            "name": name,
+            "arguments": dict(cast("Arguments", arguments)) if isinstance(arguments, Mapping) else arguments,
+        }
         try:
             done = self._ended(await self.post("/exec_tool", self._pool.request_s, tool_call=call))
         except ValueError as error:  # it cannot be sent, or the server does not take it

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
@@ -22,7 +23,7 @@ import aiodocker
 import aiohttp
 from aiodocker.containers import DockerContainer
 
-from protocol.errors import InfraError
+from protocol.errors import InfraError, UserError
 from sandbox import owner
 from sandbox.address import EngineAddress
 from sandbox.tasks.task import CAPABILITIES
@@ -77,6 +78,10 @@ class ContainerLimits:
     """Of all that is written, where the host can hold it to that (:mod:`sandbox.disk`)."""
     open_files: int = 16384
     """Of one process.  Written out: Podman asks for a million by itself, which a nested machine may not give."""
+
+    def __post_init__(self) -> None:
+        if not all(0 < limit < math.inf for limit in astuple(self)):
+            raise UserError(f"a limit of a sandbox is above 0 and finite, and 0 would be none to Docker: {self}")
 
 
 @dataclass(frozen=True, slots=True)

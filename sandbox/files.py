@@ -112,7 +112,8 @@ async def read_tree(
     Packed by the kit's own tar in PID 1's grade child, not by a tool that the agent could have replaced.  It looks up
     whose a file is, and so what the agent made of /etc/passwd can hold it up.
 
-    Raises FileTooLarge, OSError (ETIME for what takes too long), SandboxLost, SandboxDestroyed.
+    Raises FileTooLarge, OSError (ETIME for what takes too long, EIO for what cannot be read whole, as /proc),
+    SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
     packed = bytearray()
@@ -130,7 +131,10 @@ async def read_tree(
         raise OSError(errno.EINTR, "everything in the sandbox was killed meanwhile", path)
     if end.code and not packed.strip(b"\0"):
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return unpack(bytes(packed), max_bytes=max_bytes, max_files=max_files)
+    try:
+        return unpack(bytes(packed), max_bytes=max_bytes, max_files=max_files)
+    except ValueError as error:
+        raise OSError(errno.EIO, f"it changes as it is read, or holds what no archive can ({error})", path) from error
 
 
 def unpack(archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
 from sandbox.sweep import LABEL
 from sandbox.tasks.task import Task
-from sandbox.tools import Arguments, ToolContext, ToolResult, call_tool
+from sandbox.tools import ToolContext, ToolResult, call_tool
 
 COMMAND_S = 20.0
 """How long an agent's blocking command may take: SETA's and OpenClaw's limit."""
@@ -54,8 +54,9 @@ class Sandbox(Protocol):
         run, EINTR where they begin meanwhile, ETIME for what takes too long."""
         ...
 
-    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
-        """One of SETA's six tools, of which OpenClaw's four are some: its errors are text."""
+    async def call_tool(self, name: str, arguments: object) -> ToolResult:
+        """One of SETA's six tools, of which OpenClaw's four are some: its errors are text, also over ``arguments`` that
+        are no object with a name for each."""
         ...
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
@@ -135,7 +136,7 @@ class LocalSandbox:
         copy = await self._pool.fork(self._session, deadline_s)
         return LocalSandbox(self._pool, copy, self._task, self._tools.command_timeout_s, self._commands)
 
-    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
+    async def call_tool(self, name: str, arguments: object) -> ToolResult:
         self._commands.append(command_of(arguments))
         return await call_tool(self._tools, name, arguments)
 

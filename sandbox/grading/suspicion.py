@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from sandbox.tasks.task import Task
 
@@ -53,9 +53,10 @@ class Suspicion(NamedTuple):
     """The command, at most 200 characters around what matched."""
 
 
-def command_of(arguments: Mapping[str, object]) -> str:
+def command_of(arguments: object) -> str:
     """What a tool call says, as :func:`suspicions` reads it: its text arguments."""
-    return "\n".join(each for each in arguments.values() if isinstance(each, str))
+    said = cast("Mapping[str, object]", arguments).values() if isinstance(arguments, Mapping) else ()
+    return "\n".join(each for each in said if isinstance(each, str))
 
 
 def suspicions(commands: Sequence[str], task: Task) -> tuple[Suspicion, ...]:

@@ -11,6 +11,7 @@ from sandbox.kit.phase import verify_environment
 
 _CHECK_S = 120.0
 _LOG_BYTES = 4000
+_NO_IMAGE = (400, 404)
 _SCRIPT = """
 libc=unknown
 for file in /lib/ld-musl-* /lib64/ld-linux-* /lib/ld-linux-*; do
@@ -34,7 +35,7 @@ class KitCheck:
 
 
 async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
-    """Raises EngineError."""
+    """Raises EngineError where it is not for the image's sake."""
     body = {
         "Image": image,
         "Entrypoint": [],
@@ -53,7 +54,12 @@ async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
             "Mounts": [{"Type": "bind", "Source": str(kit), "Target": "/.sbx", "ReadOnly": True}],
         },
     }
-    container = await engine.create_raw(f"create a container of {image}", body)
+    try:
+        container = await engine.create_raw(f"create a container of {image}", body)
+    except EngineError as error:
+        if error.status not in _NO_IMAGE:
+            raise
+        return KitCheck(image, works=False, libc="unknown", said=str(error))
     try:
         await engine.start(container)
         await _ended(engine, container)

@@ -143,7 +143,7 @@ class _Handlers:
         async def do(run: LeasedRun) -> Reply:
             sandbox, _ = self.service.sandbox(run)
             try:
-                done = await sandbox.call_tool(tool.name, tool.arguments or {})
+                done = await sandbox.call_tool(tool.name, {} if tool.arguments is None else tool.arguments)
             except SandboxDestroyed as error:
                 return Reply(200, m.Observation(observation=f"The sandbox is gone: {error}.", ended=DESTROYED))
             return Reply(

@@ -145,7 +145,8 @@ class ResetDone(Done):
 
 class ToolCall(Message):
     name: Name
-    arguments: dict[str, Any] | None = None
+    arguments: Any = None
+    """Whatever a model put there: what is no object is answered to the agent."""
 
 
 class ExecTool(Operation):

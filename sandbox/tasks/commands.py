@@ -35,6 +35,8 @@ def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Pr
         say(f"note {note['task']}: {note['what']}")
     proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in Verdict}
+    if not found.tasks and not found.problems:
+        say("nothing there is a task: name a folder of task folders, or a .jsonl file (--help lists the formats)")
     say(f"{len(found.tasks)} tasks can be used, {len(found.unusable)} cannot")
     if prover:
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was tried")

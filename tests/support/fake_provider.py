@@ -8,6 +8,7 @@ import errno
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from sandbox.errors import SandboxLost
 from sandbox.grader import GradeResult, Isolation
@@ -63,8 +64,9 @@ class FakeSandbox:
     async def read_tree(self, path: str, max_bytes: int = READ_BYTES) -> Mapping[str, bytes]:
         return {name.removeprefix(f"{path}/"): data for name, data in self.files.items() if name.startswith(f"{path}/")}
 
-    async def call_tool(self, name: str, arguments: Arguments) -> ToolResult:
-        await self._do(f"{name} {arguments.get('command', '')}")
+    async def call_tool(self, name: str, arguments: object) -> ToolResult:
+        command = cast("Arguments", arguments).get("command", "")
+        await self._do(f"{name} {command}")
         return ToolResult(f"ran {len(self.ran)}", 0, 0.1)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:

@@ -269,6 +269,7 @@ async def tool_runs(sandbox: Sandbox) -> None:
 async def tool_errors_are_text(sandbox: Sandbox) -> None:
     for name, arguments in (("no_such_tool", {}), ("shell_exec", {}), ("shell_exec", {"id": "a", "command": ["x"]})):
         assert "rror" in (await sandbox.call_tool(name, arguments)).text
+    assert "rror" in (await sandbox.call_tool("shell_exec", "echo x")).text
 
 
 @case

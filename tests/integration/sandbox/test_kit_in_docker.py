@@ -178,6 +178,7 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(engine: Do
         tar.addfile(folder, io.BytesIO())
     await calls.import_archive(engine, archive, name, 60)
     try:
+        assert not (await check(engine, host.kit, f"{name}-not")).works
         found = await check(engine, host.kit, name)
         assert (found.works, found.libc) == (True, "musl"), found.said
     finally:

@@ -44,6 +44,9 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
 ):
     main(["generate", str(tmp_path / "a"), "--count", "1"])
     (tmp_path / "a/bad").mkdir()
+    (tmp_path / "empty").mkdir()
+    assert main(["validate", str(tmp_path / "empty")]) == 2
+    assert "name a folder of task folders" in capsys.readouterr().out
     assert main(["validate", str(tmp_path / "a")]) == 1
     assert main(["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")]) == 1
     out = capsys.readouterr().out
