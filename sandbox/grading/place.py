@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import posixpath
-import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import MAX_BYTES, Unfit, clean_tar
 from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
+from sandbox.grading.scratch import scratch
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.users import check_user_files
@@ -128,8 +128,8 @@ async def _clean(
 ) -> AsyncGenerator[SandboxSession]:
     """A fresh container of the task's image, with the artifacts over what its setup made."""
     works = partial(_untouched_works, session, spec, task, live=live)
-    with tempfile.TemporaryDirectory(prefix="longshore-artifacts-") as folder:
-        found = await carried(lambda: _take(session, task, Path(folder), live=live), works)
+    with scratch() as folder:
+        found = await carried(lambda: _take(session, task, folder, live=live), works)
         async with _beside(session, spec, task, test_timeout_s) as bench:
             await bench.setup(task.files, task.setup, _SETUP_S)
             try:
