@@ -102,7 +102,7 @@ async def _call(endpoint: Endpoint[Any], request: Request) -> Call[Any]:
         body = endpoint.body.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise WireError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
                         f"{where}: {first['msg']}") from error  # fmt: skip
     asked = body.model_dump_json(exclude={"deadline_s", "request_id"})

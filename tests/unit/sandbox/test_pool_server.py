@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -399,6 +400,7 @@ async def test_nonsense_is_refused_in_one_line(
         reply = await http.post("/allocate", content=content, headers=asked)
         assert reply.status_code == status
         assert reply.json()["ok"] is False
+        assert re.match(r"\w", reply.json()["error"])
         assert (await http.get("/allocate")).status_code == 404
         assert (await http.get("/../etc/passwd")).json()["code"] == "NO_SUCH_ENDPOINT"
 
