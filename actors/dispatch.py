@@ -277,7 +277,8 @@ class Dispatch:
                 self._times.add(now - group.opened_s)
             if closing.outcome is GroupOutcome.READY:
                 self._closed[closing.group] = group.step
-        self._settle_closed({closing.group for closing in progress.closed})
+        if progress.closed:
+            self._settle_closed({closing.group for closing in progress.closed})
         self._forget_trained()
         if self.standing.flow is Flow.DRAIN and progress.closed and not self._open:
             self.say("conductor.drained", ready=self.ready)

@@ -37,6 +37,16 @@ def this_process() -> str:
     return of_process(os.getpid())
 
 
+def file_name(owner: str) -> str:
+    """The label as a part of a file's name, in which are neither dots nor commas."""
+    return owner.replace("/", "_")
+
+
+def of_file_name(part: str) -> str:
+    """The label that :func:`file_name` made ``part`` of."""
+    return part.replace("_", "/")
+
+
 def pid_of(owner: str) -> int:
     return int(owner.split("/")[-2])
 

@@ -227,7 +227,7 @@ class FileStore:
 
     def _part(self, key: str) -> Path:
         """A file of this process alone."""
-        mine = owner.this_process().replace("/", "_")
+        mine = owner.file_name(owner.this_process())
         return self._folder / f"{_digest(key)}.{secrets.token_hex(8)}.{mine}.part"
 
     def _is_abandoned(self, part: Path) -> bool:
@@ -235,7 +235,7 @@ class FileStore:
             written_at = part.stat().st_mtime
         except FileNotFoundError:
             return False
-        whose = part.name.split(".")[-2].replace("_", "/")
+        whose = owner.of_file_name(part.name.split(".")[-2])
         return owner.proved_dead(whose) or written_at + _ABANDONED_S < self._now()
 
 

@@ -138,7 +138,7 @@ def _outcomes(named: Sequence[str], reports: Sequence[Report]) -> dict[str, Outc
     said: dict[str, list[Outcome]] = {name: [] for name in named}
     others: dict[str, list[Outcome]] = {}
     for report in reports:
-        alone = report.tests if report.alone is None else report.alone
+        alone = frozenset(report.tests if report.alone is None else report.alone)
         for name, outcome in (*report.tests, *report.aside):
             if meant := names.meant(name):
                 said[meant].append(outcome)

@@ -20,8 +20,8 @@ _PREFIX = "longshore-artifacts-"
 def scratch() -> Generator[Path]:
     """A folder of this process, removed at the end."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        if owner.proved_dead(left.name.removeprefix(_PREFIX).rpartition(",")[0].replace(",", "/")):
+        if owner.proved_dead(owner.of_file_name(left.name.removeprefix(_PREFIX).partition(",")[0])):
             shutil.rmtree(left, ignore_errors=True)
-    mine = owner.this_process().replace("/", ",")
+    mine = owner.file_name(owner.this_process())
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{mine},") as folder:
         yield Path(folder)

@@ -108,9 +108,9 @@ class PoolService:
         self._group = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
         self._working: set[asyncio.Task[None]] = set()
+        """Operations under way."""
         self._ended = asyncio.Event()
         """One of these has."""
-        """Operations under way."""
         self._closes = asyncio.Semaphore(settings.closes)
         self.pending_closes = 0
         self.draining = False
