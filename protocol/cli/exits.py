@@ -1,14 +1,18 @@
 """How a command of ours ends: one line for a person and an exit code for a script.
 
-0: done and its own checks held.  1: it failed.  2: the person can mend it (the line says how).  130: interrupted.
+0: done and its own checks held.  1: it failed.  2: the person can mend it (the line says how).  130: interrupted, by
+Ctrl-C or by SIGTERM, which end a command alike: what it started ends with it, and its temporary files go.
 An error that nobody raised on purpose keeps its traceback.
 """
 
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from types import FrameType
 
 from protocol.errors import LongshoreError, UserError, leaves
 
@@ -21,7 +25,8 @@ EXIT_INTERRUPTED = 130
 def main_guard(main: Callable[[], int | None]) -> int:
     """Run ``main`` and give its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
     try:
-        return main() or EXIT_OK
+        with _terminable():
+            return main() or EXIT_OK
     except BaseException as error:
         outcome = describe(error)
         if outcome is None:
@@ -30,6 +35,28 @@ def main_guard(main: Callable[[], int | None]) -> int:
         with contextlib.suppress(OSError):  # nobody may read it any more
             print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
         return code
+
+
+@contextlib.contextmanager
+def _terminable() -> Generator[None]:
+    """SIGTERM is an interrupt, where nobody has said what else it should be."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not ours:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """As Ctrl-C does, also in a background job, which a shell makes deaf to that."""
+    del number, frame
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 def describe(error: BaseException) -> tuple[int, str] | None:

@@ -59,7 +59,8 @@ async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
     except EngineError as error:
         if error.status not in _NO_IMAGE:
             raise
-        return KitCheck(image, works=False, libc="unknown", said=str(error))
+        said = f"{error}; `python -m sandbox.images pull {image}` may get it"
+        return KitCheck(image, works=False, libc="unknown", said=said)
     try:
         await engine.start(container)
         await _ended(engine, container)

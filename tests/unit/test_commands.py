@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
-from protocol.cli.exits import EXIT_USER
+from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_USER
 from protocol.cli.output import error_console
 from protocol.cli.parser import Parser
 from protocol.errors import UserError
@@ -70,3 +74,38 @@ def test_an_option_is_written_in_full(command: list[str]) -> None:
         each.add_argument("--json", action="store_true")
     with pytest.raises(UserError, match="did you mean '--json'"):
         parser.parse_args(command)
+
+
+WAITS = """
+import asyncio, sys
+from protocol.cli.exits import main_guard
+
+async def work():
+    try:
+        print("begun", flush=True)
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.sleep(0)
+        print("put in order", flush=True)
+
+sys.exit(main_guard(lambda: asyncio.run(work())))
+"""
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["in front", "in a background job"])
+def test_a_command_that_is_terminated_puts_its_things_in_order(deaf: bool) -> None:
+    """Else a kill, a batch system or a container's end leaves processes and temporary files."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if deaf else None
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        output, said = process.communicate(timeout=120)
+    assert (process.returncode, output, said) == (EXIT_INTERRUPTED, "put in order\n", "interrupted\n")

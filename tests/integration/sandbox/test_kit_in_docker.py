@@ -189,6 +189,9 @@ async def test_the_command_says_whether_the_kit_works_in_an_image(host: Host):
     done = await asyncio.to_thread(run_json, "sandbox.kit", "check", host.base_image)
     assert done.code == 0
     assert done.said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "said": ""}]
-    failed = await asyncio.to_thread(run_json, "sandbox.kit", "check", "absent.example/none:1")
+    failed = await asyncio.to_thread(run_json, "sandbox.kit", "check", "absent.example/none:1", host.base_image)
     assert failed.code == 1
-    assert "No such image" in failed.said["error"]
+    absent, present = failed.said["images"]
+    assert not absent["works"]
+    assert "No such image" in absent["said"]
+    assert present["works"]
