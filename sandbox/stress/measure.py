@@ -23,8 +23,10 @@ _ROUND = 16
 """Starts, at most, between two looks at the floor."""
 _ROUNDS = 4
 """Looks at the floor, at least, where there are sessions enough."""
-_TIMED = 1000
-"""Commands, one at a time."""
+_IN_A_ROW = 4
+"""Commands, one at a time, before the next session has its turn."""
+_TIMED = 2048
+"""Commands, one at a time: the turns of 512 sessions."""
 _EXEC_EVERY = 25
 _TIMED_S = 60.0
 _LOAD_MOST = 100_000
@@ -112,7 +114,8 @@ async def population(bench: Bench, start_floor: StartFloor, sessions: int) -> As
 
 
 async def one_at_a_time(bench: Bench, talkers: list[Talker], engine_url: str, container: str) -> None:
-    """Each session in turn, and the floors in between: the local pipe each time, `docker exec` now and then."""
+    """Each session in turn, a few commands long, and the floors in between: the local pipe after each command, `docker
+    exec` now and then."""
     give_up = time.monotonic() + _TIMED_S
     report = bench.report
     async with floor.local_pipe() as pipe:
@@ -123,7 +126,7 @@ async def one_at_a_time(bench: Bench, talkers: list[Talker], engine_url: str, co
             if number % _EXEC_EVERY == 0:
                 report.docker_exec_ms.append(await floor.docker_exec(engine_url, container, word))
             report.pipe_ms.append(await pipe.echo(word))
-            report.command_ms.append(await talkers[number % len(talkers)].echo())
+            report.command_ms.append(await talkers[number // _IN_A_ROW % len(talkers)].echo())
 
 
 class Load:
