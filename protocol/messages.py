@@ -6,13 +6,11 @@ counted from the epoch's start; an epoch starts with a ``Hello`` that has a high
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Annotated, TypeAlias
 
-import orjson
+import msgspec
+from msgspec import Meta
 
 from protocol.errors import LongshoreError
 
@@ -37,80 +35,78 @@ class Refusal(StrEnum):
     """It is no ZeroMQ, or was gone before that could be said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=str.lower):
+    pass
+
+
+class Hello(_Message, frozen=True):
     """Sender: here I am; count from here."""
 
-    protocol: int
+    protocol: _Count
     run_id: str
     sender: str
-    epoch: int
+    epoch: _Count
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(_Message, frozen=True):
     """Sender: a trajectory."""
 
-    epoch: int
-    seq: int
+    epoch: _Count
+    seq: _Count
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(_Message, frozen=True):
     """Sender: so many bytes went before this message in this epoch."""
 
-    epoch: int
-    sent: int
+    epoch: _Count
+    sent: _Count
 
 
-@dataclass(frozen=True, slots=True)
-class Bye:
+class Bye(_Message, frozen=True):
     """Sender: nothing more will come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(_Message, frozen=True):
     """Receiver: answer to a hello."""
 
-    epoch: int
-    credit: int
-    max_bytes: int
+    epoch: _Count
+    credit: _Count
+    max_bytes: _Count
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(_Message, frozen=True):
     """Receiver: what became of these trajectories, after they are durable."""
 
-    epoch: int
-    credit: int
-    seqs: list[int]
+    epoch: _Count
+    credit: _Count
+    seqs: list[_Count]
     outcomes: list[str]
     """As many as ``seqs``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nack:
+class Nack(_Message, frozen=True):
     """Receiver: this message (``seq`` 0: this sender) is refused; asking again is no use."""
 
-    seq: int
+    seq: _Count
     reason: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(_Message, frozen=True):
     """Receiver: answer to a ping.  Everything up to offset ``done`` was answered before this message."""
 
-    epoch: int
-    done: int
-    credit: int
+    epoch: _Count
+    done: _Count
+    credit: _Count
 
 
-@dataclass(frozen=True, slots=True)
-class Resync:
+class Resync(_Message, frozen=True):
     """Receiver: something of this epoch is missing here; start another."""
 
-    epoch: int
+    epoch: _Count
 
 
 Message: TypeAlias = Hello | Data | Ping | Bye | Welcome | Ack | Nack | State | Resync
@@ -118,42 +114,11 @@ Message: TypeAlias = Hello | Data | Ping | Bye | Welcome | Ack | Nack | State | 
 MAX_ANSWERS = 256
 """Most trajectories that one ``Ack`` names."""
 _MAX_BYTES = 16384
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_text(value: object) -> bool:
-    return type(value) is str
-
-
-def _is_list(of: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and all(map(of, cast("list[object]", value)))
-
-
-_CHECKS = {"int": _is_count, "str": _is_text, "list[int]": _is_list(_is_count), "list[str]": _is_list(_is_text)}
-
-
-class _Kind(NamedTuple):
-    make: Callable[..., Message]
-    checks: tuple[tuple[str, Callable[[object], bool]], ...]
-    """Of each field: its name, and what its value must be."""
-
-
-def _kind(message: type[Any]) -> _Kind:
-    return _Kind(message, tuple((field.name, _CHECKS[str(field.type)]) for field in fields(message)))
-
-
-_KINDS = {
-    message.__name__.lower(): _kind(message) for message in (Hello, Data, Ping, Bye, Welcome, Ack, Nack, State, Resync)
-}
-_VALUES = {name: tuple(operator.attrgetter(field) for field, _ in kind.checks) for name, kind in _KINDS.items()}
+_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(Message)
 
 
 def write_message(message: Message) -> bytes:
-    name = type(message).__name__.lower()
-    return orjson.dumps([name, *(value(message) for value in _VALUES[name])])
+    return _ENCODER.encode(message)
 
 
 def read_message(frame: bytes | memoryview) -> Message:
@@ -161,21 +126,9 @@ def read_message(frame: bytes | memoryview) -> Message:
     if len(frame) > _MAX_BYTES:
         raise MessageError(f"control frame of {len(frame)} bytes")
     try:
-        values: object = orjson.loads(frame)
-    except orjson.JSONDecodeError:
-        raise MessageError("control frame is not JSON") from None
-    if not isinstance(values, list) or not values:
-        raise MessageError("control frame is not a JSON array")
-    name, *arguments = cast("list[object]", values)
-    kind = _KINDS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        raise MessageError("unknown kind of message")
-    if len(arguments) != len(kind.checks):
-        raise MessageError(f"{name} has {len(arguments)} fields instead of {len(kind.checks)}")
-    for (field, right), value in zip(kind.checks, arguments, strict=True):
-        if not right(value):
-            raise MessageError(f"{name}.{field} is wrong")
-    message = kind.make(*arguments)
+        message = _DECODER.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"control frame: {error}") from None
     if isinstance(message, Ack) and len(message.seqs) != len(message.outcomes):
         raise MessageError("ack.outcomes has another length than ack.seqs")
     return message

@@ -6,9 +6,9 @@ arrays, each the concatenation over the segments: versions (int64), token ids (i
 segment are its arrays, and the arrays of a decoded trajectory are read-only views of the frames.
 
 :func:`decode` and :func:`inspect` check sizes, schema, checksum, types and the invariants of
-:class:`protocol.trajectory.Segment`, so what they return can be trusted; :func:`encode` refuses what they would refuse,
-so a mistake shows where it was made.  What they take in memory is at most :func:`memory_bound`: arrays are views, and
-the size of a header, of which JSON makes up to 64 times as much, is limited before it is parsed.
+:class:`protocol.trajectory.Segment`, so what they return can be trusted; :func:`encode` refuses only what has no
+place in the frames, and leaves the rest to them.  What they take in memory is at most :func:`memory_bound`: arrays are
+views, and the size of a header, of which JSON makes up to 64 times as much, is limited before it is parsed.
 
 :func:`pack` makes one blob of the frames: the journal, the sealed export and the learner's payload hold that.
 """
@@ -16,7 +16,7 @@ the size of a header, of which JSON makes up to 64 times as much, is limited bef
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,7 @@ _JSON_GROWTH = 64
 """Bytes of Python objects that one byte of JSON may become: seen 46, of nested empty lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """What is worth knowing of a trajectory without its tokens."""
 
     ticket: Ticket
@@ -51,14 +50,12 @@ class Summary:
 def encode(trajectory: Trajectory) -> list[Frame]:
     """Frames of ``trajectory``, which share its arrays' memory where it has one segment.
 
-    Raises CodecError if a segment has a wrong dtype, length or value, or a field cannot be read back.
+    Raises CodecError if a segment has a wrong dtype or length, or a field is nothing that JSON has.
     """
     if not trajectory.segments:
         raise CodecError("a trajectory has at least one segment")
     arrays = join_arrays(trajectory.segments)
-    arrays.check()
     header = write_header(trajectory)
-    read_header(header)
     frames: list[Frame] = [array.data.cast("B") if len(array) else b"" for array in arrays]
     return [seal(header, frames), *frames]
 

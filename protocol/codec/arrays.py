@@ -5,7 +5,8 @@ In a blob the widest stands first, behind a header that is filled up to eight by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
     "loss_mask": np.dtype("u1"),
 }
 """Little-endian, as on every machine that longshore runs on: in memory and on the wire the same bytes."""
+_FIELDS: Callable[[Segment], tuple[npt.NDArray[Any], ...]] = operator.attrgetter(*_DTYPES)
 
 
 class Arrays(NamedTuple):
@@ -39,40 +41,57 @@ class Arrays(NamedTuple):
         return Arrays(self.versions[own], self.token_ids[own], self.logprobs[own], self.loss_mask[own])
 
     def check(self) -> None:
-        """Raises CodecError where a value breaks an invariant of :class:`protocol.trajectory.Segment`."""
+        """Raises CodecError where a value breaks an invariant of :class:`protocol.trajectory.Segment`.
+
+        The few passes that tell that all is well; which rule is broken is found out where one is.
+        """
         versions, tokens, logprobs, mask = self
         if not len(tokens):
             return
-        if np.maximum.reduce(mask) > 1:
+        right = (
+            (versions >= 0).tobytes() == mask.tobytes()  # so the mask is 0 or 1, too
+            and np.minimum.reduce(versions) >= -1
+            and np.minimum.reduce(tokens) >= 0
+            and np.logical_and.reduce(np.isfinite(logprobs))
+            and not np.count_nonzero(np.greater(logprobs != 0, mask.view(np.bool_)))
+        )
+        if not right:
+            self._find_wrong()
+
+    def _find_wrong(self) -> None:
+        versions, tokens, logprobs, mask = self
+        if mask.max() > 1:
             raise CodecError("loss_mask has values other than 0 and 1")
         sampled = mask.view(np.bool_)
-        if np.minimum.reduce(tokens) < 0:
+        if tokens.min() < 0:
             raise CodecError("token_ids has negative values")
-        if not np.logical_and.reduce(np.isfinite(logprobs)):
+        if not np.isfinite(logprobs).all():
             raise CodecError("logprobs has values that are not finite")
-        if np.logical_or.reduce(np.greater(logprobs != 0, sampled)):
+        if (logprobs[~sampled] != 0).any():
             raise CodecError("logprobs is not 0 where the mask is 0")
-        if np.minimum.reduce(versions) < -1 or np.logical_or.reduce((versions >= 0) != sampled):
-            if np.less(versions >= 0, sampled).any():
-                raise CodecError("versions is negative where the mask is 1")
+        if (versions[sampled] < 0).any():
+            raise CodecError("versions is negative where the mask is 1")
+        if (versions[~sampled] != -1).any():
             raise CodecError("versions is not -1 where the mask is 0")
 
 
 def join_arrays(segments: Sequence[Segment]) -> Arrays:
     """Of one segment its own arrays, of several a copy.  Raises CodecError for a wrong dtype or length."""
-    columns = [_column([getattr(segment, name) for segment in segments], name) for name in _DTYPES]
-    for index, segment in enumerate(segments):
-        lengths = {name: len(getattr(segment, name)) for name in _DTYPES}
-        if len(set(lengths.values())) > 1:
-            raise CodecError(f"segment {index} has arrays of different lengths: {lengths}")
-    return Arrays(*columns)
+    columns = [_columns(segment, index) for index, segment in enumerate(segments)]
+    if len(columns) == 1:
+        return Arrays(*map(np.ascontiguousarray, columns[0]))
+    return Arrays(*map(np.concatenate, zip(*columns, strict=True)))
 
 
-def _column(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    for part in parts:
-        if part.dtype != _DTYPES[name] or part.ndim != 1:
-            raise CodecError(f"{name} is {part.dtype}{list(part.shape)}, expected {_DTYPES[name]}[T]")
-    return np.ascontiguousarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+def _columns(segment: Segment, index: int) -> tuple[npt.NDArray[Any], ...]:
+    arrays = _FIELDS(segment)
+    for array, (name, dtype) in zip(arrays, _DTYPES.items(), strict=True):
+        if array.dtype != dtype or array.ndim != 1:
+            raise CodecError(f"{name} is {array.dtype}{list(array.shape)}, expected {dtype}[T]")
+    if len(set(map(len, arrays))) > 1:
+        lengths = dict(zip(_DTYPES, map(len, arrays), strict=True))
+        raise CodecError(f"segment {index} has arrays of different lengths: {lengths}")
+    return arrays
 
 
 def view_arrays(frames: Sequence[Frame], length: int) -> Arrays:

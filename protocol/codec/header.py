@@ -6,7 +6,7 @@ Turns are columns, one list a field, so that a check looks at a column and not a
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -37,8 +37,12 @@ class _TurnColumns(msgspec.Struct):
     mixed_prefix: list[bool]
     malformed: list[bool]
 
-    def columns(self) -> list[list[Any]]:
-        return [getattr(self, name) for name in self.__struct_fields__]
+    def columns(self) -> tuple[list[Any], ...]:
+        return _COLUMNS(self)
+
+
+_COLUMNS: Callable[[object], tuple[Any, ...]] = operator.attrgetter(*_TurnColumns.__struct_fields__)
+"""Of columns, or of one turn."""
 
 
 class SegmentHeader(msgspec.Struct):
@@ -64,6 +68,9 @@ class _Ticket(msgspec.Struct):
     purpose: str
     vanished: _Count
     greedy: bool
+
+
+_TICKET: Callable[[_Ticket], tuple[Any, ...]] = operator.attrgetter(*_Ticket.__struct_fields__)
 
 
 class _Reward(msgspec.Struct):
@@ -97,8 +104,8 @@ class Header(msgspec.Struct):
         return sum(segment.length for segment in self.segments)
 
     def read_ticket(self) -> Ticket:
-        values = [getattr(self.ticket, name) for name in self.ticket.__struct_fields__]
-        return Ticket(values[0], GroupId(values[1]), *values[2:])
+        run_id, group, *others = _TICKET(self.ticket)
+        return Ticket(run_id, GroupId(group), *others)
 
     def read_reward(self) -> Reward:
         return Reward(self.reward.total, self.reward.parts)
@@ -108,7 +115,7 @@ class Header(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(Header)
-_TURN_FIELDS = {name: operator.attrgetter(name) for name in _TurnColumns.__struct_fields__}
+_EMPTY: tuple[tuple[Any, ...], ...] = ((),) * len(_TurnColumns.__struct_fields__)
 
 
 def write_header(trajectory: Trajectory) -> bytes:
@@ -140,8 +147,9 @@ def write_header(trajectory: Trajectory) -> bytes:
         raise CodecError(f"trajectory {trajectory.ticket.trajectory_id} cannot be written as JSON: {error}") from error
 
 
-def _columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
-    return {name: list(map(field, turns)) for name, field in _TURN_FIELDS.items()}
+def _columns(turns: Sequence[Turn]) -> dict[str, tuple[Any, ...]]:
+    columns = tuple(zip(*map(_COLUMNS, turns), strict=True)) or _EMPTY
+    return dict(zip(_TurnColumns.__struct_fields__, columns, strict=True))
 
 
 def read_header(frame: Frame) -> Header:

@@ -1,60 +1,131 @@
-"""The workers' side: trajectories arrive."""
+"""The workers' side: trajectories arrive.
+
+A statement takes many rows: each gives Python's lock away while it runs and waits for the event loop to have it back, so
+that one for each row would spend most of its time waiting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TypeAlias, TypeVar
 
 from protocol.journal.closing import Closing
 from protocol.journal.values import AppendOutcome, Arrival, GroupClosed
+from protocol.trajectory import GroupId
+
+_ROWS = 64
+"""Of a statement."""
+
+_Item = TypeVar("_Item")
+_Sample: TypeAlias = tuple[GroupId, int]
 
 
 class Arrivals(Closing):
     """Appends, the first of a sample wins."""
 
     def append(self, arrivals: Sequence[Arrival]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
-        """Append a batch in one transaction, durable on return: an outcome per arrival, and the groups it closed.
+        """Append a batch in one transaction, durable on return: an outcome per arrival, and the groups that are closed
+        once all of it is in.
 
         Its payloads are stored until the next append or abandonment at least, also those of a group that it drops: the
         caller has that long to export them.
         """
-        closed: list[GroupClosed] = []
         with self._transaction():
             self._forget_dropped()
-            outcomes: list[AppendOutcome] = []
-            for arrival in arrivals:
-                outcomes.append(self._append_one(arrival))
-                if outcomes[-1] is AppendOutcome.APPENDED and (closing := self._close_if_complete(arrival.group)):
-                    closed.append(closing)
-        return outcomes, closed
+            outcomes = self._outcomes(arrivals)
+            counts = Counter(outcomes)
+            self._add("acked", counts[AppendOutcome.APPENDED] + counts[AppendOutcome.SUPERSEDED])
+            self._add("unknown", counts[AppendOutcome.UNKNOWN])
+            pairs = zip(arrivals, outcomes, strict=True)
+            appended = [arrival for arrival, outcome in pairs if outcome is AppendOutcome.APPENDED]
+            self._store(appended)
+            closed = [self._close_if_complete(group) for group in self._without_tickets_out(appended)]
+        return outcomes, [closing for closing in closed if closing]
 
-    def _append_one(self, new: Arrival) -> AppendOutcome:
-        if there := self._all("SELECT digest FROM rows WHERE grp = ? AND sample = ?", new.group, new.sample):
-            if there[0][0] == new.digest:
-                return AppendOutcome.DUPLICATE
-            inserted = self._db.execute(
-                "INSERT OR IGNORE INTO superseded VALUES (?, ?, ?)", (new.group, new.sample, new.digest)
+    def _outcomes(self, arrivals: Sequence[Arrival]) -> list[AppendOutcome]:
+        digests, awaited = self._found({(arrival.group, arrival.sample) for arrival in arrivals})
+        outcomes: list[AppendOutcome] = []
+        for new in arrivals:
+            sample = (new.group, new.sample)
+            if sample in digests:
+                outcomes.append(AppendOutcome.DUPLICATE if digests[sample] == new.digest else self._supersede(new))
+            elif sample in awaited:
+                digests[sample] = new.digest
+                outcomes.append(AppendOutcome.APPENDED)
+            else:
+                outcomes.append(AppendOutcome.UNKNOWN)
+        return outcomes
+
+    def _found(self, samples: Iterable[_Sample]) -> tuple[dict[_Sample, bytes], set[_Sample]]:
+        """The digests of samples that are there, and the samples that an open group waits for."""
+        digests: dict[_Sample, bytes] = {}
+        awaited: set[_Sample] = set()
+        ended = self._number("ended")
+        for some in _pieces(list(samples)):
+            found = self._all(
+                f"WITH asked (grp, sample) AS (VALUES {_places(2, len(some))}) "  # noqa: S608  question marks
+                "SELECT grp, sample, digest, outcome IS 'open' AND tickets.state IS NOT NULL FROM asked "
+                "LEFT JOIN rows USING (grp, sample) LEFT JOIN tickets USING (grp, sample) LEFT JOIN groups ON id = grp",
+                *chain.from_iterable(some),
             )
-            self._add("acked", inserted.rowcount)
-            return AppendOutcome.SUPERSEDED if inserted.rowcount else AppendOutcome.SUPERSEDED_AGAIN
-        is_open = self._all(
-            "SELECT 1 FROM groups JOIN tickets ON grp = id WHERE id = ? AND sample = ? AND outcome = 'open'",
-            new.group,
-            new.sample,
+            for group, sample, digest, is_open in found:
+                if digest is not None:
+                    digests[group, sample] = digest
+                elif is_open and not ended:
+                    awaited.add((group, sample))
+        return digests, awaited
+
+    def _supersede(self, new: Arrival) -> AppendOutcome:
+        inserted = self._db.execute(
+            "INSERT OR IGNORE INTO superseded VALUES (?, ?, ?)", (new.group, new.sample, new.digest)
         )
-        if not is_open or self._number("ended"):
-            self._add("unknown", 1)
-            return AppendOutcome.UNKNOWN
-        self._db.execute(
-            "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, status) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                *(new.trajectory, new.group, new.sample, len(new.blob), new.sampled),
-                *(new.digest, new.reward, new.status.value),
-            ),
-        )
-        self._db.execute("INSERT INTO payloads VALUES (?, ?)", (new.trajectory, new.blob))
-        self._db.execute(
-            "UPDATE tickets SET state = 'arrived', reason = NULL WHERE grp = ? AND sample = ?", (new.group, new.sample)
-        )
-        self._add("acked", 1)
-        return AppendOutcome.APPENDED
+        return AppendOutcome.SUPERSEDED if inserted.rowcount else AppendOutcome.SUPERSEDED_AGAIN
+
+    def _store(self, arrivals: Sequence[Arrival]) -> None:
+        for some in _pieces(arrivals):
+            self._db.execute(
+                "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, status) "  # noqa: S608  question marks
+                f"VALUES {_places(8, len(some))}",
+                [
+                    value
+                    for new in some
+                    for value in (
+                        *(new.trajectory, new.group, new.sample, len(new.blob), new.sampled),
+                        *(new.digest, new.reward, new.status.value),
+                    )
+                ],
+            )
+            self._db.execute(
+                f"INSERT INTO payloads VALUES {_places(2, len(some))}",  # noqa: S608  question marks
+                [value for new in some for value in (new.trajectory, new.blob)],
+            )
+            self._db.execute(
+                f"WITH here (grp, sample) AS (VALUES {_places(2, len(some))}) "  # noqa: S608  question marks
+                "UPDATE tickets SET state = 'arrived', reason = NULL WHERE (grp, sample) IN here",
+                [value for new in some for value in (new.group, new.sample)],
+            )
+
+    def _without_tickets_out(self, arrivals: Iterable[Arrival]) -> list[GroupId]:
+        """Their groups of which no sample is awaited any more, in the order of their last arrivals."""
+        last = {arrival.group: number for number, arrival in enumerate(arrivals)}
+        groups = sorted(last, key=last.__getitem__)
+        awaiting: set[GroupId] = set()
+        for some in _pieces(groups):
+            found = self._all(
+                f"SELECT DISTINCT grp FROM tickets WHERE grp IN {_places(len(some), 1)} AND state = 'out'",  # noqa: S608  question marks
+                *some,
+            )
+            awaiting.update(group for (group,) in found)
+        return [group for group in groups if group not in awaiting]
+
+
+def _places(columns: int, rows: int) -> str:
+    """Question marks in brackets, for so many values each."""
+    return ", ".join([f"({', '.join(['?'] * columns)})"] * rows)
+
+
+def _pieces(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for first in range(0, len(items), _ROWS):
+        yield items[first : first + _ROWS]

@@ -122,7 +122,7 @@ class TrajectorySender:
 
         While others fill the budget it waits, not encoded yet, and who called first is first, however large.  Cancelled
         after that, it leaves the trajectory on its way: see :meth:`drain`.  Raises CodecError for a trajectory that
-        breaks an invariant, and StreamError: :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``,
+        has no place in frames, and StreamError: :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``,
         :class:`SenderClosed`.
         """
         name = trajectory.ticket.trajectory_id

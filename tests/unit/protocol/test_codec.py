@@ -108,6 +108,10 @@ def test_another_schema_is_named() -> None:
             codec.decode([header[:4] + bytes([foreign]) + header[5:], *arrays], max_bytes=MAX)
 
 
+def inspected(trajectory: Trajectory) -> codec.Summary:
+    return codec.inspect(codec.encode(trajectory), max_bytes=MAX)
+
+
 @settings(max_examples=60, deadline=None)
 @given(trajectories())
 def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None:
@@ -135,21 +139,19 @@ def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None
         ({"parent": 0}, "segment 0 has parent 0"),
     ],
 )
-def test_a_worker_learns_at_once_that_its_trajectory_breaks_an_invariant(
-    change: dict[str, object], message: str
-) -> None:
+def test_a_trajectory_that_breaks_an_invariant_is_taken_by_nobody(change: dict[str, object], message: str) -> None:
     with pytest.raises(CodecError, match=message):
-        codec.encode(make_trajectory(segments=(replace(make_segment(), **change),)))
+        inspected(make_trajectory(segments=(replace(make_segment(), **change),)))
 
 
 def test_a_segment_begins_within_what_precedes_it() -> None:
     """Else the learner gives the policy another context than the one in which it sampled."""
     root, whole = make_segment(), replace(make_segment(), parent=0, offset=8)
-    codec.encode(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=16))))
+    inspected(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=16))))
     with pytest.raises(CodecError, match="segment 2 begins after 17 tokens, and there are 16"):
-        codec.encode(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=17))))
+        inspected(make_trajectory(segments=(root, whole, replace(make_segment(), parent=1, offset=17))))
 
 
-def test_a_reward_that_is_not_a_number_never_leaves_the_worker() -> None:
+def test_a_reward_that_is_not_a_number_is_taken_by_nobody() -> None:
     with pytest.raises(CodecError, match="total"):
-        codec.encode(make_trajectory(reward=float("nan")))
+        inspected(make_trajectory(reward=float("nan")))

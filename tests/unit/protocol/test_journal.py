@@ -76,6 +76,23 @@ def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(jour
     assert books.balanced
 
 
+def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(journal: Journal) -> None:
+    groups = range(60)
+    for group in groups:
+        journal.open_group(make_plan(group), b"")
+    wave = [arrival(group, sample) for sample in range(4) for group in reversed(groups)]
+    again = [arrival(3, 1), arrival(4, 1, 9.0, attempt=1), arrival(99, 0)]
+    outcomes, closed = journal.append([*wave[:-1], *again])
+    assert outcomes == [*["appended"] * 239, "duplicate", "superseded", "unknown"]
+    assert [closing.group for closing in closed] == list(reversed(groups[1:]))
+    assert all(closing.rewards == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0} for closing in closed)
+    outcomes, closed = journal.append([wave[-1], arrival(0, 3, 9.0, attempt=1)])
+    assert (outcomes, [closing.group for closing in closed]) == (["appended", "superseded"], [0])
+    books = journal.accounting()
+    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (242, 240, 2, 1)
+    assert books.balanced
+
+
 def test_a_group_closes_with_its_last_sample_and_says_its_rewards(journal: Journal) -> None:
     journal.open_group(make_plan(5), b"")
     assert journal.append([arrival(5, sample) for sample in (3, 1, 0)])[1] == []
