@@ -1,7 +1,7 @@
 """The workers' side: trajectories arrive.
 
-A statement takes many rows: each gives Python's lock away while it runs and waits for the event loop to have it back, so
-that one for each row would spend most of its time waiting.
+A statement takes many rows: each gives Python's lock away while it runs and waits for the event loop to have it back,
+so that with one for each row most of the time would be waiting.
 """
 
 from __future__ import annotations
