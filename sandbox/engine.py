@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
@@ -30,9 +29,6 @@ from sandbox.tasks.task import CAPABILITIES
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
-
-REATTACH_SIGNAL = signal.SIGUSR1
-"""Tells PID 1 that a new client has come; it ends nothing."""
 
 PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
 """For a private network, where Docker's own resolver knows the neighbours and must not ask the world: nobody answers at
@@ -203,9 +199,8 @@ def cause_of(events: Iterable[Json]) -> EndingCause:
     """From the daemon's events on one container.  Pure."""
     known = tuple(events)
     times = _times(known)
-    kills = [each["Actor"]["Attributes"].get("signal") for each in known if each.get("Action") == "kill"]
     out_of_memory = any(abs(oom - died) <= _OOM_S for oom in times["oom"] for died in times["die"])
-    return EndingCause(out_of_memory, any(sent != str(int(REATTACH_SIGNAL)) for sent in kills))
+    return EndingCause(out_of_memory, any(each.get("Action") == "kill" for each in known))
 
 
 def _times(events: Iterable[Json]) -> defaultdict[str, list[float]]:
@@ -323,6 +318,11 @@ class DockerEngine:
             return await self._container(container).show(size=int(size))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
         return await retried(f"inspect container {container[:12]}", call, _RETRIED_STATUS)
+
+    async def require_running(self, container: str) -> None:
+        """Raises EngineError, as for one that is gone, when it does not run."""
+        if not (await self.inspect(container))["State"]["Running"]:
+            raise EngineError(f"container {container[:12]} does not run", 409)
 
     async def logs(self, container: str) -> str:
         """What a container that has a log driver wrote."""

@@ -37,10 +37,10 @@ class _Gone:
 class Link:
     """PID 1 of ``container``; :meth:`handle` gets what answers no request."""
 
-    def __init__(self, engine: DockerEngine, container: str) -> None:
+    def __init__(self, engine: DockerEngine, container: str, key: bytes) -> None:
         self.engine, self.container = engine, container
         self._created_at = time.time()
-        self._stream = Stream(engine, container, self._on_message, self._on_break)
+        self._stream = Stream(engine, container, key, self._on_message, self._on_break)
         self._requests = 0  # the last one's number
         self._answers: dict[int, asyncio.Future[wire.Ack | wire.FileData]] = {}
         self._events: set[asyncio.Event] = set()

@@ -23,13 +23,14 @@ from sandbox.completion import completed
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json, retried
 from sandbox.gate.on_need import GateOnNeed
 from sandbox.images.store import BuildPlace
+from sandbox.init.command import command
 from sandbox.sweep import LABEL
 from sandbox.tasks.task import Network, NetworkMode
 
 NONE = "none"
 SHARED = f"{private.PREFIX}full"
 _RETRIED = frozenset({500, 502, 503})
-_BUILD_MAX_MS = 6 * 3600_000
+_BUILD_MAX_S = 6 * 3600.0
 _TABLES = ("HostsPath", "ResolvConfPath")
 _TABLE_BYTES = 1 << 20
 
@@ -115,9 +116,9 @@ class SandboxNetworks:
         if mode is NetworkMode.NONE or (mode is NetworkMode.FULL and self.has_bridge):
             yield BuildPlace(NONE if mode is NetworkMode.NONE else "default", {})
             return
-        host, life = self._build_host, str(_BUILD_MAX_MS)
+        host = self._build_host
         labels = {f"{LABEL}.pool": "build", f"{LABEL}.owner": owner.this_process(), **host.labels}
-        spec = ContainerSpec(host.image, host.kit, labels, ("/.sbx/init", life, life, "/"))
+        spec = ContainerSpec(host.image, host.kit, labels, command(_BUILD_MAX_S, _BUILD_MAX_S, "/"))
         container = await completed(lambda: self._engine.create(spec), self._engine.remove)
         try:
             await self._engine.start(container)

@@ -23,6 +23,7 @@ from sandbox import files, link, wire
 from sandbox.completion import completed
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
+from sandbox.init.command import command, key_of
 from sandbox.link import Link
 from sandbox.loop_disk import give_disk
 from sandbox.named import Named
@@ -57,8 +58,9 @@ class SessionLimits:
 class SandboxSession(Link):
     """Made by :meth:`start` or :meth:`adopt`; ended by :meth:`close`, which never raises."""
 
-    def __init__(self, engine: DockerEngine, container: str, workdir: str = "/") -> None:
-        super().__init__(engine, container)
+    def __init__(self, engine: DockerEngine, container: str, key: bytes, workdir: str = "/") -> None:
+        """``key``: the container's, for its PID 1 (:mod:`sandbox.init.command`)."""
+        super().__init__(engine, container, key)
         self.workdir = workdir
         self.spec: ContainerSpec | None = None
         """How the container was made; None where nobody knows."""
@@ -81,13 +83,12 @@ class SandboxSession(Link):
         cls, engine: DockerEngine, spec: ContainerSpec, workdir: str, limits: SessionLimits
     ) -> SandboxSession:
         """A running container whose shell stands in ``workdir``.  Raises SandboxStartError; leaves nothing behind."""
-        first, most = round(limits.first_deadline_s * 1000), round(limits.max_s * 1000)
-        spec = replace(spec, command=("/.sbx/init", str(first), str(most), workdir))
+        spec = replace(spec, command=command(limits.first_deadline_s, limits.max_s, workdir))
         try:
             container = await completed(lambda: engine.create(spec), engine.remove)
         except EngineError as error:
             raise SandboxStartError(str(error)) from error
-        session = cls(engine, container, workdir)
+        session = cls(engine, container, key_of(spec.command), workdir)
         session.spec = spec
         try:
             if spec.is_copy:
@@ -108,7 +109,11 @@ class SandboxSession(Link):
     async def adopt(cls, engine: DockerEngine, container: str, workdir: str = "/") -> SandboxSession:
         """The session of a container that runs already, whoever started it: after a restart of its server, say.  Its
         shells go on; a command whose client is gone is killed.  Raises SandboxLost."""
-        session = cls(engine, container, workdir)
+        try:
+            made = (await engine.inspect(container))["Config"]["Cmd"]
+        except EngineError as error:
+            raise SandboxLost(f"the Docker daemon does not know it: {error}") from error
+        session = cls(engine, container, key_of(made or ()), workdir)
         session.number_requests_from(secrets.randbelow(1 << 30) + (1 << 30))  # no late answer to another fits ours
         try:
             await session.reattach()

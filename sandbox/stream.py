@@ -15,13 +15,13 @@ from functools import partial
 
 from sandbox import wire
 from sandbox.attach import Attachment, attach
-from sandbox.engine import REATTACH_SIGNAL, DockerEngine, EngineError, retried
+from sandbox.engine import DockerEngine, EngineError
 from sandbox.outbox import Outbox
 
 _HEARD_BYTES = 64 << 10
 """PID 1 is told as often what it need not keep any more; it keeps, and waits for, eight times as much."""
 _SYNC_S = 1.0
-"""Before the question where the frames begin is asked again: PID 1 may have dropped it with what it was to drop."""
+"""Before the question where the frames begin is asked again."""
 _FIND_AGAIN_S = 0.2
 
 
@@ -33,10 +33,11 @@ class Stream:
         self,
         engine: DockerEngine,
         container: str,
+        key: bytes,
         on_message: Callable[[wire.Message], None],
         on_break: Callable[[Exception | None], None],
     ) -> None:
-        self._engine, self._container = engine, container
+        self._engine, self._container, self._key = engine, container, key
         self._on_message, self._on_break = on_message, on_break
         self._attachment: Attachment | None = None
         self._number = 0
@@ -85,7 +86,7 @@ class Stream:
                 await self._find(wire.sync_marker(nonce))
                 while not (self.greeted.is_set() or self._broken):
                     self._news.clear()
-                    self._write(wire.sync(number, nonce, asked_from))
+                    self._write(self._key + wire.sync(number, nonce, asked_from))
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_SYNC_S):
                             await self._news.wait()
@@ -97,7 +98,7 @@ class Stream:
         while True:
             try:
                 await self._attach(marker)
-                await self._drop_cut_frames()
+                await self._engine.require_running(self._container)
             except EngineError as error:
                 self.close()
                 if 400 <= error.status < 500:
@@ -110,18 +111,6 @@ class Stream:
         self._number, self._broken = self._number + 1, False
         lost = partial(self._on_lost, self._number)
         self._attachment = await attach(self._engine.url, self._container, self._take, lost, marker=marker)
-
-    async def _drop_cut_frames(self) -> None:
-        """PID 1 drops what it has of a frame that was cut in two when it gets this from outside."""
-        docker = self._engine.docker
-
-        async def call() -> None:
-            url = f"{docker.docker_host}/containers/{self._container}/kill"
-            async with docker.session.post(url, params={"signal": REATTACH_SIGNAL.name}) as response:
-                if response.status >= 400:
-                    raise EngineError(f"no such running container: {await response.text()}", response.status)
-
-        await retried(f"signal {self._container[:12]}", call, frozenset({500, 503}))
 
     def _write(self, frame: bytes) -> None:
         if self._attachment is not None:

@@ -1,19 +1,21 @@
 """The frames between a session and PID 1 (``init/main.c`` is the other end).
 
-A frame is type u8, length u32 LE, payload.  Every request's payload begins with its id, u32 LE; a request about a
-shell or a terminal goes on with its slot, u16 LE.  Pure: bytes in, values out, no I/O.
+A frame is type u8, length u32 LE, payload; one to PID 1 has a CRC-32 of all of that before its payload, and a new
+stream to PID 1 begins with the container's key (:mod:`sandbox.init.command`).  Every request's payload begins with its
+id, u32 LE; a request about a shell or a terminal goes on with its slot, u16 LE.  Pure: bytes in, values out, no I/O.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 from sandbox.docker_stream import WireError
 
-PROTOCOL = 4
+PROTOCOL = 5
 SLOTS = 32
 """Shells and terminals of one session; the first is the shell that is there from the start."""
 MAIN_SLOT = 0
@@ -23,9 +25,11 @@ MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
 MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
 NONCE_BYTES = 16
+KEY_BYTES = 32
 NEW_CLIENT = (1 << 64) - 1
 """The position of a client that has heard nothing and is to be told of nothing before."""
 _HEADER = struct.Struct("<cI")
+_SUM = struct.Struct("<I")
 _SYNC = struct.Struct("<BIQ")
 
 
@@ -85,7 +89,8 @@ _NO_SPOOL = struct.pack("<IIH", 0, 0, 0)
 
 
 def _frame(kind: bytes, request: int, payload: bytes = b"") -> bytes:
-    return _HEADER.pack(kind, 4 + len(payload)) + struct.pack("<I", request) + payload
+    head, body = _HEADER.pack(kind, 4 + len(payload)), struct.pack("<I", request) + payload
+    return head + _SUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
 def _slot_frame(kind: bytes, request: int, slot: int, payload: bytes = b"") -> bytes:
@@ -198,7 +203,8 @@ def heard(position: int) -> bytes:
 
 def request_of(frame: bytes) -> int:
     """The number of the request that a frame to PID 1 is."""
-    return int.from_bytes(frame[_HEADER.size : _HEADER.size + 4], "little")
+    start = _HEADER.size + _SUM.size
+    return int.from_bytes(frame[start : start + 4], "little")
 
 
 def quit_(request: int) -> bytes:

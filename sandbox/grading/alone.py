@@ -1,8 +1,9 @@
-"""Nothing of the agent's runs any more: PID 1 kills and reaps all else and answers only when it is alone.
+"""Nothing of the agent's runs any more: PID 1 kills and reaps all else and answers when it is alone, and the daemon
+then sees nothing but PID 1.
 
-Where it cannot (a process of another user in a container without CAP_KILL), the container's cgroup on this host names
-what is left.  Only a cgroup whose own path names the container is ever read, so on a remote daemon nothing is killed.
-A container that still holds anything else is not graded.
+Where PID 1 cannot (a process of another user in a container without CAP_KILL), the container's cgroup on this host
+names what is left.  Only a cgroup whose own path names the container is ever read, so on a remote daemon nothing is
+killed.  A container that still holds anything else is not graded.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ async def leave_alone(session: SandboxSession) -> None:
 
     Raises SandboxLost when something lives on or PID 1 does not answer, SandboxDestroyed when the container is gone.
     """
-    why = await _kill_all(session)
-    if not why:
-        return
-    await kill_by_cgroup(session)
-    still = await _kill_all(session)
-    if still:
-        raise SandboxLost(f"processes survived SIGKILL before grading: {still}")
+    if await _kill_all(session):
+        await kill_by_cgroup(session)
+        if still := await _kill_all(session):
+            raise SandboxLost(f"processes survived SIGKILL before grading: {still}")
+    for _ in range(_LOOKS):
+        if len(await pids_of(session.engine, session.container)) == 1:
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise SandboxLost("processes survived SIGKILL before grading, though PID 1 knows of none")
 
 
 async def _kill_all(session: SandboxSession) -> str:

@@ -6,21 +6,22 @@
  *
  *   - No output can pass for a frame: commands, statuses and output have pipes of their own, and this process is not
  *     dumpable, so that root inside (without CAP_SYS_PTRACE) can open neither its descriptors nor its memory.
- *   - No signal from inside moves it: all are blocked and read through a signalfd.  Orphans are reaped.
+ *   - No signal moves it, whoever sends it: it reads SIGCHLD through a signalfd, and the others are not even queued.
+ *     Orphans are reaped.
  *   - Nobody inside takes its descriptors or its time by prlimit(2): that asks for all three of its group ids, of which
  *     one is another (where the user namespace has that one; else an agent can end its own sandbox).
  *   - It ends at a deadline (CLOCK_BOOTTIME) that only a frame can extend, never past the maximum: the container goes
  *     even when everyone who knew of it is dead.  EOF on stdin only means that no extension will come.  Standard
  *     output is never written blockingly, so a client that stops reading cannot hold the deadline up.
  *   - KILL_ALL answers 0 only when no other process exists in the PID namespace.
- *   - A client whose stream broke goes on over a new one as if nothing had been: SIGUSR1 from outside the PID namespace
- *     drops a frame that was cut in two, SYNC says which of its frames came and tells again what it has not heard, and a
- *     frame that comes twice is taken once.  Another client is told of the slots and of nothing before.
+ *   - A client whose stream broke goes on over a new one as if nothing had been: it begins with the container's key
+ *     (in.c), SYNC says which of its frames came and tells again what it has not heard, and a frame that comes twice is
+ *     taken once.  Another client is told of the slots and of nothing before.
  *
  * An agent can lie about the exit code of a command of its own, in its own shell.  Nothing that counts reads it.
  *
- * A frame is: type u8, length u32 LE, payload.  sandbox/wire.py is the other end and names every type.
- * Arguments: first deadline (ms), maximum (ms), working directory.
+ * A frame is: type u8, length u32 LE, payload; one from the client has a checksum too (in.c).  sandbox/wire.py is the
+ * other end and names every type.  Arguments: first deadline (ms), maximum (ms), working directory, key.
  */
 #include "init.h"
 #include <poll.h>
@@ -32,8 +33,6 @@ enum { GRADE_SLOT = 0xFFFF, NONCE = 16, OTHER_GROUP = 65534 };
 
 static uint64_t deadline_ms, maximum_ms;
 static uint32_t last_id; /* of the frames that were taken; a client counts its own upwards */
-static char in[HEADER + MAX_FRAME];
-static size_t in_length;
 
 static uint32_t remaining_ms(void) {
     uint64_t now = now_ms();
@@ -128,7 +127,7 @@ static void handle_slot_frame(char type, uint32_t id, char *p, size_t n) {
     }
 }
 
-static void handle_frame(char type, char *payload, size_t length) {
+void handle_frame(char type, char *payload, size_t length) {
     uint32_t id, ms;
     if (length < 4) leave(BYE_PROTOCOL);
     memcpy(&id, payload, 4);
@@ -152,39 +151,6 @@ static void handle_frame(char type, char *payload, size_t length) {
         break;
     default: leave(BYE_PROTOCOL);
     }
-}
-
-/* Returns 0 at EOF. */
-static int read_frames(void) {
-    ssize_t n = read(0, in + in_length, sizeof in - in_length);
-    if (n < 0) return errno == EINTR || errno == EAGAIN;
-    if (n == 0) return 0;
-    in_length += (size_t)n;
-    size_t at = 0;
-    while (in_length - at >= HEADER) {
-        uint32_t length;
-        memcpy(&length, in + at + 1, 4);
-        if (length > MAX_FRAME) leave(BYE_PROTOCOL);
-        if (in_length - at < HEADER + length) break;
-        handle_frame(in[at], in + at + HEADER, length);
-        at += HEADER + length;
-    }
-    memmove(in, in + at, in_length - at);
-    in_length -= at;
-    return 1;
-}
-
-static void drop_frames(void) {
-    struct pollfd p = {0, POLLIN, 0};
-    in_length = 0;
-    while (poll(&p, 1, 0) > 0 && (p.revents & POLLIN) && read(0, in, sizeof in) > 0) {}
-}
-
-/* ssi_pid is 0 for a sender outside this PID namespace, whoever it is: nobody inside can be that. */
-static void read_signals(int signals) {
-    struct signalfd_siginfo si;
-    while (read(signals, &si, sizeof si) == (ssize_t)sizeof si)
-        if (si.ssi_signo == SIGUSR1 && si.ssi_code == SI_USER && si.ssi_pid == 0) drop_frames();
 }
 
 enum { STDIN, SIGNALS, STDOUT, GRADE, FIXED };
@@ -219,7 +185,7 @@ static void serve(struct pollfd *p) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) return 2;
+    if (argc != 5 || !take_key(argv[4])) return 2;
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_NAME, "sbx-init");
     setresgid((gid_t)-1, (gid_t)-1, OTHER_GROUP);
@@ -227,10 +193,13 @@ int main(int argc, char **argv) {
     deadline_ms = now_ms() + strtoull(argv[1], NULL, 10);
     if (deadline_ms > maximum_ms) deadline_ms = maximum_ms;
 
-    sigset_t all;
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, NULL);
-    int signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_SETMASK, &child, NULL);
+    for (int each = 1; each < NSIG; each++)
+        if (each != SIGCHLD) signal(each, SIG_IGN);
+    int signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals < 0) return 2;
     umask(022);
     make_parents(argv[3]);
@@ -241,6 +210,7 @@ int main(int argc, char **argv) {
     send_frame('H', &hello, 1);
     if (slots_begin(argv[3]) < 0) return 2;
 
+    struct signalfd_siginfo of_a_child; /* reap() says of which */
     int stdin_fd = 0;
     for (;;) {
         flush_out();
@@ -250,7 +220,7 @@ int main(int argc, char **argv) {
         int n = fill(p, stdin_fd, signals);
         if (poll(p, (nfds_t)n, left > 3600000 ? 3600000 : (int)left + 1) < 0) continue;
         serve(p);
-        if (p[SIGNALS].revents) read_signals(signals);
+        if (p[SIGNALS].revents) read(signals, &of_a_child, sizeof of_a_child);
         reap();
         if (p[STDIN].revents && !read_frames()) stdin_fd = -1;
         await_status();

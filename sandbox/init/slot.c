@@ -54,6 +54,7 @@ static uint64_t ticks_now(void) { return now_ns() / (1000000000u / (uint64_t)sys
    It becomes dumpable by its exec alone: until then it has PID 1's descriptors and memory. */
 void become_ordinary(int in, int out) {
     if (dup2(in < 0 ? null_fd : in, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0) _exit(127);
+    for (int each = 1; each < NSIG; each++) signal(each, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

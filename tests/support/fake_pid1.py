@@ -16,7 +16,7 @@ class FakePid1:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, object]] = []
-        self.session = SandboxSession(_NoDaemon(), "c" * 64)
+        self.session = SandboxSession(_NoDaemon(), "c" * 64, b"")
         self.session._stream = self
         self.greeted = asyncio.Event()
         self.refuse_grade = 0
@@ -29,7 +29,7 @@ class FakePid1:
     # ---- the stream's side
 
     def send(self, frame: bytes) -> None:
-        kind, request, rest = chr(frame[0]), wire.request_of(frame), frame[9:]
+        kind, request, rest = chr(frame[0]), wire.request_of(frame), frame[13:]
         asyncio.get_running_loop().call_soon(self._take, kind, request, rest)
 
     def close(self) -> None: ...

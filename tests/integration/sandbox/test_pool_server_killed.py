@@ -20,6 +20,7 @@ from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost
 from sandbox.gate.doors import HOST, PORT
 from sandbox.host import Host
+from sandbox.init.command import command
 from sandbox.private import networks
 from sandbox.server.journal import StateDirectory
 from sandbox.sweep import LABEL
@@ -79,7 +80,7 @@ async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: 
             first.kill()
         labels = {f"{LABEL}.pool": server.pool, f"{LABEL}.owner": f"server:{server.pool}"}
         stray = await engine.create(
-            ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, ("/.sbx/init", "60000", "60000", "/"))
+            ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, command(60, 60, "/"))
         )
         async with server.running():
             there = {each.id for each in await engine.containers({f"{LABEL}.pool": server.pool})}

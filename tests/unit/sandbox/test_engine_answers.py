@@ -155,7 +155,7 @@ async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDaem
         ([OOM, event("die", 1060.0)], False, False),
         ([OOM, event("oom", 1059.9), event("die", 1060.0)], True, False),
         ([event("kill", 999.0, signal="9"), DIED], False, True),
-        ([event("kill", 999.0, signal="10"), OOM, DIED], True, False),
+        ([event("kill", 999.0, signal="10"), OOM, DIED], True, True),
     ],
 )
 def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, out_of_memory: bool, killed: bool):

@@ -40,6 +40,8 @@ OF_PYTHON = {
     "MAIN_SLOT": wire.MAIN_SLOT,
     "GRADE_SLOT": wire.GRADE_SLOT,
     "NONCE": wire.NONCE_BYTES,
+    "KEY": wire.KEY_BYTES,
+    "ASKED_HEADER": wire._HEADER.size + wire._SUM.size,
     "WRITE_APPEND": wire.WriteFlag.APPEND,
     "WRITE_REPLACE": wire.WriteFlag.REPLACE,
     "WRITE_CLEAR": wire.WriteFlag.CLEAR,

@@ -35,7 +35,7 @@ class RememberingDaemon:
     ],
 )
 async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
-    session = SandboxSession(RememberingDaemon(answer), "c" * 64)
+    session = SandboxSession(RememberingDaemon(answer), "c" * 64, b"")
     if bye is not None:
         session._on_message(wire.Bye(bye))
     session._on_break(broken)
