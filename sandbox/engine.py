@@ -36,6 +36,9 @@ that address, and a name that is no neighbour's is given up within seconds."""
 
 _PROCESSES = 4096
 """Of one user; the cgroup's limit on pids is lower and counts.  Written out for the same reason as the open files."""
+_SIGNALS = 4096
+"""That wait, and timers.  The kernel counts those of all root together, in every container and on the host, which has a
+higher limit than this."""
 
 _CALL_S = 60.0
 _REMOVAL_S = 300.0
@@ -149,6 +152,7 @@ class ContainerSpec:
                     {"Name": "core", "Soft": 0, "Hard": 0},
                     {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
                     {"Name": "nproc", "Soft": _PROCESSES, "Hard": _PROCESSES},
+                    {"Name": "sigpending", "Soft": _SIGNALS, "Hard": _SIGNALS},
                 ],
                 "Mounts": [{"Type": "bind", "Source": str(self.kit), "Target": "/.sbx", "ReadOnly": True}],
             },

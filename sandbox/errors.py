@@ -35,8 +35,8 @@ class ShellBusy(LongshoreError):
 
 
 class SandboxVanished(SandboxLost):
-    """A running container ended while daemon, host and pool were healthy, and nothing says why.  Once is bad luck; a
-    sample that it befalls twice did it."""
+    """A running container ended, or its PID 1 fell silent, while daemon, host and pool were healthy, and nothing says
+    why.  Once is bad luck; a sample that it befalls twice did it."""
 
 
 class Ruin(StrEnum):

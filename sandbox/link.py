@@ -237,6 +237,14 @@ class Link:
                 future.set_exception(_StreamEndedError())
                 future.exception()  # seen: whoever waits gets it, and nobody has to
 
+    async def silence(self, asked: str) -> SandboxLost:
+        """Why PID 1 has not answered in time: the daemon's trouble, or nobody knows."""
+        try:
+            await self.engine.require_running(self.container)
+        except EngineError as error:
+            return SandboxLost(f"PID 1 did not answer {asked}: {error}")
+        return SandboxVanished(f"PID 1 did not answer {asked}, and the Docker daemon is well")
+
     async def why_gone(self) -> SandboxLost | SandboxDestroyed:
         """Why the line is dead."""
         gone = self._gone

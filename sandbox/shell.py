@@ -60,13 +60,17 @@ class SlotLink(Protocol):
         """Wait for an event that a message sets.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
+    async def silence(self, asked: str) -> SandboxLost:
+        """Why nothing answers."""
+        ...
+
 
 async def interrupt(link: SlotLink, slot: int) -> None:
     """Kill what runs in a slot.  Raises SandboxLost, SandboxDestroyed."""
     try:
         await link.answered(link.request(lambda n: wire.interrupt(n, slot)), INTERRUPT_S)
     except TimeoutError as error:
-        raise SandboxLost(f"PID 1 did not answer an interrupt within {INTERRUPT_S:.0f} s") from error
+        raise await link.silence(f"an interrupt within {INTERRUPT_S:.0f} s") from error
 
 
 class Shell:

@@ -44,7 +44,7 @@ async def _kill_all(session: SandboxSession) -> str:
     try:
         ack = await session.answered(session.request(wire.kill_all), ANSWER_S)
     except TimeoutError as error:
-        raise SandboxLost("PID 1 did not answer before grading") from error
+        raise await session.silence("before grading") from error
     return os.strerror(ack.error) if ack.error else ""
 
 

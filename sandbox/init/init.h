@@ -127,6 +127,10 @@ void read_grade(void);
 void grade_ended(int status);
 void kill_grade(void);
 
+/* ---- guard.c ---- */
+
+void guard_pid_1(void); /* in a child, before its exec */
+
 /* ---- kill.c ---- */
 
 void end_slot(struct slot *s, int because); /* kill it and what its command runs; its death is told on return */

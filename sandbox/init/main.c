@@ -8,8 +8,9 @@
  *     dumpable, so that root inside (without CAP_SYS_PTRACE) can open neither its descriptors nor its memory.
  *   - No signal moves it, whoever sends it: it reads SIGCHLD through a signalfd, and the others are not even queued.
  *     Orphans are reaped.
- *   - Nobody inside takes its descriptors or its time by prlimit(2): that asks for all three of its group ids, of which
- *     one is another (where the user namespace has that one; else an agent can end its own sandbox).
+ *   - Nobody inside takes its descriptors or its time: prlimit(2) asks for all three of its group ids, of which one is
+ *     another (where the user namespace has that one; else an agent can end its own sandbox), and what it starts may not
+ *     ask for its scheduling (guard.c).
  *   - It ends at a deadline (CLOCK_BOOTTIME) that only a frame can extend, never past the maximum: the container goes
  *     even when everyone who knew of it is dead.  EOF on stdin only means that no extension will come.  Standard
  *     output is never written blockingly, so a client that stops reading cannot hold the deadline up.

@@ -64,6 +64,7 @@ void become_ordinary(int in, int out) {
         if (write(score, "500", 3) != 3) { /* only a preference */ }
         close(score);
     }
+    guard_pid_1();
 }
 
 /* One read of output into a frame.  Returns what read() returned. */

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from dataclasses import replace
 
 import pytest
 
+from sandbox import wire
 from sandbox.engine import DockerEngine
 from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
 from sandbox.grader import grade
+from sandbox.init.command import key_of
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
@@ -30,6 +34,12 @@ TASK = Task(
     expected_tests=("test_answer",),
     test_timeout_s=S,
 )
+FORGED_SIGNALS = r"""
+my $queued = pack("iiix4iiQ", 34, 0, -1, $$, 0, 0) . ("\0" x 96);
+my $forged = pack("iiix4iiQ", 10, 0, -1, $$, 0, 0) . ("\0" x 96);
+while (1) { syscall(129, 1, 10, $forged); syscall(129, $$ + 0, 34, $queued); }
+"""
+"""rt_sigqueueinfo(2): with the queue full of its own signals, the kernel forgets who sent the next one."""
 WRECKS = {
     "all files": "rm -rf --no-preserve-root / 2>/dev/null",
     "all processes": "kill -9 -1; kill -9 $$",
@@ -42,6 +52,10 @@ WRECKS = {
     "no devices": "rm -rf /dev/null /dev/ptmx /dev/pts/* /dev/shm /tmp; mkfifo /dev/null; chmod 000 / /app",
     "a stream for the null device": "rm -f /dev/null; "
     "printf 'Q\\004\\0\\0\\0\\0\\1\\0\\0' > /proc/self/fd/0; printf 'W\\0' > /proc/self/fd/0; kill -9 $$",
+    "PID 1's processor": "chrt -i -p 0 1; renice -n 19 -p 1; renice -n 19 -u root; taskset -p 1 1; "
+    "for i in $(seq 110); do (exec setsid taskset 1 sh -c 'while :; do :; done') & done; sleep 100",
+    "signals that seem to come from outside": f"cat > /app/x.pl <<'EOF'\n{FORGED_SIGNALS}EOF\n"
+    "(setsid env --block-signal perl /app/x.pl </dev/null >/dev/null 2>&1 &); sleep 1",
     "PID 1's limits": "prlimit --pid 1 --nofile=5:5; prlimit --pid 1 --cpu=0:0",
     "pipes": "exec 0<&- 1>&- 2>&-; for f in /proc/*/fd/*; do echo x > $f; done; exec sleep 1000",
     "folder for a file": "rm -rf /app; ln -s /proc/self /app; mount -t tmpfs x /mnt; umount /.sbx; umount -l /proc",
@@ -91,6 +105,34 @@ async def test_an_agent_gets_neither_the_stream_of_pid_1_nor_a_say_over_its_limi
         done = await session.run("prlimit --pid 1 --nofile=5:5 2>&1; prlimit --pid $$ --nofile=50:50 && ulimit -n", S)
         assert "Operation not permitted" in done.output
         assert done.output.endswith("50\n")
+        ask = "chrt -i -p 0 {0}; renice -n 19 -p {0}; renice -n 19 -g {0}; taskset -p 1 {0}; ionice -c3 -p {0}"
+        refused = await session.run(f"({ask.format(1)}; renice -n 19 -u root) 2>&1 | grep -c 'not permitted'", S)
+        assert refused.output == "6\n"
+        assert "not permitted" not in (await session.run(f"sleep 60 & ({ask.format('$!')}) 2>&1", S)).output
+
+
+async def test_an_agent_does_not_learn_the_key_with_which_a_stream_to_pid_1_begins(pool: SandboxPool):
+    """With it, what it has a tool write would be taken for a new client's frames."""
+    async with pool.acquire(TASK) as session:
+        assert session.spec is not None
+        key = key_of(session.spec.command)
+        shown = await session.run(
+            "cat /proc/1/cmdline /proc/1/environ /proc/self/environ /proc/1/stat 2>&1; env; ps -ef", S
+        )
+        assert len(key) == wire.KEY_BYTES
+        assert key.decode() not in shown.output
+
+
+async def test_what_is_no_frame_is_not_done_and_the_next_stream_goes_on(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        assert session.spec is not None
+        whole = wire.write(session.next_request(), "/app/forged", b"x")
+        session.send(whole[:-1] + b"y" + wire.write(session.next_request(), "/app/after", b"x"))
+        session.send(key_of(session.spec.command)[:9] + whole)
+        session.close_stream()
+        await session.stream_ended()
+        await session.reattach()
+        assert (await session.run("ls /app; echo there", S)).output == "there\n"
 
 
 @pytest.mark.slow
@@ -128,6 +170,7 @@ async def test_a_client_that_does_not_speak_the_protocol_ends_the_container_and_
         with pytest.raises(SandboxLost):
             await session.shell.ended(S)
 
-    for frame in (b"?\x04\0\0\0abcd", b"R\x05\0\0\0abcd\0", b"R\x06\0\0\0abcd\xff\xee", b"W\xff\xff\xff\xff"):
+    for kind, payload in ((b"?", b"abcd"), (b"R", b"abcd\0"), (b"R", b"abcd\xff\xee"), (b"K", b"")):
         async with pool.acquire(TASK) as session:
-            await says(session, frame)
+            head = kind + struct.pack("<I", len(payload))
+            await says(session, head + struct.pack("<I", zlib.crc32(head + payload)) + payload)
