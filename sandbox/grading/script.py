@@ -5,6 +5,7 @@ Nothing is expanded: a word is as it is written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +16,13 @@ _BASH = Language(tree_sitter_bash.language())
 _SIMPLE = frozenset(("command", "declaration_command", "unset_command", "test_command"))
 _ASSIGNMENTS = frozenset(("variable_assignment", "variable_assignments"))
 _REDIRECTIONS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
+_COUNTING = frozenset(("c_style_for_statement",))
+_BODIES = frozenset(("do_group", "compound_statement"))
 _DEEPEST = 200
+_COMPARES = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"))
+_OPERATOR = re.compile(r"(?<!\S)-\w+(?!\S)")
+_ALL_OF = re.compile(r"\$\{![^}]*(?:[@*]|\[[@*]\])\}")
+_PIECE_OF = re.compile(r"\$\{\w+:(?![-=?+])(.*)\}", re.DOTALL)
 
 
 class Unreadable(Exception):
@@ -35,6 +42,10 @@ class Script(NamedTuple):
     commands: tuple[Command, ...]
     """Those in substitutions come before the one that they are part of."""
     functions: frozenset[str]
+    evaluated: tuple[str, ...]
+    """What bash takes for arithmetic, in which the value of a variable is an expression again, with commands in it."""
+    loops: tuple[tuple[str, bool], ...]
+    """The variable of each, and whether it is over numbers alone."""
 
 
 def read_script(text: str) -> Script:
@@ -43,7 +54,42 @@ def read_script(text: str) -> Script:
     if root.has_error:
         raise Unreadable("no shell script, or one that is beyond this reader")
     functions: set[str] = set()
-    return Script(tuple(_commands(root, "", functions)), frozenset(functions))
+    commands = tuple(_commands(root, "", functions))
+    nodes = list(_nodes(root))
+    evaluated = tuple(text for node in nodes for text in _evaluated(node))
+    loops = [node.named_children for node in nodes if node.type in ("for_statement", "select_statement")]
+    counts = tuple((_text(name), all(value.type == "number" for value in values)) for name, *values, _ in loops)
+    return Script(commands, frozenset(functions), evaluated, counts)
+
+
+def _nodes(root: Node) -> Iterator[Node]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(node.children)
+
+
+def _evaluated(node: Node) -> Iterator[str]:
+    text = _text(node)
+    match node.type:
+        case "arithmetic_expansion":
+            yield text
+        case "compound_statement" if text.startswith("(("):
+            yield text
+        case "c_style_for_statement":
+            yield from (_text(child) for child in node.named_children if child.type not in _BODIES)
+        case "test_command" if any(each.type == "test_operator" and _text(each) in _COMPARES for each in _nodes(node)):
+            if text.startswith("[[") or "-v" in text:
+                yield _OPERATOR.sub(" ", text)
+        case "subscript" if (index := text.partition("[")[2]) not in ("@]", "*]"):
+            yield index
+        case "expansion" if text.endswith("@P}") or (text.startswith("${!") and not _ALL_OF.fullmatch(text)):
+            yield "$1"  # whatever it is
+        case "expansion" if piece := _PIECE_OF.fullmatch(text):
+            yield piece[1]
+        case _:
+            return
 
 
 def _commands(node: Node, within: str, functions: set[str], depth: int = 0) -> Iterator[Command]:
@@ -65,8 +111,8 @@ def _words(node: Node) -> Iterator[str]:
 
 
 def _is_part(assignment: Node) -> bool:
-    """Whether it stands before a command, or in one that declares."""
-    return assignment.parent is not None and assignment.parent.type in _SIMPLE | _ASSIGNMENTS
+    """Whether it stands before a command, in one that declares, or at the head of a loop that counts."""
+    return assignment.parent is not None and assignment.parent.type in _SIMPLE | _ASSIGNMENTS | _COUNTING
 
 
 def _is_piped(node: Node) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 from sandbox.grading.script import Script, Unreadable, read_script
@@ -56,7 +57,7 @@ def shell_of(script: str, *, verifier: bool) -> Shell:
 
 _BUILTINS = frozenset((
     ":", "[", "[[", "break", "case", "cd", "continue", "dirs", "echo", "exit", "false", "for", "getopts", "jobs",
-    "kill", "let", "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "return", "set", "shift", "shopt",
+    "kill", "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "return", "set", "shift", "shopt",
     "test", "times", "true", "type", "ulimit", "umask", "unset", "wait",
 ))  # fmt: skip
 _TOOLS = frozenset((
@@ -87,6 +88,16 @@ _TESTS = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)(?:/(?!\.
 _LIMIT = re.compile(r"-\w+|[\d.]+[smhd]?")
 _STARTERS = frozenset(("exec", "command", "time", "timeout"))
 _ITS_ARGUMENTS = frozenset(("$1", "$@"))
+_LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
+_NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
+_ANYTHING = re.compile(r"\$\((?!\()|`|\$\{?[\d@*]")
+"""A command's output, or an argument."""
+_NUMBER = re.compile(r"[\"']?(?:\d+|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
+_COUNTS = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
+_ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
+_TAKES_DATA = frozenset(("awk", "find", "tar"))
+"""Tools that start other programs where an argument says so."""
+_MOVERS = frozenset(("cp", "ln", "mv"))
 
 
 def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
@@ -99,7 +110,29 @@ def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = Tr
     except (Unreadable, RecursionError):
         return Isolation.IMAGE
     reader = _Reader(scripts, verifier=verifier)
-    return Isolation.KIT if all(map(reader.ours, scripts)) else Isolation.IMAGE
+    ours = _evaluates_numbers(scripts) and all(map(reader.ours, scripts))
+    return Isolation.KIT if ours else Isolation.IMAGE
+
+
+def _evaluates_numbers(scripts: Sequence[Script]) -> bool:
+    """Whether arithmetic has only variables to which nothing but numbers is assigned."""
+    numbers: dict[str, bool] = {}
+    for command in (command for script in scripts for command in script.commands):
+        setter = _bare(command.words[0]) in _SETTERS
+        for word in command.words:
+            if found := _ASSIGNS.fullmatch(word):
+                numbers[found[1]] = numbers.get(found[1], True) and bool(_NUMBER.fullmatch(found[2]))
+            elif setter:
+                numbers[_bare(word)] = False
+    for name, over_numbers in (loop for script in scripts for loop in script.loops):
+        numbers[name] = numbers.get(name, True) and over_numbers
+    texts = [_LENGTH.sub("", text) for script in scripts for text in script.evaluated]
+    for text in texts:
+        for name in _COUNTS.findall(text):
+            numbers.setdefault(name, True)
+    return not any(map(_ANYTHING.search, texts)) and all(
+        numbers.get(name, False) for text in texts for name in _NAME.findall(text)
+    )
 
 
 class _Reader:
@@ -155,8 +188,13 @@ class _Reader:
         if self._active and first in ("pytest", "py.test"):
             return _names_tests(arguments)
         if first in _DECLARES:
-            return not any(each.startswith(("$", "`")) for each in arguments)
+            return not any(each.startswith(("$", "`")) or re.match(r"[-+]\w*[in]", each) for each in arguments)
+        if first in _SETTERS and ("-C" in arguments or _names_by_data(first, words)):
+            return False
+        if first in _MOVERS and arguments and _TESTS.fullmatch(arguments[-1]):
+            return False
         starts = any(map(_STARTS.search, words)) or (first == "awk" and "-f" in arguments)
+        starts = starts or (first in _TAKES_DATA and _is_told_by_data(first, words[1:]))
         return first in _BUILTINS or (first in _TOOLS and not starts)
 
     def _answer(self, words: Sequence[str]) -> Answer:
@@ -195,6 +233,26 @@ class _Reader:
             self._active = True
             return True
         return _is_read(path)
+
+
+def _names_by_data(first: str, words: Sequence[str]) -> bool:
+    """Whether an expansion says what is set: a name from data may have a subscript, which is arithmetic."""
+    if first == "printf":
+        return any(option == "-v" and name.strip('"').startswith(("$", "`")) for option, name in pairwise(words))
+    return any("$" in word or "`" in word for word in words[1:])
+
+
+def _is_told_by_data(first: str, arguments: Sequence[str]) -> bool:
+    """Whether an expansion may be one of its options, or an awk's program."""
+    if first != "awk":
+        return any(word.startswith(("$", "`")) for word in arguments)
+    rest = iter(arguments)
+    for word in rest:
+        if word in ("-v", "-F"):
+            next(rest, "")
+        elif not word.startswith(("-v", "-F")):
+            return not word.startswith("'") and ("$" in word or "`" in word)
+    return False
 
 
 def _bare(word: str) -> str:

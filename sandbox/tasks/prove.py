@@ -46,9 +46,9 @@ class Proof:
     why: str = ""
     """One line, or empty; of a broken build, its last lines."""
     oracle: float | None = None
-    """Share of tests passed after the solution."""
+    """What the solution scores, by the task's own rule."""
     noop: float | None = None
-    """Share of tests passed by doing nothing."""
+    """What doing nothing scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ async def _prove(task: Task, ground: Ground) -> Proof:
         verdict, why = Verdict.NOOP_PASSES, f"doing nothing scores {score:g}"
     elif idle := sum(test.passed for test in noop.tests):
         why = f"{idle} of {len(noop.tests)} tests pass without any work"
-    return Proof(task.id, verdict, why, oracle.pass_ratio, noop.pass_ratio)
+    return Proof(task.id, verdict, why, earned(task, oracle), earned(task, noop))
 
 
 def earned(task: Task, graded: GradeResult) -> float:

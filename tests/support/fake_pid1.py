@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from types import SimpleNamespace
 from typing import Any
 
 from sandbox import wire
@@ -16,7 +17,7 @@ class FakePid1:
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, object]] = []
-        self.session = SandboxSession(_NoDaemon(), "c" * 64, b"")
+        self.session = SandboxSession(_FakeDaemon(), "c" * 64, b"")
         self.session._stream = self
         self.greeted = asyncio.Event()
         self.refuse_grade = 0
@@ -74,7 +75,16 @@ class FakePid1:
         self.tell(wire.GradeExit(request, code, signalled))
 
 
-class _NoDaemon:
+class _FakeDaemon:
+    """It sees nothing but PID 1."""
+
+    @property
+    def docker(self) -> Any:
+        return SimpleNamespace(containers=SimpleNamespace(container=lambda _: SimpleNamespace(top=self._top)))
+
+    async def _top(self) -> Any:
+        return {"Titles": ["UID", "PID"], "Processes": [["root", "4711"]]}
+
     async def ending_cause(self, *_: object) -> Any:
         raise AssertionError("nobody is to ask why a container is gone that is there")
 

@@ -204,6 +204,49 @@ def test_shell_and_tools_are_ours(line: str):
     assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.KIT
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        'n=$(cat /app/n); [[ "$n" -eq 42 ]] && echo PASSED a',
+        "read -r n < /app/n; (( n == 42 )) && echo PASSED a",
+        "read -r n < /app/n; echo $((n + 1)) $[n]",
+        "for n in $(cat /app/n); do echo ${a[$n]}; done",
+        "n=$(cat /app/n); echo ${a:n:2}",
+        "for ((i = 0; i < $1; i++)); do echo $i; done",
+        "let n=$(cat /app/n)",
+        "declare -i n=$(cat /app/n)",
+        "local -n n=$(cat /app/n)",
+        "n=$(cat /app/n); echo ${!n}",
+        "n=$(cat /app/n); echo ${n@P}",
+        'n=$(cat /app/n); [ -v "$n" ] && echo PASSED a',
+        'printf -v "$(cat /app/n)" 1',
+        'read "$(cat /app/n)"',
+        "mapfile -C /app/x lines < /app/n",
+        'awk "$(cat /app/p)" /app/x',
+        'awk -v x="$y" "$p" /app/x',
+        "find $(cat /app/p)",
+        "cp /app/conftest.py /tests/; uvx pytest /tests",
+    ],
+)
+def test_what_the_agent_left_is_data_and_no_program(line: str):
+    """As an expression or an option it would say what runs among the tests."""
+    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls /app; [[ $? -eq 0 ]] && echo PASSED a",
+        "passed=0; for i in 1 2; do passed=$((passed + 1)); done; [[ $passed -ge 2 && ${#a[@]} -lt 3 ]] && exit 1",
+        'for ((i = 0; i < 3; i++)); do echo "${names[$i]} ${names[@]} ${!names[@]} ${x:-none}"; done',
+        """awk -v want="$x" -F: '$1 == want { print $2 }' /app/x; find "$HOME" -name x""",
+        'n=$(cat /app/n); [ "$n" -eq 42 ] && [[ "$n" == 42 ]] && printf "%s" "$n"',
+    ],
+)
+def test_numbers_of_the_script_s_own_are_no_doubt(line: str):
+    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.KIT
+
+
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 def test_any_text_is_read_to_its_end(script: str):
     assert isolation_of(script, {}) in Isolation

@@ -53,19 +53,19 @@ async def proof(task: Task, idle: str, reward: float | None = None) -> Proof:
 
 
 @pytest.mark.parametrize(
-    ("task", "idle", "reward", "verdict", "why"),
+    ("task", "idle", "reward", "verdict", "scores", "why"),
     [
-        (TASK, "", None, Verdict.PROVED, ""),
-        (TASK, "a", None, Verdict.PROVED, "1 of 2 tests pass without any work"),
-        (TASK, "ab", None, Verdict.NOOP_PASSES, "doing nothing passes every test"),
-        (WEIGHED, "", None, Verdict.PROVED, ""),
-        (WEIGHED, "a", None, Verdict.NOOP_PASSES, "doing nothing scores 0.75"),
-        (replace(WEIGHED, weights={"a": 0.0}), "a", None, Verdict.PROVED, "1 of 2 tests pass without any work"),
-        (TASK, "a", 0.0, Verdict.PROVED, "1 of 2 tests pass without any work"),
-        (TASK, "a", 0.25, Verdict.NOOP_PASSES, "doing nothing scores 0.25"),
-        (WEIGHED, "a", 0.0, Verdict.PROVED, "1 of 2 tests pass without any work"),
+        (TASK, "", None, Verdict.PROVED, 0.0, ""),
+        (TASK, "a", None, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "ab", None, Verdict.NOOP_PASSES, 1.0, "doing nothing passes every test"),
+        (WEIGHED, "", None, Verdict.PROVED, 0.0, ""),
+        (WEIGHED, "a", None, Verdict.NOOP_PASSES, 0.75, "doing nothing scores 0.75"),
+        (replace(WEIGHED, weights={"a": 0.0}), "a", None, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "a", 0.0, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "a", 0.25, Verdict.NOOP_PASSES, 0.25, "doing nothing scores 0.25"),
+        (WEIGHED, "a", 0.0, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
     ],
 )
-async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idle, reward, verdict, why):
+async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idle, reward, verdict, scores, why):
     made = await proof(task, idle, reward)
-    assert (made.verdict, made.why, made.oracle, made.noop) == (verdict, why, 1.0, len(idle) / 2)
+    assert (made.verdict, made.why, made.oracle, made.noop) == (verdict, why, 1.0, scores)
