@@ -27,7 +27,7 @@ from sandbox.gate.options import add_gate_options, gate_settings
 from sandbox.host import HostSettings, current_host
 from sandbox.images import calls
 from sandbox.images.context import read_context
-from sandbox.images.names import tagged
+from sandbox.images.names import is_built, tagged
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.network import BuildHost, SandboxNetworks
 from sandbox.tasks import load_dataset
@@ -143,14 +143,15 @@ async def _imported(store: ImageStore, archive: Path, name: str) -> Outcome:
 async def _listed(engine: DockerEngine, store: ImageStore) -> Outcome:
     used = store.last_used()
     now = time.time()
+    there = [(name, image) for image in await calls.stored(engine) for name in image.names]
     return {
         "listed": [
             {"image": name, "bytes": image.size_bytes, "unused_s": round(now - used[name])}
-            for image in await calls.stored(engine)
-            for name in image.names
+            for name, image in there
             if name in used
         ],
         "bytes": await store.used(),
+        "others": sum(is_built(name) and name not in used for name, _ in there),
     }
 
 
@@ -164,6 +165,8 @@ def _lines(outcome: Outcome) -> list[str]:
         lines.append(f"{each['image']}  {each['bytes'] / 1e6:.0f} MB  unused for {each['unused_s']} s")
     if "bytes" in outcome:
         lines.append(f"{len(outcome['listed'])} images of ours, {outcome['bytes'] / 1e6:.0f} MB beyond what they share")
+    if outcome.get("others"):
+        lines.append(f"{outcome['others']} more were built with another LONGSHORE_HOME, whose quota counts them")
     return lines
 
 

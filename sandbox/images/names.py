@@ -12,6 +12,7 @@ _REFERENCE = re.compile(
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[a-z0-9]+:[0-9a-fA-F]{32,128})?"
 )
 _MOST_CHARACTERS = 511
+_BUILT = "longshore/build:"
 
 
 def is_reference(name: str) -> bool:
@@ -21,7 +22,12 @@ def is_reference(name: str) -> bool:
 
 def image_name(build: ImageBuild) -> str:
     """The tag under which a build is known: equal contexts have equal names."""
-    return f"longshore/build:{build.digest[:32]}"
+    return f"{_BUILT}{build.digest[:32]}"
+
+
+def is_built(name: str) -> bool:
+    """Whether :func:`image_name` gave it, in whatever process."""
+    return name.startswith(_BUILT)
 
 
 def tagged(name: str) -> str:
