@@ -7,6 +7,7 @@ import pytest
 from sandbox import wire
 from sandbox.engine import EndingCause, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.grading import alone
 from sandbox.session import SandboxSession
 
 
@@ -20,6 +21,27 @@ class RememberingDaemon:
         if isinstance(self.answer, EngineError):
             raise self.answer
         return self.answer
+
+
+class FakeRunningDaemon:
+    """It sees the container run, or has trouble of its own."""
+
+    def __init__(self, trouble: EngineError | None) -> None:
+        self.trouble = trouble
+
+    async def require_running(self, container: str) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+
+
+@pytest.mark.parametrize(("trouble", "expected"), [(None, SandboxVanished), (EngineError("no answer"), SandboxLost)])
+async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_some(trouble, expected, monkeypatch):
+    """Else an agent that slows its PID 1 down gets as many sandboxes as it likes."""
+    monkeypatch.setattr(alone, "ANSWER_S", 0.01)
+    session = SandboxSession(FakeRunningDaemon(trouble), "c" * 64, b"")
+    with pytest.raises(SandboxLost, match="PID 1 did not answer before grading") as caught:
+        await alone.leave_alone(session)
+    assert type(caught.value) is expected
 
 
 @pytest.mark.parametrize(
