@@ -42,8 +42,8 @@ class Sent:
 
 async def ours(endpoint: str, base: Trajectory, count: int, told: threading.Event, at_once: int = _AT_ONCE) -> Sent:
     """``at_once`` callers of one sender, each with a trajectory of its own at a time: ``base`` under another ticket."""
-    done, before = Sent(), peak_bytes()
     source = iter(list(numbered(base, count)))  # made before the clock runs: that is an episode's work
+    done, before = Sent(), peak_bytes()
     async with TrajectorySender(endpoint, RUN, "bench") as sender:
 
         async def work(mine: Iterator[Trajectory]) -> None:
