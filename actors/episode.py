@@ -136,7 +136,7 @@ class _Tape:
             np.asarray(self.token_ids, np.int32),
             np.asarray(self.loss_mask, np.uint8),
             np.asarray(self.logprobs, np.float32),
-            np.asarray(self.versions, np.int64),
+            np.asarray(self.versions, np.int32),
             tuple(self.turns),
         )
 

@@ -93,9 +93,7 @@ def binding_step(running: Sequence[int], ready: Sequence[int], groups_per_step: 
     return min(step - rank // groups_per_step for rank, step in enumerate(waiting) if step >= oldest)
 
 
-def token_ages(
-    versions: npt.NDArray[np.int64], loss_mask: Uint8Array, lineage: Lineage, using_version: int
-) -> Int32Array:
+def token_ages(versions: Int32Array, loss_mask: Uint8Array, lineage: Lineage, using_version: int) -> Int32Array:
     """Age [T] of each sampled token, in optimizer steps, when the weights ``using_version`` use it; −1 where
     ``loss_mask`` is 0.  Raises KeyError for a version that is not in ``lineage``."""
     ages = np.full(versions.shape, -1, dtype=np.int32)

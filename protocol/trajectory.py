@@ -103,14 +103,14 @@ class Segment:
     """One unbroken token sequence.  A linear episode has exactly one.
 
     ``token_ids`` int32 [T]; ``loss_mask`` uint8 [T], 1 where the policy sampled the token; ``logprobs`` float32 [T],
-    log π_behaviour of that token at the sampling temperature, 0 where the mask is 0; ``versions`` int64 [T], the
+    log π_behaviour of that token at the sampling temperature, 0 where the mask is 0; ``versions`` int32 [T], the
     weights that sampled it, −1 where the mask is 0.
     """
 
     token_ids: Int32Array
     loss_mask: Uint8Array
     logprobs: Float32Array
-    versions: npt.NDArray[np.int64]
+    versions: Int32Array
     turns: tuple[Turn, ...] = ()
     parent: int = -1
     """Index of the segment whose first ``offset`` tokens precede this one; −1 for none."""

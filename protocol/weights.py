@@ -12,15 +12,21 @@ from typing import NewType
 
 Version = NewType("Version", int)
 
-_COUNT_BITS = 32
+_COUNT_BITS = 20
+_VERSION_BITS = 31
+"""So that a token's version is an int32."""
 NO_VERSION = Version(-1)
 
 
 def make_version(attempt: int, count: int) -> Version:
-    """The ``count``-th set of weights published by the ``attempt``-th start of a run."""
-    if attempt < 0 or not 0 <= count < 1 << _COUNT_BITS:
+    """The ``count``-th set of weights that the ``attempt``-th start of a run made.
+
+    Raises ValueError beyond a million sets of weights (2²⁰) of one start, or 2,047 starts of one run.
+    """
+    version = attempt << _COUNT_BITS | count
+    if attempt < 0 or not 0 <= count < 1 << _COUNT_BITS or version >= 1 << _VERSION_BITS:
         raise ValueError(f"attempt {attempt} or count {count} out of range")
-    return Version(attempt << _COUNT_BITS | count)
+    return Version(version)
 
 
 def attempt_of(version: int) -> int:

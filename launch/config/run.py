@@ -24,8 +24,8 @@ from launch.config.rollout import (
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
-BYTES_PER_TOKEN = 17
-"""int32 id, uint8 mask, float32 log-probability, int64 version: see :class:`protocol.trajectory.Segment`."""
+BYTES_PER_TOKEN = 13
+"""int32 id, uint8 mask, float32 log-probability, int32 version: see :class:`protocol.trajectory.Segment`."""
 TRAJECTORY_HEADER_BYTES = 16_384
 """Room for a trajectory's turns, tests, timings and task."""
 

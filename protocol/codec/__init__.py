@@ -1,7 +1,7 @@
 """Bytes ↔ Trajectory.
 
 A trajectory is five frames: a header (magic, schema, checksum over everything, then JSON) and four raw little-endian
-arrays, each the concatenation over the segments: versions (int64), token ids (int32), behaviour log-probabilities
+arrays, each the concatenation over the segments: versions (int32), token ids (int32), behaviour log-probabilities
 (float32) and loss mask (uint8).  Nothing is unpickled, and nothing is copied: the frames of a trajectory with one
 segment are its arrays, and the arrays of a decoded trajectory are read-only views of the frames.
 
@@ -93,7 +93,7 @@ def inspect(frames: Sequence[Frame], *, max_bytes: int) -> Summary:
         reward=header.read_reward(),
         tokens=len(versions),
         sampled=sampled,
-        oldest=int(versions.view(np.uint64).min()) if sampled else -1,  # −1, not sampled, is the largest there
+        oldest=int(versions.view(np.uint32).min()) if sampled else -1,  # −1, not sampled, is the largest there
         newest=int(versions.max()) if sampled else -1,
         digest=digest(frames),
     )

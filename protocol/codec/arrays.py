@@ -1,13 +1,13 @@
 """The four arrays of a trajectory, each the concatenation over its segments.
 
-In a blob the widest stands first, behind a header that is filled up to eight bytes: so each is aligned.
+In a blob the narrowest stands last, and the header before them is filled up: so each is aligned.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ from protocol.codec.errors import CodecError
 from protocol.codec.frames import Frame
 from protocol.trajectory import Float32Array, Int32Array, Segment, Uint8Array
 
-Int64Array: TypeAlias = npt.NDArray[np.int64]
-
 _DTYPES: dict[str, np.dtype[np.generic]] = {
-    "versions": np.dtype("<i8"),
+    "versions": np.dtype("<i4"),
     "token_ids": np.dtype("<i4"),
     "logprobs": np.dtype("<f4"),
     "loss_mask": np.dtype("u1"),
@@ -29,9 +27,9 @@ _FIELDS: Callable[[Segment], tuple[npt.NDArray[Any], ...]] = operator.attrgetter
 
 
 class Arrays(NamedTuple):
-    """All of length T: int64, int32, float32, uint8."""
+    """All of length T: int32, int32, float32, uint8."""
 
-    versions: Int64Array
+    versions: Int32Array
     token_ids: Int32Array
     logprobs: Float32Array
     loss_mask: Uint8Array

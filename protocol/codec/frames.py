@@ -12,7 +12,7 @@ from protocol.codec.errors import CodecError
 
 Frame: TypeAlias = bytes | memoryview
 
-SCHEMA = 2
+SCHEMA = 3
 ARRAYS = 4
 _FRAMES = 1 + ARRAYS
 _ALIGNMENT = 8

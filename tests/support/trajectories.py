@@ -34,7 +34,7 @@ def make_segment(prompt: int = 3, sampled: int = 5, version: int = 0, first: int
         token_ids=np.arange(first, first + length, dtype=np.int32),
         loss_mask=mask,
         logprobs=(mask * -0.5).astype(np.float32),
-        versions=np.where(mask == 1, version, -1).astype(np.int64),
+        versions=np.where(mask == 1, version, -1).astype(np.int32),
         turns=(
             Turn(TurnKind.PROMPT, 0, prompt),
             Turn(TurnKind.MODEL, prompt, length, "shell", exit_code=0, ms=1.5, key_version=version),

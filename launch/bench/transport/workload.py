@@ -19,7 +19,7 @@ MAX_BYTES = 4 << 20
 """Above the largest of them."""
 _TURN_TOKENS = 512
 """A reply, or an observation."""
-_BYTES_TOKEN = 17
+_BYTES_TOKEN = 13
 
 
 def trajectory_of(tokens: int) -> Trajectory:
@@ -38,7 +38,7 @@ def trajectory_of(tokens: int) -> Trajectory:
         rng.integers(0, 150_000, tokens, np.int32),
         mask,
         (-rng.random(tokens, np.float32) * mask).astype(np.float32),
-        np.where(mask == 1, np.int64(3), np.int64(-1)),
+        np.where(mask == 1, np.int32(3), np.int32(-1)),
         tuple(turns),
     )
     ticket = Ticket(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", 7)

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from launch.guardian import processes
+from protocol.weights import attempt_of
 from tests.support.books import Lineage, assert_books_balance, ledger
 from tests.support.cluster_runs import (
     MiniRun,
@@ -49,7 +50,7 @@ class Belongings:
 def versions_by_attempt(run: MiniRun) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for event in run.events("weights.published"):
-        found.setdefault(event["version"] >> 32, set()).add(event["version"])
+        found.setdefault(attempt_of(event["version"]), set()).add(event["version"])
     return found
 
 
@@ -70,7 +71,7 @@ def test_a_killed_command_leaves_nothing_and_goes_on_where_it_was(mini_runs: Min
     attempts = versions_by_attempt(run)
     assert set(attempts) == {1, 2}
     lineage = Lineage(run.path)
-    assert {version >> 32 for version in lineage.step} == {1, 2}, "the second attempt does not know its past"
+    assert {attempt_of(version) for version in lineage.step} == {1, 2}, "the second attempt does not know its past"
 
 
 def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns) -> None:

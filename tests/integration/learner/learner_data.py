@@ -73,7 +73,7 @@ def trajectory(rng, group: int, sample: int, reward: float, versions, length: in
                 tokens,
                 mask,
                 np.where(mask, behaviour, 0).astype(np.float32),
-                np.where(mask, spread, -1).astype(np.int64),
+                np.where(mask, spread, -1).astype(np.int32),
             ),
         ),
     )

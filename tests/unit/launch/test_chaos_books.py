@@ -9,10 +9,11 @@ import pytest
 
 from launch.bench.chaos.books import Books, settle
 from launch.bench.chaos.evidence import Evidence, Row, Step
+from protocol.weights import make_version
 
 SEED = 3
 TASKS = tuple(f"task-{number}" for number in range(5))
-FIRST, SECOND, BRANCH = 1 << 32, 1 << 32 | 1, 1 << 32 | 2
+FIRST, SECOND, BRANCH = (make_version(1, count) for count in range(3))
 
 
 def named(group: int, sample: int = 0) -> str:

@@ -81,7 +81,7 @@ def history_segment(versions: list[int]) -> Segment:
     """One prompt token, then a sampled token of each of ``versions``."""
     tokens = np.arange(len(versions) + 1, dtype=np.int32)
     mask = np.array([0, *[1] * len(versions)], np.uint8)
-    return Segment(tokens, mask, (mask * -0.5).astype(np.float32), np.array([-1, *versions], np.int64))
+    return Segment(tokens, mask, (mask * -0.5).astype(np.float32), np.array([-1, *versions], np.int32))
 
 
 def records(closings: list[GroupClosed], upto: int) -> dict[str, TaskRecord]:

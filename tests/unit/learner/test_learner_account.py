@@ -33,7 +33,7 @@ def _trajectory(*turns: list[int]) -> Trajectory:
         versions += turn
     base = make_segment(0, len(versions))
     mask = np.array([version >= 0 for version in versions], np.uint8)
-    segment = Segment(base.token_ids, mask, base.logprobs * mask, np.array(versions, np.int64), tuple(spans))
+    segment = Segment(base.token_ids, mask, base.logprobs * mask, np.array(versions, np.int32), tuple(spans))
     return replace(make_trajectory(), segments=(segment,))
 
 

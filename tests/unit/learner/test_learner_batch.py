@@ -19,7 +19,7 @@ def segment(mask, version, first=0, **place) -> Segment:
         np.arange(first, first + len(mask), dtype=np.int32),
         mask,
         np.where(mask, -0.5, 0).astype(np.float32),
-        np.where(mask, version, -1).astype(np.int64),
+        np.where(mask, version, -1).astype(np.int32),
         **place,
     )
 
@@ -59,7 +59,7 @@ def test_tokens_and_advantages(lineage):
 def test_stale_policies(lineage, policy, denominator, trained):
     """mask and wait keep a stale token's weight in the mean; drop, as others do it, forgets the trajectory."""
     old = segment([0, 1, 1, 1, 1], 0)
-    half_old = Segment(old.token_ids, old.loss_mask, old.logprobs, np.array([-1, 0, 0, 5, 5]))
+    half_old = Segment(old.token_ids, old.loss_mask, old.logprobs, np.array([-1, 0, 0, 5, 5], np.int32))
     payload = [encoded(0, 1.0, segment([0, 1, 1], 5)), encoded(1, 0.0, half_old)]
     batch = read_batch(payload, lineage, Version(5), settings(stale_policy=policy))
     assert batch.denominator == denominator
@@ -74,7 +74,7 @@ def test_stale_policies(lineage, policy, denominator, trained):
 def test_the_tokens_of_a_batch_are_counted_by_age(lineage):
     """A histogram that counts masked tokens, or prompts, would say that the bound was broken."""
     mixed = segment([0, 1, 1, 1, 1], 0)
-    mixed = Segment(mixed.token_ids, mixed.loss_mask, mixed.logprobs, np.array([-1, 0, 3, 5, 5]))
+    mixed = Segment(mixed.token_ids, mixed.loss_mask, mixed.logprobs, np.array([-1, 0, 3, 5, 5], np.int32))
     batch = read_batch([encoded(0, 1.0, mixed), encoded(1, 0.0, segment([1, 1], 4))], lineage, Version(5), settings())
     assert batch.ages == (2, 2, 1)
     assert sum(batch.ages) == batch.metrics["trained_tokens"]
@@ -119,7 +119,7 @@ def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(
         lineage.add(Version(step), step, Version(step - 1) if step else NO_VERSION)
     length = data.draw(st.integers(2, 12))
     mask = np.array(data.draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)), np.uint8)
-    versions = np.array(data.draw(st.lists(st.integers(0, 5), min_size=length, max_size=length)))
+    versions = np.array(data.draw(st.lists(st.integers(0, 5), min_size=length, max_size=length)), dtype=np.int32)
     logprobs = np.linspace(-2, -1, length, dtype=np.float32) * mask
     whole = Segment(np.arange(length, dtype=np.int32), mask, logprobs, np.where(mask, versions, -1))
     cuts = sorted(data.draw(st.sets(st.integers(1, length - 1))))

@@ -23,7 +23,7 @@ def segments(draw: st.DrawFn, before: list[Segment]) -> Segment:
     mask = np.array(draw(st.lists(st.integers(0, 1), min_size=length, max_size=length)), dtype=np.uint8)
     on = mask == 1
     logprobs = np.array(draw(st.lists(st.floats(-50, 0, width=32), min_size=length, max_size=length)), dtype=np.float32)
-    versions = draw(st.lists(st.integers(0, 1 << 62), min_size=length, max_size=length))
+    versions = draw(st.lists(st.integers(0, (1 << 31) - 1), min_size=length, max_size=length))
     tokens = draw(st.lists(st.integers(0, (1 << 31) - 1), min_size=length, max_size=length))
     parent = draw(st.integers(-1, len(before) - 1))
     precede = before[parent].offset + len(before[parent]) if parent >= 0 else 0
@@ -42,7 +42,7 @@ def segments(draw: st.DrawFn, before: list[Segment]) -> Segment:
         np.array(tokens, dtype=np.int32),
         mask,
         np.where(on, logprobs, 0).astype(np.float32),
-        np.where(on, np.array(versions, dtype=np.int64), -1),
+        np.where(on, np.array(versions, dtype=np.int32), -1),
         (turn,),
         parent,
         draw(st.integers(0, precede)),
@@ -128,12 +128,12 @@ def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None
     ("change", "message"),
     [
         ({"token_ids": np.arange(8)}, "token_ids is int64"),
-        ({"versions": np.full(9, -1)}, "different lengths"),
+        ({"versions": np.full(9, -1, np.int32)}, "different lengths"),
         ({"loss_mask": np.full(8, 2, np.uint8)}, "other than 0 and 1"),
         ({"logprobs": np.full(8, np.nan, np.float32)}, "not finite"),
         ({"logprobs": np.full(8, -1, np.float32)}, "logprobs is not 0"),
-        ({"versions": np.full(8, -1, np.int64)}, "versions is negative"),
-        ({"versions": np.zeros(8, np.int64)}, "versions is not -1"),
+        ({"versions": np.full(8, -1, np.int32)}, "versions is negative"),
+        ({"versions": np.zeros(8, np.int32)}, "versions is not -1"),
         ({"turns": (Turn(TurnKind.MODEL, 3, 9),)}, "end"),
         ({"offset": 1}, "begins after 1 tokens, and there are 0"),
         ({"parent": 0}, "segment 0 has parent 0"),

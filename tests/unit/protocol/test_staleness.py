@@ -24,7 +24,7 @@ def _segment(*versions: int) -> Segment:
     """One token per version; −1 is a token that was not sampled."""
     base = make_segment(0, len(versions))
     mask = np.array([version >= 0 for version in versions], dtype=np.uint8)
-    return Segment(base.token_ids, mask, base.logprobs * mask, np.array(versions, dtype=np.int64))
+    return Segment(base.token_ids, mask, base.logprobs * mask, np.array(versions, dtype=np.int32))
 
 
 def test_the_modes_differ_by_their_lead_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from protocol.weights import NO_VERSION, Lineage, LineageEntry, Version, make_version, version_label
@@ -70,3 +71,11 @@ def test_versions_are_never_reused_across_attempts() -> None:
         lineage.add(Version(1), 1, Version(9))
     assert make_version(1, 0) > make_version(0, 99)
     assert version_label(make_version(2, 7)) == "2.7"
+
+
+def test_a_version_is_an_int32() -> None:
+    last = make_version((1 << 11) - 1, (1 << 20) - 1)
+    assert last == np.iinfo(np.int32).max
+    for attempt, count in ((1 << 11, 0), (0, 1 << 20), (-1, 0), (0, -1)):
+        with pytest.raises(ValueError, match="out of range"):
+            make_version(attempt, count)
