@@ -125,6 +125,7 @@ class ContainerSpec:
             "User": "0:0",
             "Hostname": "" if joined else self.hostname,
             "Labels": dict(self.labels),
+            "Healthcheck": {"Test": ["NONE"]},  # the image's would run in the container, also while tests do
             "NetworkDisabled": self.network == "none",
             "NetworkingConfig": {} if joined else endpoint(self.network, self.aliases),
             "OpenStdin": True,

@@ -40,7 +40,8 @@ class WriteFlag(IntFlag):
     APPEND = 1
     REPLACE = 2
     """Make room first: what stands there is removed, a folder of whatever size put aside under a name beside its own.
-    One that cannot be (the image's, a mount point) is emptied, for a moment at a time: ETIME until that is done."""
+    One that cannot be (the image's, a mount point) is emptied, for a moment at a time: ETIME until that is done.
+    The folders above are root's from then on, and nobody else may rename in them what is not his."""
     CLEAR = 4
     """With REPLACE: a folder is emptied, never put aside."""
 

@@ -1,6 +1,6 @@
 """The container that a task's tests run in, by its grading level.
 
-``same``       the agent's own, once nothing else in it lives;
+``same``       the agent's own, once nothing else in it lives, its ``/dev`` as it was;
 ``commit``     a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy, kill what PID 1 has
                started there: its shell is the agent's bash;
 ``artifacts``  a clean container of the task's image, set up as for an agent, and the declared artifacts carried over;
@@ -32,6 +32,7 @@ from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import MAX_BYTES, Unfit, clean_tar
 from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
+from sandbox.grading.devices import mend_devices
 from sandbox.grading.scratch import scratch
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
@@ -50,6 +51,7 @@ async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> A
     match task.grading:
         case GradingLevel.SAME:
             await leave_alone(session)
+            await mend_devices(session)
             yield session
         case GradingLevel.COMMIT:
             async with _in_copy(session, _spec(session), task, test_timeout_s, live=False) as bench:

@@ -7,12 +7,13 @@
  */
 #include "init.h"
 #include <ftw.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
 enum { WRITE_APPEND = 1, WRITE_REPLACE = 2, WRITE_CLEAR = 4 };
-enum { CLEAR_MS = 1000 };
+enum { CLEAR_MS = 1000, LINKS_MOST = 40 };
 
 static uint64_t clear_until_ms; /* from the first removal on: listing a large folder takes long too */
 
@@ -48,6 +49,49 @@ static int make_room(const char *path, int flags) {
     return !(flags & WRITE_CLEAR) && put_aside(path) ? 0 : remove_folder(path);
 }
 
+/* The folder is root's, and nobody else takes a name out of it but whose file that is. */
+static int keep(int fd) {
+    struct stat s;
+    if (fstat(fd, &s) < 0) return errno;
+    if (s.st_uid != 0 && fchown(fd, 0, (gid_t)-1) < 0) return errno;
+    if (!(s.st_mode & 0022) || s.st_mode & S_ISVTX) return 0;
+    return fchmod(fd, (s.st_mode & 07777) | S_ISVTX) < 0 ? errno : 0;
+}
+
+/* Keep every folder that a path leads through, links and all: who may rename one of them may put another file there. */
+static int keep_folders(const char *path) {
+    char left[2 * PATH_MOST + 2], link[PATH_MOST + 1], name[NAME_MAX + 1];
+    char *at = strcpy(left, path);
+    int links = 0, fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed = fd < 0 ? errno : keep(fd);
+    while (!failed) {
+        at += strspn(at, "/");
+        size_t n = strcspn(at, "/");
+        char *after = at + n;
+        if (!after[strspn(after, "/")]) break;
+        if (n > NAME_MAX) { failed = ENAMETOOLONG; break; }
+        memcpy(name, at, n), name[n] = 0;
+        ssize_t linked = readlinkat(fd, name, link, PATH_MOST);
+        int below = -1;
+        if (linked >= 0) {
+            if (++links > LINKS_MOST) { failed = ELOOP; break; }
+            if ((size_t)linked + strlen(after) >= sizeof left) { failed = ENAMETOOLONG; break; }
+            memmove(left + linked, after, strlen(after) + 1);
+            memcpy(at = left, link, (size_t)linked);
+            if (*at != '/') continue;
+            below = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        } else {
+            below = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (below < 0 && errno == ENOENT) break; /* it will be made, as root's */
+            at = after;
+        }
+        failed = below < 0 ? errno : keep(below);
+        close_fd(&fd);
+        fd = below;
+    }
+    close_fd(&fd);
+    return failed;
+}
+
 void make_parents(char *path) {
     for (char *p = path + 1; (p = strchr(p, '/')); p++) {
         *p = 0;
@@ -73,7 +117,8 @@ static int write_file(char *path, uint32_t mode, int flags, const char *data, si
     int directory = path_length > 1 && path[path_length - 1] == '/';
     if (directory) path[path_length - 1] = 0;
     if (flags & WRITE_REPLACE) {
-        int failed = make_room(path, flags);
+        int failed = keep_folders(path);
+        if (!failed) failed = make_room(path, flags);
         if (failed) return failed;
     }
     make_parents(path);
