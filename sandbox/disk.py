@@ -5,8 +5,9 @@ inside; else, where a pool is told to, a file system of each sandbox's own (:mod
 effect; else a watch on the container's upper layer, from the daemon's own host as root, that ends the session; else
 only the limit on a single file, which every container has.  Which one it is, is found by trying, once.
 
-Whichever it is, the files that the daemon mounts into a container (``/etc/hostname`` and its like) lie in no layer, and
-are watched.
+Whichever it is, the files that the daemon mounts into a container (``/etc/hostname`` and its like) and the volumes that
+its image declares lie in no layer, and are watched.  What a watch measures is what has a name, and what has none any
+more but is held open (:mod:`sandbox.unlinked`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from weakref import WeakKeyDictionary
 
 from protocol.filesystem import free_bytes
 from sandbox import owner
+from sandbox.cgroups import cgroup_procs
 from sandbox.completion import completed, made
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json
 from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.loop_disk import give_disk, is_seen, layer_of, upper_layer
 from sandbox.session import SandboxSession
+from sandbox.unlinked import unlinked_bytes
 
 EVERY_S = 1.0
 LONGEST_UNSEEN_S = 15.0
@@ -119,6 +122,8 @@ class Seen:
 
     places: tuple[Path, ...]
     """On the daemon's host; none where they cannot be seen from here."""
+    processes: Path | None
+    """The container's ``cgroup.procs``; None where that cannot be seen from here."""
     limit: int
     used: int
     free: int
@@ -155,10 +160,11 @@ class DiskWatch:
     async def _find(self, session: SandboxSession) -> None:
         if session in self._seen or session.spec is None or not session.alive:
             return
-        places = places_of(await session.engine.inspect(session.container), layer=self._layers)
-        there = tuple(filter(os.path.exists, places))  # where this process may look
+        shown = await session.engine.inspect(session.container)
+        there = tuple(filter(os.path.exists, places_of(shown, layer=self._layers)))  # where this process may look
         free = free_bytes(there[0]) if there else 0
-        self._seen[session] = Seen(there, session.spec.limits.disk_bytes, 0, free, -math.inf)
+        processes = cgroup_procs(shown["State"]["Pid"], session.container)
+        self._seen[session] = Seen(there, processes, session.spec.limits.disk_bytes, 0, free, -math.inf)
 
     def _is_due(self, session: SandboxSession) -> bool:
         seen = self._seen[session]
@@ -172,13 +178,14 @@ class DiskWatch:
     async def _measure(self, sessions: Sequence[SandboxSession]) -> None:
         """One process for many layers: one for each would keep a core busy where there are hundreds."""
         free = free_bytes(self._seen[sessions[0]].places[0])
-        used = await asyncio.to_thread(_used, [each for session in sessions for each in self._seen[session].places])
-        for session in sessions:
-            seen = self._seen[session]
+        watched = [self._seen[session] for session in sessions]
+        used = await asyncio.to_thread(_used, [each for seen in watched for each in seen.places])
+        nameless = await asyncio.to_thread(_nameless, watched)
+        for session, seen, more in zip(sessions, watched, nameless, strict=True):
             seen.at_s = time.monotonic()
             if not used.keys() >= set(seen.places):
                 break  # gone, or so slow that those behind it have no answer either: they come first the next time
-            seen.used, seen.free = sum(used[each] for each in seen.places), free
+            seen.used, seen.free = sum(used[each] for each in seen.places) + more, free
             if seen.used > seen.limit:
                 what = f"the agent wrote {seen.used >> 20} MiB, more than its disk limit of {seen.limit >> 20} MiB"
                 note = f" (each file counts for {FILE_BYTES >> 10} KiB or more)"
@@ -189,7 +196,13 @@ def places_of(shown: Json, *, layer: bool) -> tuple[Path, ...]:
     """Where a container writes on its daemon's host, by what the daemon says of it."""
     upper = layer_of(shown) if layer else None
     mounted = (shown.get(each) for each in _MOUNTED)
-    return (*((upper,) if upper else ()), *(Path(each) for each in mounted if each))
+    volumes = (each.get("Source") for each in shown.get("Mounts") or () if each.get("Type") == "volume")
+    return (*((upper,) if upper else ()), *(Path(each) for each in (*mounted, *volumes) if each))
+
+
+def _nameless(watched: Sequence[Seen]) -> list[int]:
+    """Bytes of files without a name, for each.  Blocks, for use in a thread."""
+    return [unlinked_bytes(seen.processes, seen.places, seen.limit) if seen.processes else 0 for seen in watched]
 
 
 def _used(places: Sequence[Path]) -> dict[Path, int]:

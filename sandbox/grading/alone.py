@@ -12,14 +12,13 @@ import asyncio
 import contextlib
 import os
 import signal
-from pathlib import Path
 
 from sandbox import wire
+from sandbox.cgroups import cgroup_procs
 from sandbox.errors import SandboxLost
 from sandbox.grading.daemon import main_pid, pids_of
 from sandbox.session import ANSWER_S, SandboxSession
 
-_CGROUPS = Path("/sys/fs/cgroup")
 _LOOKS, _LOOK_S = 40, 0.05
 """Two seconds: what was killed may be seen dying."""
 
@@ -62,18 +61,3 @@ async def kill_by_cgroup(session: SandboxSession) -> None:
         if await pids_of(session.engine, session.container) == (first,):
             return
         await asyncio.sleep(_LOOK_S)
-
-
-def cgroup_procs(pid: int, container: str, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> Path | None:
-    """The ``cgroup.procs`` of this container's own cgroup; None when that process here is not this container's."""
-    try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if container in path.rpartition("/")[2] and controllers in ("pids", ""):
-            members = root / controllers / path.lstrip("/") / "cgroup.procs"
-            if members.exists():
-                return members
-    return None

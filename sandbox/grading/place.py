@@ -2,8 +2,9 @@
 
 ``same``       the agent's own, once nothing else in it lives, its ``/dev`` as it was;
 ``commit``     a copy: freeze, copy, unfreeze, kill what is left, start a container of the copy, kill what PID 1 has
-               started there: its shell is the agent's bash;
-``artifacts``  a clean container of the task's image, set up as for an agent, and the declared artifacts carried over;
+               started there: its shell is the agent's bash; what lies on the image's volumes is carried over;
+``artifacts``  a clean container of the task's image, set up as for an agent, and the declared artifacts in the place of
+               what it has there, whether the agent has changed them, made them or removed them;
 ``sibling``    as ``artifacts``, or as ``commit`` where none are declared, in the network of the agent's container.
                Its processes go on: the tests speak with live services, and those may answer what they like.
 
@@ -23,7 +24,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppres
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from protocol.errors import InfraError
 from sandbox.commit import COPY_S, committed, written_bytes
@@ -33,12 +34,21 @@ from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import MAX_BYTES, Unfit, clean_tar
 from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
 from sandbox.grading.devices import mend_devices
+from sandbox.grading.paths import clear, real_paths, volumes_of
 from sandbox.grading.scratch import scratch
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.users import check_user_files
 
 T = TypeVar("T")
+
+
+class _Carried(NamedTuple):
+    path: str
+    tar: Path
+    """Its base name is the top of it."""
+
+
 _SETUP_S = 120.0
 _REFUSED = (EngineError, SandboxStartError)
 _SPARE_S = 300.0
@@ -96,16 +106,18 @@ async def _still(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]
 
 
 @asynccontextmanager
-async def _copy(session: SandboxSession, *, live: bool) -> AsyncGenerator[str]:
-    """An image of the agent's container as it stands.  Raises Unfit for one whose files are longer than its disk limit:
-    the copy of a hole is no hole."""
+async def _copy(session: SandboxSession, folder: Path, *, live: bool) -> AsyncGenerator[tuple[str, list[_Carried]]]:
+    """An image of the agent's container as it stands, and what lies on its volumes.  Raises Unfit for one whose files
+    are longer than its disk limit: the copy of a hole is no hole."""
     async with AsyncExitStack() as stack:
         async with _still(session, live=live):
             size, most = await written_bytes(session.engine, session.container), _spec(session).limits.disk_bytes
             if size > most:
                 raise Unfit(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
+            volumes = volumes_of(await session.engine.inspect(session.container))
+            there = await _read(session, volumes, folder) if volumes else {}
             image = await stack.enter_async_context(committed(session.engine, session.container, pause=False))
-        yield image
+        yield image, await asyncio.to_thread(_sound, there)
 
 
 @asynccontextmanager
@@ -115,12 +127,14 @@ async def _in_copy(
     """A container of a copy of the agent's, in which nothing runs but PID 1."""
     works = partial(_untouched_works, session, spec, task, live=live)
     async with AsyncExitStack() as stack:
-        image = await carried(lambda: stack.enter_async_context(_copy(session, live=live)), works)
+        copy = partial(_copy, session, stack.enter_context(scratch()), live=live)
+        image, volumes = await carried(lambda: stack.enter_async_context(copy()), works)
         if not live:
             await leave_alone(session)
         copied = partial(_beside, session, replace(spec, image=image, is_copy=True), task, test_timeout_s)
         bench = await carried(lambda: stack.enter_async_context(copied()), works)
         await leave_alone(bench)
+        await _lay(bench, [each.path for each in volumes], volumes, works)
         yield bench
 
 
@@ -128,53 +142,67 @@ async def _in_copy(
 async def _clean(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
-    """A fresh container of the task's image, with the artifacts over what its setup made."""
+    """A fresh container of the task's image, with the artifacts in the place of what its setup made."""
     works = partial(_untouched_works, session, spec, task, live=live)
-    with scratch() as folder:
-        found = await carried(lambda: _take(session, task, folder, live=live), works)
-        async with _beside(session, spec, task, test_timeout_s) as bench:
-            await bench.setup(task.files, task.setup, _SETUP_S)
-            try:
-                await bench.write_files({f"{above}/": b"" for above, _ in found if above != "/"}, mode=0o755)
-            except OSError as error:
-                raise SandboxStartError(f"no room for the artifacts in a clean container: {error}") from error
-            await carried(lambda: _give(bench, found), works)
-            yield bench
+    async with _beside(session, spec, task, test_timeout_s) as bench:
+        await bench.setup(task.files, task.setup, _SETUP_S)
+        with scratch() as folder:
+            paths = await real_paths(bench, task.artifacts)
+            found = await carried(lambda: _take(session, paths, folder, live=live), works)
+            await _lay(bench, paths, found, works)
+        yield bench
 
 
-async def _take(session: SandboxSession, task: Task, folder: Path, *, live: bool) -> list[tuple[str, Path]]:
-    """(folder to unpack in, sound tar) of each artifact that exists."""
-    raw = {each: folder / f"{number}.raw" for number, each in enumerate(dict.fromkeys(task.artifacts))}
+async def _take(session: SandboxSession, paths: Sequence[str], folder: Path, *, live: bool) -> list[_Carried]:
+    """Those of them that exist."""
     async with _still(session, live=True) if live else nullcontext():
-        there = await _read(session, raw)
-    found: list[tuple[str, Path]] = []
-    for artifact in there:
-        above, name = posixpath.split(posixpath.normpath(artifact))
-        sound = raw[artifact].with_suffix(".tar")
-        await asyncio.to_thread(clean_tar, raw[artifact], sound, name)
-        raw[artifact].unlink()
-        found.append((above, sound))
-    return found
+        there = await _read(session, paths, folder)
+    return await asyncio.to_thread(_sound, there)
 
 
-async def _read(session: SandboxSession, into: Mapping[str, Path]) -> list[str]:
-    """Which of these artifacts exist, each written to its file as the container has it."""
+async def _read(session: SandboxSession, paths: Sequence[str], folder: Path) -> dict[str, Path]:
+    """A tar of each that exists, as the container has it."""
     await check_user_files(session.engine, session.container)
-    room, there = MAX_BYTES, list[str]()
-    for artifact, path in into.items():
+    room, there = MAX_BYTES, dict[str, Path]()
+    for number, path in enumerate(dict.fromkeys(paths)):
+        raw = folder / f"{number}.raw"
         try:
-            with path.open("wb") as file:
-                if await read_archive(session.engine, session.container, artifact, file, room):
-                    there.append(artifact)
+            with raw.open("wb") as file:
+                if await read_archive(session.engine, session.container, path, file, room):
+                    there[path] = raw
                 room -= file.tell()
         except TooLargeError as error:
-            raise Unfit(f"the artifacts hold more than {MAX_BYTES >> 20} MiB") from error
+            raise Unfit(f"{', '.join(paths)} hold more than {MAX_BYTES >> 20} MiB") from error
     return there
 
 
-async def _give(bench: SandboxSession, found: Sequence[tuple[str, Path]]) -> None:
-    for above, tar in found:
-        await write_archive(bench.engine, bench.container, above, tar)
+def _sound(there: Mapping[str, Path]) -> list[_Carried]:
+    """The same, fit to be unpacked.  Blocks, for use in a thread."""
+    found: list[_Carried] = []
+    for path, raw in there.items():
+        sound = raw.with_suffix(".tar")
+        clean_tar(raw, sound, posixpath.basename(path))
+        raw.unlink()
+        found.append(_Carried(path, sound))
+    return found
+
+
+async def _lay(
+    bench: SandboxSession, paths: Sequence[str], found: Sequence[_Carried], works: Callable[[], Awaitable[bool]]
+) -> None:
+    """What was ``found``, and nothing else, at ``paths``."""
+
+    async def give() -> None:
+        for path, tar in found:
+            await write_archive(bench.engine, bench.container, posixpath.dirname(path), tar)
+
+    await clear(bench, paths)
+    try:
+        above = {posixpath.dirname(path) for path, _ in found} - {"/"}
+        await bench.write_files({f"{each}/": b"" for each in above}, mode=0o755)
+    except OSError as error:
+        raise SandboxStartError(f"no room for what the agent left in a container beside its own: {error}") from error
+    await carried(give, works)
 
 
 async def carried(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitable[bool]]) -> T:

@@ -139,6 +139,8 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
         for path in paths:
             if not path.startswith("/") or (path != "/" and wrong_path(path[1:])):
                 yield f"{name}: {path!r} is not a plain absolute path", "say it in longshore.yaml"
+    if "/" in task.artifacts:
+        yield "artifacts: '/' is the whole container", "grade at level commit, or name folders in it"
     builds = [each.build.files for each in (task, *task.services) if each.build]
     for name, paths in [
         ("tests", task.tests),

@@ -14,7 +14,7 @@ from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.grader import grade
 from sandbox.host import Host
 from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 SMALL = Task(id="disk", instruction="", storage_mb=20)
@@ -116,3 +116,20 @@ async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
     async with pool.acquire(filling) as session:
         with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
             await grade(session, filling, S)
+
+
+async def test_files_without_a_name_and_files_on_a_volume_count_too(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: Host
+):
+    if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
+        pytest.skip("this host has better means than the watch, or none")
+    nameless = (
+        "for n in 1 2 3; do (exec 3> /app/$n; rm /app/$n; head -c 9000000 /dev/zero >&3; sleep 1000) & done; wait"
+    )
+    async with pool.acquire(SMALL) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run(nameless, S)
+    build = ImageBuild({"Dockerfile": f"FROM {docker_engine.base_image}\nVOLUME /data\n".encode()})
+    async with pool.acquire(replace(SMALL, build=build)) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run("head -c 30000000 /dev/zero > /data/big; sleep 1000", S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import aiodocker
 import pytest
@@ -11,6 +12,7 @@ import pytest_asyncio
 from aiodocker.containers import DockerContainer
 
 from sandbox import blueprint
+from sandbox.cgroups import cgroup_procs
 from sandbox.engine import DockerEngine, EngineError
 from sandbox.errors import SandboxLost
 from sandbox.grader import grade
@@ -79,30 +81,81 @@ VOLUMES = """
 [ -e /app/left ] && echo PASSED file
 [ -e /data/left ] && echo PASSED volume
 [ "$(echo $(ls /tests))" = "run-tests.sh test.sh" ] && echo PASSED tests
+[ -e /data/given ] || echo PASSED gone
 """
 
 
 @pytest.mark.parametrize(
     ("level", "artifacts", "seen"),
     [
-        (GradingLevel.SAME, (), {"file", "volume", "tests"}),
-        (GradingLevel.COMMIT, (), {"file", "tests"}),
-        (GradingLevel.ARTIFACTS, ("/app", "/data"), {"file", "volume", "tests"}),
-        (GradingLevel.SIBLING, (), {"file", "tests"}),
+        (GradingLevel.SAME, (), {"file", "volume", "tests", "gone"}),
+        (GradingLevel.COMMIT, (), {"file", "volume", "tests", "gone"}),
+        (GradingLevel.ARTIFACTS, ("/app", "/data"), {"file", "volume", "tests", "gone"}),
+        (GradingLevel.SIBLING, (), {"file", "volume", "tests", "gone"}),
     ],
 )
 async def test_what_a_level_sees_of_an_image_s_volumes(pool: SandboxPool, engine: DockerEngine, level, artifacts, seen):
-    """Tests of files on a volume need ``same`` or ``artifacts``, and no level leaves a volume behind."""
-    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nVOLUME /data /tests\n".encode()})
-    graded = task(VOLUMES, level, "file", "volume", "tests", build=build, artifacts=artifacts)
+    """No level leaves a volume behind."""
+    lines = ("RUN mkdir /data; touch /data/given", "VOLUME /data /tests")
+    build = ImageBuild({"Dockerfile": "\n".join((f"FROM {pool.host.base_image}", *lines, "")).encode()})
+    graded = task(VOLUMES, level, "file", "volume", "tests", "gone", build=build, artifacts=artifacts)
     before = (await engine.inventory()).volumes
     async with pool.acquire(graded) as session:
-        await session.run("touch /app/left /data/left /tests/left", S)
+        await session.run("touch /app/left /data/left /tests/left; rm /data/given", S)
         result = await grade(session, graded)
         assert {test.name for test in result.tests if test.passed} == seen, result.log
     async with asyncio.timeout(S):
         while (await engine.inventory()).volumes - before:  # noqa: ASYNC110  the engine tells nobody
             await asyncio.sleep(0.1)
+
+
+async def test_an_artifact_is_as_the_agent_left_it_also_where_it_is_gone_or_behind_a_link(pool: SandboxPool):
+    body = """
+[ -e /srv/folder/old ] || echo PASSED removed
+[ -e /srv/file ] || echo PASSED gone
+[ "$(cat /srv/real/new)" = mine ] && [ -L /link ] && echo PASSED linked
+"""
+    made = "RUN mkdir -p /srv/folder /srv/real; touch /srv/folder/old /srv/file; ln -s /srv/real /link"
+    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\n{made}\n".encode()})
+    artifacts = ("/srv/folder", "/srv/file", "/link")
+    graded = task(body, GradingLevel.ARTIFACTS, "removed", "gone", "linked", build=build, artifacts=artifacts)
+    async with pool.acquire(graded) as session:
+        await session.run("rm /srv/folder/old /srv/file; echo mine > /link/new", S)
+        result = await grade(session, graded)
+        assert result.all_passed, result.log
+
+
+COMPARES = """
+if diff <(cat /app/answer) <(cat "$TEST_DIR/expected") > /dev/null; then echo PASSED x; else echo FAILED x; fi
+"""
+
+
+async def test_what_a_shell_takes_for_given_in_dev_is_as_the_daemon_made_it(pool: SandboxPool):
+    graded = task(COMPARES, GradingLevel.SAME, "x", tests={"expected": b"right\n"})
+    graded = replace(graded, run_tests=graded.run_tests.replace("#!/bin/sh", "#!/bin/bash"))
+    folder = "rm -rf /dev/fd; mkdir /dev/fd; for n in $(seq 0 255); do echo same > /dev/fd/$n; done"
+    chmods = "chown -R 65534 /dev; chmod 777 /dev"
+    for command, score in (
+        (f"{folder}; {chmods}; echo wrong > /app/answer", 0.0),
+        (f"{folder}; {chmods}; echo right > /app/answer", 1.0),
+        ("echo right > /app/answer; rm /dev/null; echo > /dev/null", 0.0),
+    ):
+        async with pool.acquire(graded) as session:
+            await session.run(command, S)
+            result = await grade(session, graded)
+            assert result.score == score, result.log
+    assert "/dev/null: no longer the device" in result.log
+
+
+@pytest.mark.parametrize("level", GradingLevel)
+async def test_an_image_s_healthcheck_does_not_run_beside_its_tests(pool: SandboxPool, level: GradingLevel):
+    check = "HEALTHCHECK --interval=1s CMD touch /app/checked"
+    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\n{check}\n".encode()})
+    body = "\nsleep 3; [ -e /app/checked ] || echo PASSED unchecked\n"
+    graded = task(body, level, "unchecked", build=build, artifacts=("/app",))
+    async with pool.acquire(graded) as session:
+        result = await grade(session, graded)
+        assert result.all_passed, result.log
 
 
 async def test_a_sibling_speaks_with_the_live_service_and_sees_none_of_its_processes(pool: SandboxPool):
@@ -261,6 +314,6 @@ async def test_only_a_cgroup_that_names_the_container_is_read(tmp_path):
     members.parent.mkdir(parents=True)
     members.touch()
     (proc / "7" / "cgroup").write_text(f"4:pids:/docker/{container}\n1:name=systemd:/docker/{container}\n")
-    assert alone.cgroup_procs(7, container, cgroups, proc) == members
-    assert alone.cgroup_procs(7, "d" * 64, cgroups, proc) is None
-    assert alone.cgroup_procs(8, container, cgroups, proc) is None
+    assert cgroup_procs(7, container, cgroups, proc) == members
+    assert cgroup_procs(7, "d" * 64, cgroups, proc) is None
+    assert cgroup_procs(8, container, cgroups, proc) is None

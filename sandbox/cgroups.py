@@ -1,0 +1,22 @@
+"""A container's processes, as its cgroup on this host names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def cgroup_procs(pid: int, container: str, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> Path | None:
+    """The ``cgroup.procs`` of this container's own cgroup; None when that process here is not this container's."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if container in path.rpartition("/")[2] and controllers in ("pids", ""):
+            members = root / controllers / path.lstrip("/") / "cgroup.procs"
+            if members.exists():
+                return members
+    return None

@@ -1,0 +1,52 @@
+"""Places in a container that nothing of the agent's has run in: where they are, and how they become empty."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+from sandbox.child import run_child
+from sandbox.engine import Json
+from sandbox.errors import SandboxStartError
+from sandbox.kit.phase import BUSYBOX, TOOLS
+from sandbox.session import SandboxSession
+
+_LIMIT_S = 120.0
+_REAL = """for each; do printf '%s\\0' "$(readlink -f "$each" || printf %s "$each")"; done"""
+_CLEAR = 'for each; do rm -rf -- "$each"; done'
+
+
+def volumes_of(shown: Json) -> list[str]:
+    """Where a container has volumes of its image's, by what the daemon says of it."""
+    return [each["Destination"] for each in shown.get("Mounts") or () if each.get("Type") == "volume"]
+
+
+async def real_paths(bench: SandboxSession, paths: Sequence[str]) -> list[str]:
+    """Less the links of the container's image, each once.  Raises SandboxStartError, SandboxLost, SandboxDestroyed."""
+    said = await _said(bench, _REAL, paths)
+    return list(dict.fromkeys(posixpath.normpath(each) for each in said.decode().split("\0") if each))
+
+
+async def clear(bench: SandboxSession, paths: Sequence[str]) -> None:
+    """Nothing stands there any more; a mount point does, empty.  Raises as :func:`real_paths`."""
+    await _said(bench, _CLEAR, paths)
+
+
+async def _said(bench: SandboxSession, script: str, paths: Sequence[str]) -> bytes:
+    if not paths:
+        return b""
+    said = bytearray()
+
+    def take(data: bytes) -> bool:
+        said.extend(data)
+        return True
+
+    try:
+        end = await run_child(
+            bench, (BUSYBOX, "sh", "-c", f"{script} 2>&-", "sh", *paths), take, env={"PATH": TOOLS}, limit_s=_LIMIT_S
+        )
+    except OSError as error:
+        raise SandboxStartError(f"the kit's shell does not start in a clean container: {error}") from error
+    if end is None:
+        raise SandboxStartError(f"{', '.join(paths)} could not be made ready within {_LIMIT_S:g} s")
+    return bytes(said)
