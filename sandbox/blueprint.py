@@ -78,4 +78,10 @@ class Blueprint:
         }
 
     def services(self, max_s: float) -> ServiceSettings:
-        return ServiceSettings(self._host.kit, self.labels(max_s), max_s, auto_remove=not self.live_restore)
+        return ServiceSettings(
+            self._host.kit,
+            self.labels(max_s),
+            max_s,
+            auto_remove=not self.live_restore,
+            disk_quota=self.disk_bound.by_daemon,
+        )

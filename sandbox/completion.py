@@ -33,17 +33,23 @@ async def completed(
         except Exception as error:  # noqa: BLE001  it leaves below as it is, not in a group
             failed.append(error)
 
+    async def undo() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await working
+        for each in results:
+            with contextlib.suppress(InfraError):
+                await take_back(each)
+
     async with asyncio.TaskGroup() as group:
         working = group.create_task(work())
         try:
             await asyncio.shield(working)
         except asyncio.CancelledError:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(within_s):
-                    await working
-            for each in results:
-                with contextlib.suppress(InfraError):
-                    await asyncio.shield(take_back(each))
+            undoing = group.create_task(undo())
+            while not undoing.done():  # whoever cancels again waits all the same
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.shield(undoing)
             raise
     for error in failed:
         raise error

@@ -6,8 +6,8 @@ effect; else a watch on the container's upper layer, from the daemon's own host 
 only the limit on a single file, which every container has.  Which one it is, is found by trying, once.
 
 Whichever it is, the files that the daemon mounts into a container (``/etc/hostname`` and its like) and the volumes that
-its image declares lie in no layer, and are watched.  What a watch measures is what has a name, and what has none any
-more but is held open (:mod:`sandbox.unlinked`).
+its image declares lie in no layer, and are watched; so is what a task's services write, where no quota holds them.
+What is measured has a name, or has none any more but is held open (:mod:`sandbox.unlinked`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from protocol.filesystem import free_bytes
 from sandbox import owner
 from sandbox.cgroups import cgroup_procs
 from sandbox.completion import completed, made
-from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json
+from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine, EngineError, Json
 from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.loop_disk import give_disk, is_seen, layer_of, upper_layer
+from sandbox.services import SERVICE_LIMITS, service_containers
 from sandbox.session import SandboxSession
 from sandbox.unlinked import unlinked_bytes
 
@@ -138,12 +139,13 @@ def is_due(seen: Seen, free: int, now_s: float) -> bool:
 
 
 class DiskWatch:
-    """Ends the sessions that go beyond their limit (``spec.limits.disk_bytes``)."""
+    """Ends the sessions that go beyond their limit (``spec.limits.disk_bytes``), or whose services go beyond theirs."""
 
-    def __init__(self, sessions: Callable[[], Iterable[SandboxSession]], *, layers: bool) -> None:
-        """``layers``: what they write is watched, and not only the files that the daemon mounts into them."""
-        self._sessions, self._layers = sessions, layers
-        self._seen: WeakKeyDictionary[SandboxSession, Seen] = WeakKeyDictionary()
+    def __init__(self, sessions: Callable[[], Iterable[SandboxSession]], bound: DiskBound) -> None:
+        """What ``bound`` holds is not watched, but only what lies beside it."""
+        self._sessions, self._bound = sessions, bound
+        self._seen: WeakKeyDictionary[SandboxSession, tuple[Seen, ...]] = WeakKeyDictionary()
+        """Of its own container and of its services'."""
 
     async def run(self) -> None:
         """For ever."""
@@ -151,7 +153,8 @@ class DiskWatch:
             for session in tuple(self._sessions()):
                 with contextlib.suppress(EngineError, OSError, TimeoutError):  # it is gone, or is looked at again soon
                     await self._find(session)
-            due = sorted(filter(self._is_due, self._seen), key=lambda session: self._seen[session].at_s)
+            due = [(session, seen) for session, boxes in self._seen.items() for seen in boxes if _due(session, seen)]
+            due.sort(key=lambda each: each[1].at_s)
             for first in range(0, len(due), _TOGETHER):
                 with contextlib.suppress(OSError):  # the first of them is gone
                     await self._measure(due[first : first + _TOGETHER])
@@ -161,27 +164,19 @@ class DiskWatch:
         if session in self._seen or session.spec is None or not session.alive:
             return
         shown = await session.engine.inspect(session.container)
-        there = tuple(filter(os.path.exists, places_of(shown, layer=self._layers)))  # where this process may look
-        free = free_bytes(there[0]) if there else 0
-        processes = cgroup_procs(shown["State"]["Pid"], session.container)
-        self._seen[session] = Seen(there, processes, session.spec.limits.disk_bytes, 0, free, -math.inf)
+        others = await service_containers(session.engine, shown)
+        self._seen[session] = (
+            _first_look(shown, session.spec.limits, layer=self._bound is DiskBound.WATCH),
+            *(_first_look(other, SERVICE_LIMITS, layer=not self._bound.by_daemon) for other in others),
+        )
 
-    def _is_due(self, session: SandboxSession) -> bool:
-        seen = self._seen[session]
-        if not seen.places or not session.alive:
-            return False
-        try:
-            return is_due(seen, free_bytes(seen.places[0]), time.monotonic())
-        except OSError:  # it is gone
-            return False
-
-    async def _measure(self, sessions: Sequence[SandboxSession]) -> None:
+    async def _measure(self, due: Sequence[tuple[SandboxSession, Seen]]) -> None:
         """One process for many layers: one for each would keep a core busy where there are hundreds."""
-        free = free_bytes(self._seen[sessions[0]].places[0])
-        watched = [self._seen[session] for session in sessions]
+        watched = [seen for _, seen in due]
+        free = free_bytes(watched[0].places[0])
         used = await asyncio.to_thread(_used, [each for seen in watched for each in seen.places])
         nameless = await asyncio.to_thread(_nameless, watched)
-        for session, seen, more in zip(sessions, watched, nameless, strict=True):
+        for (session, seen), more in zip(due, nameless, strict=True):
             seen.at_s = time.monotonic()
             if not used.keys() >= set(seen.places):
                 break  # gone, or so slow that those behind it have no answer either: they come first the next time
@@ -190,6 +185,21 @@ class DiskWatch:
                 what = f"the agent wrote {seen.used >> 20} MiB, more than its disk limit of {seen.limit >> 20} MiB"
                 note = f" (each file counts for {FILE_BYTES >> 10} KiB or more)"
                 await session.destroy(SandboxDestroyed(what + note, Ruin.DISK))
+
+
+def _due(session: SandboxSession, seen: Seen) -> bool:
+    if not seen.places or not session.alive:
+        return False
+    try:
+        return is_due(seen, free_bytes(seen.places[0]), time.monotonic())
+    except OSError:  # it is gone
+        return False
+
+
+def _first_look(shown: Json, limits: ContainerLimits, *, layer: bool) -> Seen:
+    there = tuple(filter(os.path.exists, places_of(shown, layer=layer)))  # where this process may look
+    free = free_bytes(there[0]) if there else 0
+    return Seen(there, cgroup_procs(shown["State"]["Pid"], shown["Id"]), limits.disk_bytes, 0, free, -math.inf)
 
 
 def places_of(shown: Json, *, layer: bool) -> tuple[Path, ...]:

@@ -83,6 +83,23 @@ class ContainerLimits:
             raise UserError(f"a limit of a sandbox is above 0 and finite, and 0 would be none to Docker: {self}")
 
 
+def ulimits(limits: ContainerLimits) -> list[Json]:
+    """Of each process, in the daemon's words."""
+    most = {
+        "fsize": limits.file_bytes,
+        "core": 0,
+        "nofile": limits.open_files,
+        "nproc": _PROCESSES,
+        "sigpending": _SIGNALS,
+    }
+    return [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in most.items()]
+
+
+def quota(limits: ContainerLimits) -> Json:
+    """The storage driver's option for the disk limit, where it has one."""
+    return {"size": str(limits.disk_bytes)}
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """One sandbox container: few capabilities, removed by the daemon when PID 1 ends."""
@@ -143,18 +160,12 @@ class ContainerSpec:
                 "CapDrop": ["ALL"],
                 "CapAdd": list(self.capabilities),
                 "SecurityOpt": ["no-new-privileges"],
-                "StorageOpt": {"size": str(limits.disk_bytes)} if self.disk_quota else {},
+                "StorageOpt": quota(limits) if self.disk_quota else {},
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,
                 "MemorySwap": limits.memory_bytes,
                 "NanoCpus": int(limits.cpus * 1e9),
-                "Ulimits": [
-                    {"Name": "fsize", "Soft": limits.file_bytes, "Hard": limits.file_bytes},
-                    {"Name": "core", "Soft": 0, "Hard": 0},
-                    {"Name": "nofile", "Soft": limits.open_files, "Hard": limits.open_files},
-                    {"Name": "nproc", "Soft": _PROCESSES, "Hard": _PROCESSES},
-                    {"Name": "sigpending", "Soft": _SIGNALS, "Hard": _SIGNALS},
-                ],
+                "Ulimits": ulimits(limits),
                 "Mounts": [{"Type": "bind", "Source": str(self.kit), "Target": "/.sbx", "ReadOnly": True}],
             },
         }

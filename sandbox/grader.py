@@ -120,7 +120,7 @@ async def grade(
         async with (
             place(session, task, limit_s) as bench,
             session.verifying(bench) as network,
-            _taken_back(bench, wanted=bench is session),
+            _taken_back(bench, task.reports, wanted=bench is session),
         ):
             verifier = await _has_verifier(bench)
             isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
@@ -194,19 +194,21 @@ async def _test(
 
 
 @asynccontextmanager
-async def _taken_back(bench: SandboxSession, *, wanted: bool) -> AsyncGenerator[None]:
-    """At the end, however it comes, what the tests left running is dead and their folder is empty; or the container has
-    ended, and the verdict that has been read stands."""
+async def _taken_back(bench: SandboxSession, reports: Sequence[str], *, wanted: bool) -> AsyncGenerator[None]:
+    """At the end, however it comes, what the tests left running is dead, and their folder and their reports are empty;
+    or the container has ended, and the verdict that has been read stands."""
     try:
         yield
     finally:
         if wanted and bench.alive:
-            await asyncio.shield(_take_back(bench))
+            await asyncio.shield(_take_back(bench, reports))
 
 
-async def _take_back(bench: SandboxSession) -> None:
+async def _take_back(bench: SandboxSession, reports: Sequence[str]) -> None:
     try:
         await leave_alone(bench)
+        for report in reports:
+            await replace(bench, report, mode=0o600)
         await replace(bench, f"{TESTS_DIR}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
     except (OSError, InfraError, SandboxDestroyed) as error:
         await bench.destroy(SandboxDestroyed(f"its tests could not be taken out of it again: {error}", Ruin.TESTED))

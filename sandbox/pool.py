@@ -94,8 +94,7 @@ class SandboxPool:
                 Unheard(self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S).run()
             ]
             if blueprint.disk_bound is not DiskBound.FILE_SIZE:
-                layers = blueprint.disk_bound is DiskBound.WATCH
-                others.append(DiskWatch(self._upkeep.writing, layers=layers).run())
+                others.append(DiskWatch(self._upkeep.writing, blueprint.disk_bound).run())
             await stack.enter_async_context(self._upkeep.running(*others))
             self._open = stack.pop_all()
         return self

@@ -17,7 +17,17 @@ from typing import Any
 from protocol.errors import UserError
 from sandbox import private
 from sandbox.completion import completed
-from sandbox.engine import PRIVATE_DNS, DockerEngine, EngineError, Json, endpoint, retried
+from sandbox.engine import (
+    PRIVATE_DNS,
+    ContainerLimits,
+    DockerEngine,
+    EngineError,
+    Json,
+    endpoint,
+    quota,
+    retried,
+    ulimits,
+)
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.network import SandboxNetworks
@@ -27,7 +37,8 @@ from sandbox.tasks.task import CAPABILITIES, Service
 
 NETWORK_LABEL, SERVICE_LABEL = f"{LABEL}.network", f"{LABEL}.service"
 """Of a service's container: the network that it is on, and its name there."""
-_PIDS = 256
+SERVICE_LIMITS = ContainerLimits(pids=256)
+"""Of each service, where the task says nothing else."""
 _INTERVAL_S = 0.25
 _RETRIED = frozenset({500, 502, 503})
 
@@ -42,6 +53,8 @@ class ServiceSettings:
     """Longest wait for a service's health."""
     auto_remove: bool = True
     """See :attr:`sandbox.engine.ContainerSpec.auto_remove`."""
+    disk_quota: bool = False
+    """See :attr:`sandbox.engine.ContainerSpec.disk_quota`."""
 
 
 @asynccontextmanager
@@ -85,8 +98,7 @@ async def services_adopted(
     if not services:
         yield ""
         return
-    joined: Json = (await engine.inspect(container))["NetworkSettings"]["Networks"]
-    network = next((name for name in joined or () if name.startswith(private.PREFIX)), "")
+    network = _network_of(await engine.inspect(container))
     there = await engine.containers({NETWORK_LABEL: network})
     try:
         left = [each.labels.get(SERVICE_LABEL) for each in there if each.state == "running"]
@@ -99,6 +111,19 @@ async def services_adopted(
             yield network
     finally:
         await asyncio.shield(_removed(engine, [container, *(each.id for each in there)], network))
+
+
+async def service_containers(engine: DockerEngine, shown: Json) -> list[Json]:
+    """The services that run beside a container, each as the daemon shows it.  Raises EngineError."""
+    network = _network_of(shown)
+    there = await engine.containers({NETWORK_LABEL: network}) if network else ()
+    return [await engine.inspect(each.id) for each in there]
+
+
+def _network_of(shown: Json) -> str:
+    """The private network that a container is on; empty for none."""
+    joined: Json = shown["NetworkSettings"]["Networks"]
+    return next((name for name in joined or () if name.startswith(private.PREFIX)), "")
 
 
 async def _removed(engine: DockerEngine, containers: Sequence[str], network: str) -> None:
@@ -132,7 +157,9 @@ def _request(service: Service, image: str, network: str, settings: ServiceSettin
             "CapDrop": ["ALL"],
             "CapAdd": list(CAPABILITIES),
             "SecurityOpt": ["no-new-privileges"],
-            "PidsLimit": _PIDS,
+            "PidsLimit": SERVICE_LIMITS.pids,
+            "Ulimits": ulimits(SERVICE_LIMITS),
+            "StorageOpt": quota(SERVICE_LIMITS) if settings.disk_quota else {},
             "Memory": memory,
             "MemorySwap": memory,
             "NanoCpus": int(service.cpus * 1e9),

@@ -55,7 +55,11 @@ class _Connection:
 
     async def run(self) -> None:
         while True:
-            event = await self._next()
+            try:
+                event = await self._next()
+            except h11.RemoteProtocolError as error:
+                await self._say(error.error_status_hint, f"this is no request ({error})")
+                return
             if not isinstance(event, h11.Request):
                 return
             try:

@@ -49,10 +49,13 @@ static int make_room(const char *path, int flags) {
     return !(flags & WRITE_CLEAR) && put_aside(path) ? 0 : remove_folder(path);
 }
 
-/* The folder is root's, and nobody else takes a name out of it but whose file that is. */
+/* The folder is root's, and nobody else takes a name out of it but whose file that is.  One of /proc may be another for
+   each who looks. */
 static int keep(int fd) {
     struct stat s;
-    if (fstat(fd, &s) < 0) return errno;
+    struct statfs f;
+    if (fstat(fd, &s) < 0 || fstatfs(fd, &f) < 0) return errno;
+    if (f.f_type == PROC_SUPER_MAGIC) return ELOOP;
     if (s.st_uid != 0 && fchown(fd, 0, (gid_t)-1) < 0) return errno;
     if (!(s.st_mode & 0022) || s.st_mode & S_ISVTX) return 0;
     return fchmod(fd, (s.st_mode & 07777) | S_ISVTX) < 0 ? errno : 0;

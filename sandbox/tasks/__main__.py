@@ -17,7 +17,6 @@ import os
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from protocol.cli.exits import main_guard
@@ -108,7 +107,7 @@ def _load(chosen: argparse.Namespace) -> Dataset:
         found = datasets.load_label(chosen.path, chosen.label)
     else:
         found = load_tasks(chosen.path, chosen.format, chosen.root)
-    return replace(found, tasks=datasets.chosen(found.tasks, chosen.only))
+    return datasets.filtered(found, chosen.only)
 
 
 def _written(tasks: list[Task], left_out: int, chosen: argparse.Namespace, say: Callable[[str], None]) -> Answer:

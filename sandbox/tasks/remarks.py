@@ -12,6 +12,9 @@ from sandbox.tasks.needs import builds
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
+_NOBODY = re.compile(
+    r"\b(?:user|group)\s*=\s*[\"']nobody|\b(?:su|runuser|sudo|setpriv|start-stop-daemon)\b.*\bnobody\b"
+)
 
 _UNSAID = Task("", "").workdir
 
@@ -25,6 +28,10 @@ def remarks(task: Task) -> Iterator[str]:
         yield "it has no oracle"
     if not task.run_tests:
         yield "it has no tests: it cannot be graded"
+    if "\r\n" in task.run_tests:
+        yield "its test script's lines end in CR LF, which no shell takes: dos2unix makes it one"
+    if any(map(_NOBODY.search, _texts(task))):
+        yield "its tests name the user nobody, and who that is the agent may say in /etc/passwd: name 65534"
     if absent := sorted(_named_tests(task) - task.tests.keys()):
         yield f"its tests name {', '.join(absent)}, which is not among them"
     if idle := sorted(_idle_weights(task)):
@@ -59,6 +66,12 @@ def _runs_on_the_image(task: Task) -> bool:
 
 def _graded_in_a_clean_image(task: Task) -> bool:
     return task.grading is GradingLevel.ARTIFACTS or (task.grading is GradingLevel.SIBLING and bool(task.artifacts))
+
+
+def _texts(task: Task) -> Iterator[str]:
+    """Its scripts and its Python files."""
+    yield task.run_tests
+    yield from (data.decode(errors="replace") for path, data in task.tests.items() if path.endswith((".sh", ".py")))
 
 
 def _named_tests(task: Task) -> set[str]:

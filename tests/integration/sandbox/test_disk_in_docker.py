@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import disk
 from sandbox.disk import DiskBound, probe
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError
 from sandbox.errors import Ruin, SandboxDestroyed
 from sandbox.grader import grade
 from sandbox.host import Host
 from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import GradingLevel, ImageBuild, Task
+from sandbox.services import SERVICE_LIMITS
+from sandbox.tasks.task import GradingLevel, ImageBuild, Service, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 SMALL = Task(id="disk", instruction="", storage_mb=20)
@@ -133,3 +135,15 @@ async def test_files_without_a_name_and_files_on_a_volume_count_too(
     async with pool.acquire(replace(SMALL, build=build)) as session:
         with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
             await session.run("head -c 30000000 /dev/zero > /data/big; sleep 1000", S)
+
+
+async def test_what_a_service_writes_counts_for_itself(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: Host, monkeypatch: pytest.MonkeyPatch
+):
+    if await bound_of(engine, docker_engine) not in (DiskBound.WATCH, DiskBound.LOOP):
+        pytest.skip("this host's quotas hold a service, or nothing does")
+    monkeypatch.setattr(disk, "SERVICE_LIMITS", replace(SERVICE_LIMITS, disk_bytes=20 << 20))
+    full = Service("db", command=("sh", "-c", "head -c 30000000 /dev/zero > /data; sleep 1000"))
+    async with pool.acquire(replace(SMALL, storage_mb=1000, services=(full,))) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run("sleep 1000", S)

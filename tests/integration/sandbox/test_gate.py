@@ -206,16 +206,15 @@ async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kep
         assert not list((tmp_path / "gate").glob("*.body"))
 
 
-async def test_nonsense_ends_its_own_connection_only(tmp_path: Path):
+async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: Path):
     async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
         for nonsense in ("\\0\\1\\2", "GET / HTTP/9.9\\r\\n\\r\\n", "CONNECT x HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"):
-            script = f"printf '{nonsense}' | timeout 20 nc -w 5 127.0.0.1 3128 || true"
-            if shutil.which("nc") is None:
-                script = f"exec 3<>/dev/tcp/127.0.0.1/3128; printf '{nonsense}' >&3; timeout 20 head -c 1 <&3"
+            script = f"exec 3<>/dev/tcp/127.0.0.1/3128; printf '{nonsense}' >&3; timeout 20 cat <&3"
             process = await asyncio.create_subprocess_exec(
-                "nsenter", "--target", str(pid), "--net", "bash", "-c", script, stdout=asyncio.subprocess.DEVNULL
+                "nsenter", "--target", str(pid), "--net", "bash", "-c", script, stdout=asyncio.subprocess.PIPE
             )
-            await process.wait()
+            said, _ = await process.communicate()
+            assert re.match(rb"HTTP/1\.1 4\d\d .*longshore gate: ", said, re.DOTALL), (nonsense, said)
         assert (await curl(pid, f"{ADDRESS}/~/http/{served.host}/simple/a/"))[0] == 0
 
 

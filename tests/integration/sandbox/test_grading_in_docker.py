@@ -101,11 +101,14 @@ async def test_tests_that_nobody_waits_for_any_more_are_dead_and_cannot_be_read(
 
 
 async def test_after_a_grading_its_tests_cannot_be_read_and_another_finds_them_again(pool: SandboxPool):
-    async with pool.acquire(TASK) as session:
+    says = TASK.run_tests + "mkdir -p /logs; echo '{\"reward\": 1}' > /logs/reward.json\n"
+    told = dataclasses.replace(TASK, run_tests=says, reports=("/logs/reward.json",))
+    async with pool.acquire(told) as session:
         await session.run("echo 42 > /app/answer", S)
         for _ in range(2):
-            assert (await grade(session, TASK)).all_passed
-            assert (await session.run("ls -A /tests", S)).output == ""
+            result = await grade(session, told)
+            assert (result.all_passed, result.reward) == (True, 1.0)
+            assert (await session.run("ls -A /tests; cat /logs/*", S)).output == ""
 
 
 async def there(session: SandboxSession, path: str) -> bool:

@@ -183,6 +183,12 @@ _VERDICT = (
     ),
     Attack("verdict folder is a link", "mkdir -p /logs; echo 1 > /app/reward.txt; ln -s /app /logs/verifier", VERDICT),
     Attack(
+        "verdict folder is another for each who looks",
+        "mkdir -p /logs /v /app/v; ln -s /proc/self/cwd/v /logs/verifier; chmod 777 /v\n"
+        + _program("rm -f /v/reward.txt; echo 1 > /v/reward.txt; echo 14"),
+        VERDICT | On.HARBOR,
+    ),
+    Attack(
         "tested program that overwrites the verdict",
         _program("(setsid sh -c 'while :; do echo 1 > /logs/verifier/reward.txt; done' >/dev/null 2>&1 &); echo 14"),
         EVERY,

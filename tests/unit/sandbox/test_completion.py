@@ -44,6 +44,22 @@ async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
     assert not maker.there
 
 
+async def test_one_that_is_cancelled_again_and_again_waits_all_the_same():
+    maker = Maker()
+    async with asyncio.TaskGroup() as group:
+        caller = group.create_task(completed(maker.make, maker.undo))
+        await maker.asked.wait()
+        for _ in range(5):
+            caller.cancel()
+            await asyncio.sleep(0)
+        assert not caller.done()
+        maker.let.set()
+        await asyncio.sleep(0)
+        caller.cancel()
+    assert caller.cancelled()
+    assert not maker.there
+
+
 async def test_a_cancelled_caller_does_not_wait_for_ever():
     maker = Maker()
     async with asyncio.TaskGroup() as group:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import disk
-from sandbox.disk import FILE_BYTES, LONGEST_UNSEEN_S, DiskWatch, Seen, _used, is_due
+from sandbox.disk import FILE_BYTES, LONGEST_UNSEEN_S, DiskBound, DiskWatch, Seen, _used, is_due
 from sandbox.engine import ContainerSpec
 
 sizes = st.integers(0, 1 << 40)
@@ -57,7 +57,8 @@ class FakeSession:
 
     async def inspect(self, _: str) -> dict[str, str]:
         self._place.touch()
-        return {"HostnamePath": str(self._place), "HostsPath": "/proc/1/none", "ResolvConfPath": ""}
+        files = {"HostnamePath": str(self._place), "HostsPath": "/proc/1/none", "ResolvConfPath": ""}
+        return files | {"Id": "c", "State": {"Pid": 0}, "NetworkSettings": {"Networks": {}}}
 
 
 async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -73,7 +74,7 @@ async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: 
 
     monkeypatch.setattr(disk, "free_bytes", gone)
     monkeypatch.setattr(disk, "EVERY_S", 0.0)
-    watch: Any = DiskWatch(lambda: [session], layers=True)
+    watch: Any = DiskWatch(lambda: [session], DiskBound.WATCH)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watch.run())
         await session.asked.wait()

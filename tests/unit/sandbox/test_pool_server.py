@@ -420,8 +420,9 @@ async def test_a_token_is_asked_for_and_compared(provider: FakeProvider, tmp_pat
             assert (reply.status_code, reply.json()["code"]) == (401, "UNAUTHORIZED")
         assert (await http.get("/metrics")).status_code == 401
         assert (await http.get("/healthz")).status_code == 200
-        right = {"authorization": "Bearer 0123456789abcdef"}
-        assert (await http.post("/allocate", json={"task_key": "a"}, headers=right)).status_code == 200
+        for scheme in ("Bearer", "bearer"):
+            right = {"authorization": f"{scheme} 0123456789abcdef"}
+            assert (await http.post("/allocate", json={"task_key": "a"}, headers=right)).status_code == 200
 
 
 async def test_a_web_page_cannot_reach_a_loopback_server_by_a_name_of_its_own(provider: FakeProvider, tmp_path: Path):

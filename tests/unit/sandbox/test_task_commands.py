@@ -48,6 +48,7 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     assert main(["validate", str(tmp_path / "empty")]) == 2
     assert "name a folder of task folders" in capsys.readouterr().out
     assert main(["validate", str(tmp_path / "a")]) == 1
+    assert main(["validate", str(tmp_path / "a"), "--only", "!bad"]) == 0
     assert main(["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")]) == 1
     out = capsys.readouterr().out
     assert "bad: task.yaml is missing" in out

@@ -154,6 +154,19 @@ def test_tests_and_weights_that_are_not_there_are_remarked(tmp_path: Path):
     assert "its weights name test_b, which is no test of test_outputs.py" in list(remarks(weighted))
 
 
+def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_remarked(tmp_path: Path):
+    (windows,) = load_tasks(folder(tmp_path / "w", TB | {"run-tests.sh": "#!/bin/sh\r\npytest\r\n"})).tasks
+    assert any("CR LF" in each for each in remarks(windows))
+    for test in (
+        "import subprocess\nsubprocess.run(['/app/x'], user='nobody')\n",
+        "os.system('su nobody -c /app/x')\n",
+    ):
+        (named,) = load_tasks(folder(tmp_path / "n", TB | {"tests/test_outputs.py": test})).tasks
+        assert any("name 65534" in each for each in remarks(named))
+    (plain,) = load_tasks(folder(tmp_path / "p", TB)).tasks
+    assert not any("65534" in each or "CR LF" in each for each in remarks(plain))
+
+
 def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_none(tmp_path: Path):
     for name in ("good", "bad", "other"):
         folder(tmp_path / "s" / name, TB)
