@@ -206,7 +206,7 @@ _VERDICT = (
         "folders above the tests that are anybody's",
         "chmod 777 /; chown 65534 /\n"
         + _program("mv /tests /old; mkdir /tests; cp /app/answer /tests/expected; chmod -R 777 /tests; echo 14"),
-        EVERY,
+        BOTH,
     ),
 )
 _TOOLS = (
