@@ -4,8 +4,10 @@
 * ``verify/``: what the tests of the public formats fetch from the network, so that they pass without one.  A Python of
   our own with a ready environment that has pytest in it; stand-ins for apt-get, curl, wget, uv and uvx, which answer
   what the kit has (:mod:`sandbox.kit.answers`); a static uv and wheels for what they do not answer.
+* ``locale/``, ``nsswitchconf``: what libc reads in these programs in place of the container's.
 
 The Python brings its loader and libraries along, so that it runs in an image with any libc, and nothing in the image
-can load itself into it: not an old glibc, not musl, not an ``/etc/ld.so.preload`` that an agent wrote.  ``verify/`` is
-put on PATH at grading and not before (:mod:`sandbox.kit.phase`).
+can load itself into it: not an old glibc, not musl, not what an agent put where glibc looks by itself
+(:mod:`sandbox.kit.closed`); no more into the static shell and tools.  ``verify/`` is put on PATH at grading and not
+before (:mod:`sandbox.kit.phase`).
 """

@@ -16,12 +16,16 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.init.build import NoCompiler, build_init
-from sandbox.kit import phase, pins, programs, python
+from sandbox.kit import closed, phase, pins, programs, python
 from sandbox.kit.fetch import debian_program, once, pip_download, static_busybox, take_scripts, uv_wheel
 from sandbox.provision import Say, apt_install, run
 
-_FORMAT = 2
+_FORMAT = 3
 """Changes whenever the same pins make another folder."""
+_LOCALE = Path("/usr/lib/locale/C.utf8")
+_ALIASES = ("en_US.utf8",)
+"""Locales that images name most: here their letters are Unicode too, and nothing else is English."""
+_NSSWITCH = "passwd: files\ngroup: files\nhosts: files dns\n"
 
 
 def ensure_kit(cache: Path, busybox: Path | None, before: Path | None, say: Say) -> Path:
@@ -38,12 +42,20 @@ def ensure_kit(cache: Path, busybox: Path | None, before: Path | None, say: Say)
 
 
 def core_digest(cache: Path, busybox: Path | None, say: Say) -> str:
-    parts = (_init(cache, say).read_bytes(), (busybox or static_busybox(cache, say)).read_bytes())
+    parts = (_init(cache, say).read_bytes(), _closed(busybox or static_busybox(cache, say)), _NSSWITCH.encode())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
 def verifier_digest(source: python.SourcePython) -> str:
-    facts = [_FORMAT, pins.UV, pins.WHEELS, str(source.executable), source.version, programs.texts()]
+    facts = [
+        _FORMAT,
+        pins.UV,
+        pins.WHEELS,
+        str(source.executable),
+        source.version,
+        programs.texts(),
+        programs.text_of("closed.py"),
+    ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
@@ -71,7 +83,8 @@ def _init(cache: Path, say: Say) -> Path:
 
 def _core(making: Path, init: Path, busybox: Path) -> None:
     shutil.copy(init, making / "init")
-    shutil.copy(busybox, making / "busybox")
+    (making / "busybox").write_bytes(_closed(busybox))
+    (making / closed.NSSWITCH).write_text(_NSSWITCH)
     (making / "bin").mkdir()
     for applet in run((str(busybox), "--list"), "ask busybox for its tools").split():
         (making / "bin" / applet).symlink_to("/.sbx/busybox")
@@ -79,11 +92,17 @@ def _core(making: Path, init: Path, busybox: Path) -> None:
         each.chmod(0o755)
 
 
+def _closed(program: Path) -> bytes:
+    return closed.closed_static(program.name, program.read_bytes())
+
+
 def _verifier(making: Path, cache: Path, source: python.SourcePython) -> None:
     verify = making / "verify"
     (verify / "bin").mkdir(parents=True)
     bash = debian_program(cache / "bash-static", "bash-static", ("bin/bash-static", "usr/bin/bash-static"))
-    shutil.copy(bash, making / "bash")
+    (making / "bash").write_bytes(_closed(bash))
+    (making / "bash").chmod(0o755)
+    _locales(making / closed.LOCALES)
     uv = uv_wheel(cache)
     for name in ("uv", "uvx"):
         shutil.copy(uv / name, verify / "bin" / name)
@@ -97,6 +116,14 @@ def _verifier(making: Path, cache: Path, source: python.SourcePython) -> None:
     programs.install(source, name, verify)
     facts = {"uv": pins.UV, "python": source.version, "python_name": name, "wheels": pins.WHEELS}
     (making / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _locales(folder: Path) -> None:
+    """This machine's, if it has it: the same in every image."""
+    if _LOCALE.is_dir():
+        shutil.copytree(_LOCALE, folder / _LOCALE.name)
+        for alias in _ALIASES:
+            (folder / alias).symlink_to(_LOCALE.name)
 
 
 def find_python(cache: Path, given: Path | None, say: Say) -> python.SourcePython:

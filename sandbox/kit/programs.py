@@ -35,7 +35,7 @@ sys.exit(console_main())
 
 def texts() -> list[str]:
     """All that a change of these programs changes."""
-    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(_source(name) for name in _COPIED)]
+    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(text_of(name) for name in _COPIED)]
 
 
 def install(source: SourcePython, name: str, verify: Path) -> None:
@@ -47,7 +47,7 @@ def install(source: SourcePython, name: str, verify: Path) -> None:
     for folder in (copies, copies.parent):
         (folder / "__init__.py").touch()
     for each in _COPIED:
-        (copies / each).write_text(_source(each))
+        (copies / each).write_text(text_of(each))
     compile_all(source, verify / "stand-in", f"{VERIFY}/stand-in")
     for program in PROGRAMS:
         text = _STAND_IN.format(python=f"{home}/bin/python{source.short}", folder=f"{VERIFY}/stand-in", name=program)
@@ -76,5 +76,5 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def _source(name: str) -> str:
+def text_of(name: str) -> str:
     return files("sandbox.kit").joinpath(name).read_text()

@@ -1,8 +1,8 @@
 """A Python that runs in any image: copied with its loader and its libraries, to one fixed place.
 
 The program names its loader by an absolute path in the kit and finds every library by a DT_RPATH there, so that the
-image's libc (old, musl, or replaced by the agent) is never asked.  The loader itself is changed in two strings, so that
-it reads neither ``/etc/ld.so.cache`` nor ``/etc/ld.so.preload`` of the image.
+image's libc (old, musl, or replaced by the agent) is never asked.  The loader and the libc themselves are closed
+(:mod:`sandbox.kit.closed`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.errors import UserError
+from sandbox.kit import closed
 from sandbox.kit.phase import PYTHONS, VERIFY
 from sandbox.provision import run
 
 LIBRARIES = f"{VERIFY}/lib"
 _LOADER = f"{LIBRARIES}/ld.so"
-_LOADER_STRINGS = {b"/etc/ld.so.cache": b"/.sbx/ldso.cache", b"/etc/ld.so.preload": b"/.sbx/ldso.preload"}
+_LIBC = "libc.so.6"
 _OPENSSL = f"{VERIFY}/openssl.cnf"
 SITE_CUSTOMIZE = f"""\
 import os
@@ -93,7 +94,9 @@ def install(source: SourcePython, machine: str, patchelf: Path, verify: Path) ->
             shutil.copy(library, libraries / library.name)
     for module in (*modules.glob("lib-dynload/*.so"), *libraries.iterdir()):
         run((str(patchelf), "--remove-rpath", str(module)), f"make {module.name} relocatable")
-    _copy_loader(Path(loader), libraries / "ld.so")
+    _rewrite(libraries / _LIBC, closed.LIBC)
+    shutil.copy(loader, libraries / "ld.so")
+    _rewrite(libraries / "ld.so", closed.LOADER)
     run(
         (str(patchelf), "--set-interpreter", _LOADER, "--force-rpath", "--set-rpath", LIBRARIES, str(program)),
         "make the kit's Python relocatable",
@@ -125,15 +128,9 @@ def _libraries(programs: Iterable[Path]) -> set[Path]:
 
 def _loaded_later(needed: Iterable[Path]) -> set[Path]:
     """What glibc itself loads when a thread is ended early: from the container, if not from here."""
-    beside = (each.with_name("libgcc_s.so.1") for each in needed if each.name == "libc.so.6")
+    beside = (each.with_name("libgcc_s.so.1") for each in needed if each.name == _LIBC)
     return {each for each in beside if each.exists()}
 
 
-def _copy_loader(loader: Path, target: Path) -> None:
-    content = loader.read_bytes()
-    for old, new in _LOADER_STRINGS.items():
-        if old not in content:
-            raise UserError(f"{loader} does not name {old.decode()}: it is no glibc loader, and the kit needs one")
-        content = content.replace(old, new)
-    target.write_bytes(content)
-    target.chmod(0o755)
+def _rewrite(library: Path, wanted: Sequence[closed.Place]) -> None:
+    library.write_bytes(closed.closed(library.name, library.read_bytes(), *wanted))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.support.cheats.graders import (
     shell_task,
     unnamed_task,
 )
+from tests.support.cheats.library import library
 from tests.support.python_image import python_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -101,6 +103,31 @@ async def test_what_needs_a_clean_image_fools_the_image_s_own_python(pool: Sandb
     assert result is not None
     assert result.all_passed, "the attack has no teeth: that the kit's Python resists it proves nothing"
     assert result.isolation is Isolation.IMAGE
+
+
+CONVERTER = """
+for g in /usr/lib/*-linux-gnu/gconv /usr/lib/gconv /usr/lib64/gconv; do
+    mkdir -p $g; rm -rf $g/gconv-modules.cache $g/gconv-modules.d; cp /tmp/evil.so $g/EVIL.so
+    printf 'module INTERNAL ISO-10646/UTF8/ EVIL 1\\nmodule ISO-10646/UTF8/ INTERNAL EVIL 1\\n' > $g/gconv-modules
+done
+for l in /lib /usr/lib /lib/*-linux-gnu; do cp /tmp/evil.so $l/libnss_evil.so.2; done
+echo 'passwd: evil' > /etc/nsswitch.conf; touch /app/answer
+"""
+AS_BASH = replace(
+    shell_task(GradingLevel.SAME), run_tests=shell_task(GradingLevel.SAME).run_tests.replace("/sh", "/bash", 1)
+)
+
+
+@pytest.mark.parametrize("grader", [On.SHELL, On.HARBOR, "bash"])
+@pytest.mark.parametrize("level", [GradingLevel.SAME, pytest.param(GradingLevel.COMMIT, marks=pytest.mark.slow)])
+async def test_a_library_that_the_containers_libc_would_load_is_not_loaded(
+    pool: SandboxPool, grader: On | str, level: GradingLevel, tmp_path: Path
+):
+    task = replace(AS_BASH, grading=level) if isinstance(grader, str) else task_of(grader, level, pool)
+    evil = library(tmp_path)
+    result = await graded(pool, replace(task, files={"/tmp/evil.so": evil}), CONVERTER)
+    assert result is not None
+    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
 
 
 async def test_there_are_at_least_twenty_attacks_each_of_its_own_name():

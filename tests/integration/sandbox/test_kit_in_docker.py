@@ -120,6 +120,45 @@ async def test_the_kits_python_loads_nothing_that_the_agent_left(session: Sandbo
     assert "2 passed, 1 skipped" in said, said
 
 
+TRAPS = """
+trap() { for f; do /.sbx/busybox mkdir -p ${f%/*}; /.sbx/busybox rm -rf $f; /.sbx/busybox mkfifo $f; done; }
+for l in /lib /usr/lib /lib64 /usr/lib64 /usr/lib/*-linux-gnu; do
+    trap $l/gconv/gconv-modules.cache $l/gconv/gconv-modules $l/libnss_evil.so.2 $l/libnss_files.so.2
+done
+for l in /usr/lib/locale/C.utf8 /usr/lib/locale/C.UTF-8; do trap $l/LC_CTYPE $l/LC_COLLATE; done
+for l in C.UTF-8 C.utf8 C; do for n in bash libc; do trap /usr/share/locale/$l/LC_MESSAGES/$n.mo; done; done
+trap /usr/lib/locale/locale-archive /usr/share/locale/locale.alias
+trap /etc/nsswitch.conf /etc/ld.so.cache /etc/ld.so.preload
+"""
+"""A program that opens one of these waits until it is killed."""
+LOOKS = f"""
+LC_ALL=C.UTF-8 /.sbx/bash -c 'word=\u00e9; echo ${{#word}}; no-such-program'
+LC_ALL=C.UTF-8 /.sbx/bash -c 'word=$(printf "\\u20ac"); echo ${{#word}}; echo ~nobody'
+LANG=en_US.UTF-8 /.sbx/bash -c 'word=\u00e9; echo ${{#word}}'
+LANG=C.UTF-8 {ENVIRONMENT}/bin/python -c '
+import locale, os, pwd
+print(locale.setlocale(locale.LC_ALL, ""), locale.nl_langinfo(locale.CODESET), pwd.getpwuid(0).pw_name)
+print(os.strerror(2))'
+LANG=C.UTF-8 /.sbx/busybox id -un; LANG=C.UTF-8 /.sbx/busybox sh -c 'echo ~root'
+"""
+
+
+async def test_the_kits_programs_open_nothing_by_which_libc_loads_code_or_locales(session: SandboxSession):
+    done = await session.run(TRAPS + LOOKS, 20.0)
+    assert not done.timed_out, done.output
+    assert done.output.splitlines() == [
+        "1",
+        "/.sbx/bash: line 1: no-such-program: command not found",
+        "1",
+        "/nonexistent",
+        "1",
+        "C.UTF-8 UTF-8 root",
+        "No such file or directory",
+        "root",
+        "/root",
+    ]
+
+
 OPENSSL = "[a]\nproviders = b\n[b]\nlegacy = c\ndefault = c\n[c]\nactivate = 1\n"
 
 
