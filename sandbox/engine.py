@@ -17,6 +17,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar, cast
+from urllib.parse import quote
 
 import aiodocker
 import aiohttp
@@ -126,8 +127,14 @@ class ContainerSpec:
     resolves: bool = False
     """Names of the world are looked up, not only the neighbours'."""
     capabilities: tuple[str, ...] = CAPABILITIES
-    is_copy: bool = False
-    """The image is a copy of a sandbox: what the daemon reads of it is an agent's (:mod:`sandbox.users`)."""
+    copy_of: str = ""
+    """The task's image, where ``image`` is a copy of a sandbox: what the daemon reads of that is an agent's
+    (:mod:`sandbox.users`)."""
+
+    @property
+    def origin(self) -> str:
+        """The task's image."""
+        return self.copy_of or self.image
 
     def request(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""
@@ -362,6 +369,12 @@ class DockerEngine:
             )
 
         return await retried("list what exists", call, _RETRIED_STATUS)
+
+    async def image_environment(self, image: str) -> dict[str, str]:
+        """What an image sets for every process.  Raises EngineError."""
+        said = json.loads(await self._read(f"images/{quote(image)}/json", f"look at the image {image}"))
+        pairs = (each.partition("=") for each in said["Config"].get("Env") or ())
+        return {name: value for name, _, value in pairs}
 
     async def live_restore(self) -> bool:
         """Whether containers outlive this daemon.  Raises EngineError."""

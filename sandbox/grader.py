@@ -1,9 +1,10 @@
 """Hidden tests → a result for each, of what an agent left in its container.
 
 Before a byte of a test enters a container, nothing of the agent's runs in it, not even the shell that PID 1 starts of
-an image (:mod:`sandbox.grading.place` says which container that is).  The tests run as PID 1's child with a pinned
-environment; the verdict is read from that child's own stream, which nothing that ran before can reach, and from report
-files that were emptied before and are read after everything else has been killed.
+an image (:mod:`sandbox.grading.place` says which container that is).  The tests run as PID 1's child in an environment
+that the agent has no hand in (:mod:`sandbox.grading.environment`); the verdict is read from that child's own stream,
+which nothing that ran before can reach, and from report files that were emptied before and are read after everything
+else has been killed.
 
 ``sh`` and ``bash`` scripts run in static shells with static tools that are mounted read-only, and a stock script's
 ``apt-get``, ``curl`` and ``uv`` are answered by the kit, whose own Python then runs pytest, without a network: a
@@ -35,27 +36,23 @@ from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
 from sandbox.files import FileTooLarge, replace, write_files
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import Unfit
+from sandbox.grading.environment import TESTS_DIR, environment_of_tests
 from sandbox.grading.outcome import REWARD, GradedTest, Report, Verdict, contradiction, judge, weighted
 from sandbox.grading.place import extra_s, place
 from sandbox.grading.reports import MAX_BYTES, read_report
 from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
 from sandbox.grading.whose import Isolation, isolation_of, shell_of
-from sandbox.kit.phase import FACTS, verify_environment
+from sandbox.kit.phase import FACTS
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.truncate import HeadTail
 
-TESTS_DIR = "/tests"
 _SCRIPT = ".longshore-tests.sh"
 """What is run: a name in :data:`TESTS_DIR` that no task gives a file of its own."""
 _KNOWN_AS = ("run-tests.sh", "test.sh")
 """What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
 _LOG_BYTES = 16 << 10
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_ENV = {"HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", "TEST_DIR": TESTS_DIR}
-_NSSWITCH = b"passwd: files\ngroup: files\nhosts: files dns\n"
-"""The kit's programs still load name-service libraries that the container's nsswitch.conf names, but for these two."""
 _PYTEST_INI = b"[pytest]\n"
 """Beside tests that bring no settings: pytest then looks for settings and conftest.py nowhere above /tests."""
 _PYTEST_SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"})
@@ -124,7 +121,8 @@ async def grade(
         ):
             verifier = await _has_verifier(bench)
             isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
-            ran = await _test(bench, task, isolation, limit_s, network, verifier=verifier)
+            env = await _environment(session, task, isolation, network)
+            ran = await _test(bench, task, limit_s, env, verifier=verifier)
     except Unfit as error:
         ran = _Ran(note=f"what the agent left could not be carried to its tests: {error}")
     tests, reward = ran.verdict or judge(task.expected_tests, task.weights, ())
@@ -154,23 +152,21 @@ async def _has_verifier(bench: SandboxSession) -> bool:
         return False
 
 
-async def _test(
-    bench: SandboxSession,
-    task: Task,
-    isolation: Isolation,
-    limit_s: float,
-    network: Mapping[str, str],
-    *,
-    verifier: bool,
-) -> _Ran:
-    """Bring the tests in, run them, collect what they said.  ``network`` is what they need in their environment."""
-    shell = shell_of(task.run_tests, verifier=verifier)
-    ours_first = shell.posix or isolation is Isolation.KIT
-    why = await _bring_in(bench, task, ours_first=ours_first)
+async def _environment(
+    session: SandboxSession, task: Task, isolation: Isolation, network: Mapping[str, str]
+) -> dict[str, str]:
+    """Of the tests; ``network`` is what they need there for theirs."""
+    image = await session.image_environment()
+    ours_first = isolation is Isolation.KIT or shell_of(task.run_tests, verifier=True).posix
+    offline = task.network.verify is NetworkMode.NONE
+    return environment_of_tests(image, task.env, network, isolation, ours_first=ours_first, offline=offline)
+
+
+async def _test(bench: SandboxSession, task: Task, limit_s: float, env: Mapping[str, str], *, verifier: bool) -> _Ran:
+    """Bring the tests in, run them, collect what they said."""
+    why = await _bring_in(bench, task)
     if why:
         return _Ran(note=why)
-    offline = task.network.verify is NetworkMode.NONE
-    env = {**network, **_ENV, **verify_environment(_PATH, TESTS_DIR, ours_first=ours_first, offline=offline)}
     summary, log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
 
     def take(data: bytes) -> bool:
@@ -178,7 +174,7 @@ async def _test(
         log.feed(data)
         return True
 
-    argv = (*shell.argv, f"{TESTS_DIR}/{_SCRIPT}")
+    argv = (*shell_of(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{_SCRIPT}")
     try:
         end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
     except OSError as error:
@@ -223,7 +219,7 @@ def tests_folder(task: Task) -> dict[str, bytes]:
     return files
 
 
-async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> str:
+async def _bring_in(bench: SandboxSession, task: Task) -> str:
     """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
     prevents it."""
     files = {f"{TESTS_DIR}/{name}": data for name, data in tests_folder(task).items()}
@@ -232,8 +228,6 @@ async def _bring_in(bench: SandboxSession, task: Task, *, ours_first: bool) -> s
         await write_files(bench, files, mode=0o700)
         for report in task.reports:
             await replace(bench, report, mode=0o600)
-        if ours_first:
-            await replace(bench, "/etc/nsswitch.conf", _NSSWITCH)
     except OSError as error:
         return f"the tests could not be written into the container: {error.strerror}"
     return ""

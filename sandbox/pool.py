@@ -191,7 +191,7 @@ class SandboxPool:
             await self._supply.enter()
             stack.callback(self._supply.leave)
             image = await stack.enter_async_context(snapshot(session))
-            like = replace(spec, image=image, is_copy=True, labels=self._blueprint.labels(max_s))
+            like = replace(spec, image=image, copy_of=spec.origin, labels=self._blueprint.labels(max_s))
             limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed

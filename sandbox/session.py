@@ -91,7 +91,7 @@ class SandboxSession(Link):
         session = cls(engine, container, key_of(spec.command), workdir)
         session.spec = spec
         try:
-            if spec.is_copy:
+            if spec.copy_of:
                 await check_user_files(engine, container)
             if spec.disk_loop:
                 await give_disk(engine, container, spec.limits.disk_bytes)
@@ -205,6 +205,10 @@ class SandboxSession(Link):
             raise SandboxStartError(f"the task's setup ran out of its {timeout_s:g} s: {done.output[-500:]!r}")
         if done.exit_code != 0:
             raise TaskFault(f"the task's setup exited {done.exit_code}: {done.output[-500:]!r}")
+
+    async def image_environment(self) -> Mapping[str, str]:
+        """What its task's image sets for every process; nothing where nobody knows the image.  Raises EngineError."""
+        return await self.engine.image_environment(self.spec.origin) if self.spec else {}
 
     # ---- life ----
 

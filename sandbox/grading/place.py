@@ -131,7 +131,7 @@ async def _in_copy(
         image, volumes = await carried(lambda: stack.enter_async_context(copy()), works)
         if not live:
             await leave_alone(session)
-        copied = partial(_beside, session, replace(spec, image=image, is_copy=True), task, test_timeout_s)
+        copied = partial(_beside, session, replace(spec, image=image, copy_of=spec.origin), task, test_timeout_s)
         bench = await carried(lambda: stack.enter_async_context(copied()), works)
         await leave_alone(bench)
         await _lay(bench, [each.path for each in volumes], volumes, works)

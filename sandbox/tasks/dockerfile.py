@@ -113,10 +113,21 @@ class _Stage:
     workdir: str | None = ""
     """None when a variable in it is unknown."""
     variables: dict[str, str] = field(default_factory=dict[str, str])
+    env: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def workdir_of(parsed: Sequence[Instruction], args: Mapping[str, str], target: str = "") -> str | None:
     """The working directory of the image; empty when the file does not say, None when a variable in it is unknown."""
+    return _image(parsed, args, target).workdir
+
+
+def environment_of(parsed: Sequence[Instruction], args: Mapping[str, str], target: str = "") -> dict[str, str]:
+    """What the file sets in the environment of the image's processes, as it is written."""
+    return _image(parsed, args, target).env
+
+
+def _image(parsed: Sequence[Instruction], args: Mapping[str, str], target: str) -> _Stage:
+    """The stage that the image is."""
     stages: dict[str, _Stage] = {}
     now = _Stage()
     for name, rest in parsed:
@@ -125,13 +136,14 @@ def workdir_of(parsed: Sequence[Instruction], args: Mapping[str, str], target: s
                 break
             words = [word.lower() for word in rest.split() if not word.startswith("--")]
             before = stages.get(words[0] if words else "", _Stage())
-            now = _Stage(before.workdir, dict(before.variables))
+            now = _Stage(before.workdir, dict(before.variables), dict(before.env))
             stages[words[2] if len(words) > 2 else f"stage {len(stages)}"] = now
         elif name == "ARG":
             key, _, value = rest.partition("=")
             now.variables[key] = args.get(key, value.strip("\"'"))
         elif name == "ENV":
             now.variables.update(_env(rest))
+            now.env.update(_env(rest))
         elif name == "WORKDIR":
             path = _filled(rest.strip("\"'"), now.variables)
             relative = path is not None and not path.startswith("/")
@@ -139,7 +151,7 @@ def workdir_of(parsed: Sequence[Instruction], args: Mapping[str, str], target: s
                 now.workdir = None
             else:
                 now.workdir = posixpath.normpath(posixpath.join(now.workdir or "/", path))
-    return now.workdir
+    return now
 
 
 def _env(rest: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from sandbox.grading.environment import withheld
 from sandbox.grading.whose import Isolation, isolation_of
 from sandbox.tasks import dockerfile
 from sandbox.tasks.expected import expected_tests
@@ -38,12 +39,13 @@ def remarks(task: Task) -> Iterator[str]:
         yield f"its weights name {', '.join(idle)}, which is no test of test_outputs.py"
     if task.run_tests and not _graded_in_a_clean_image(task) and _runs_on_the_image(task):
         yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
+    if (lacking := sorted(_withheld(task))) and not _runs_on_the_image(task):
+        yield f"its tests run on the kit's programs and do not get {', '.join(lacking)}, which its environment sets"
 
 
 def _of_images(task: Task) -> Iterator[str]:
     for build in builds(task):
-        text = build.files[build.dockerfile].decode(errors="replace")
-        parsed = dockerfile.instructions(text)
+        parsed = _parsed(build)
         if any(name == "ENTRYPOINT" for name, _ in parsed):
             yield "its image's ENTRYPOINT is not run: PID 1 is ours"
         if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
@@ -55,9 +57,19 @@ def _of_images(task: Task) -> Iterator[str]:
         yield f"its Dockerfile names no working directory: its shell starts in {_UNSAID}"
 
 
+def _withheld(task: Task) -> frozenset[str]:
+    """Variables of its image's and its own that tests on the kit's programs do not get."""
+    build = task.build
+    image = dockerfile.environment_of(_parsed(build), build.args, build.target) if build else {}
+    return withheld({**image, **task.env})
+
+
 def _workdir(build: ImageBuild) -> str | None:
-    parsed = dockerfile.instructions(build.files.get(build.dockerfile, b"").decode(errors="replace"))
-    return dockerfile.workdir_of(parsed, build.args, build.target)
+    return dockerfile.workdir_of(_parsed(build), build.args, build.target)
+
+
+def _parsed(build: ImageBuild) -> list[dockerfile.Instruction]:
+    return dockerfile.instructions(build.files.get(build.dockerfile, b"").decode(errors="replace"))
 
 
 def _runs_on_the_image(task: Task) -> bool:

@@ -162,7 +162,7 @@ class Task:
     artifacts: tuple[str, ...] = ()
     """Absolute paths that level ``artifacts`` carries into the clean image."""
     env: dict[str, str] = field(default_factory=dict[str, str])
-    """Of the agent's shell."""
+    """Of the agent's shell and of the tests, over the image's own."""
     capabilities: tuple[Capability, ...] = ()
     """Beside :data:`CAPABILITIES`."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])

@@ -16,6 +16,7 @@ from sandbox.tasks.folders import Loaded, load
 from sandbox.tasks.formats import load_tasks
 from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import Capability, GradingLevel, Network, NetworkMode, Service, Task
+from tests.support.stock_scripts import PROJECT
 
 COMPOSE = """\
 x-own: 1
@@ -389,6 +390,18 @@ def test_a_build_without_a_working_directory_is_remarked(tmp_path: Path):
     for line, remarked in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
         task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": f"FROM a\n{line}\n"}))
         said = "its Dockerfile names no working directory: its shell starts in /app"
+        assert (said in list(remarks(task))) is remarked
+
+
+def test_a_variable_that_tests_on_the_kits_programs_do_not_get_is_remarked(tmp_path: Path):
+    said = "its tests run on the kit's programs and do not get LD_PRELOAD, PYTHONPATH, which its environment sets"
+    env = 'ENV PYTHONPATH=/opt/lib MODE=prod LD_PRELOAD="x y.so" HOME=/root\n'
+    for files, remarked in (
+        ({"Dockerfile": f"FROM a\n{env}RUN make\n"}, True),
+        ({"Dockerfile": f"FROM a AS b\n{env}FROM a\nENV MODE=prod\nRUN make\n"}, False),
+        ({"Dockerfile": f"FROM a\n{env}RUN make\n", "run-tests.sh": "#!/bin/sh\npython3 -m pytest /tests\n"}, False),
+    ):
+        task = terminal_bench.load_task(folder(tmp_path, TB | {"run-tests.sh": PROJECT} | files))
         assert (said in list(remarks(task))) is remarked
 
 
