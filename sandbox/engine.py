@@ -372,8 +372,9 @@ class DockerEngine:
 
     async def image_environment(self, image: str) -> dict[str, str]:
         """What an image sets for every process.  Raises EngineError."""
-        said = json.loads(await self._read(f"images/{quote(image)}/json", f"look at the image {image}"))
-        pairs = (each.partition("=") for each in said["Config"].get("Env") or ())
+        said: Json = json.loads(await self._read(f"images/{quote(image)}/json", f"look at the image {image}"))
+        made = cast("Json", said.get("Config") or {})
+        pairs = (each.partition("=") for each in cast("list[str]", made.get("Env") or []))
         return {name: value for name, _, value in pairs}
 
     async def live_restore(self) -> bool:
