@@ -19,13 +19,6 @@ from sandbox.tasks.task import CAPABILITIES, Task
 from sandbox.warm import Kind
 
 LEASE_LABEL = f"{LABEL}.lease"
-_SHELL_ENV = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME": "/root",
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-    "PAGER": "cat",
-}
 _ALONE = Around()
 
 
@@ -47,7 +40,7 @@ class Blueprint:
             image,
             task.workdir,
             ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
-            tuple(sorted({**_SHELL_ENV, **around.env, **task.env}.items())),
+            tuple(sorted({**around.env, **task.env}.items())),
             (*CAPABILITIES, *sorted(set(task.capabilities))),
             around.network,
         )

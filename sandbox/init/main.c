@@ -185,6 +185,12 @@ static void serve(struct pollfd *p) {
     }
 }
 
+/* What a shell has where neither its image nor its task says it. */
+static const char *const defaults[][2] = {
+    {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+    {"HOME", "/root"}, {"LANG", "C.UTF-8"}, {"TERM", "dumb"}, {"PAGER", "cat"},
+};
+
 int main(int argc, char **argv) {
     if (argc != 5 || !take_key(argv[4])) return 2;
     prctl(PR_SET_DUMPABLE, 0);
@@ -202,6 +208,7 @@ int main(int argc, char **argv) {
         if (each != SIGCHLD) signal(each, SIG_IGN);
     int signals = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     if (signals < 0) return 2;
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) setenv(defaults[i][0], defaults[i][1], 0);
     umask(022);
     make_parents(argv[3]);
     mkdir(argv[3], 0755);

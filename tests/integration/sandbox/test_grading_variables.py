@@ -91,3 +91,13 @@ async def test_variables_of_an_image_that_lead_to_the_agents_files_lead_the_kits
     task = replace(box(pool, ENTRIES), tests=tests, expected_tests=("test_ran", *NAMES))
     result = await graded(pool, task, PLANTED)
     assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+
+
+async def test_the_agent_s_shell_has_the_variables_of_the_image_and_the_task(pool: SandboxPool):
+    ask = 'echo "$(mytool) $MODE $SEED ${PATH%%:*} $HOME $LANG $PAGER"'
+    async with pool.acquire(box(pool, HONEST)) as session:
+        assert (await session.run(ask, S)).output == "tool prod 7 /opt/tool/bin /home/user C.UTF-8 cat\n"
+    async with pool.acquire(Task("plain", "")) as session:
+        assert (await session.run('echo "$PATH $HOME"', S)).output == (
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /root\n"
+        )
