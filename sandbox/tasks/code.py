@@ -13,6 +13,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,10 +30,22 @@ from sandbox.tasks.task import Task
 PROGRAM = "/app/solution.py"
 ASKED = f"\n\nWrite your Python program to the file {PROGRAM}."
 """Ends every instruction: where the answer is looked for."""
-_RUN = f"#!/bin/sh\nexec python3 -I -B /tests/code_harness.py /tests {PROGRAM}\n"
-_HARNESS = Path(__file__).with_name("code_harness.py")
+_START = (
+    "import sys, pathlib; sys.path.insert(0, '/tests'); from sandbox.tasks.code_harness import main;"
+    f" main(pathlib.Path('/tests'), pathlib.Path('{PROGRAM}'))"
+)
+_RUN = f'#!/bin/sh\nexec python3 -I -B -c "{_START}"\n'
+_PACKAGE = "sandbox/tasks"
+_HARNESS = {
+    f"{_PACKAGE}/{name}": Path(__file__).with_name(name).read_bytes()
+    for name in ("code_harness.py", "code_answer.py", "code_side.py", "code_values.py")
+} | {"sandbox/__init__.py": b"", f"{_PACKAGE}/__init__.py": b""}
+CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
+
+_CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {"solution", "pytest"}
+"""Modules with which tests can be as they would be in one process."""
 
 Case = tuple[str, object, object]
 """What :mod:`~sandbox.tasks.code_harness` takes: kind, what is given, what is wanted."""
@@ -67,7 +81,7 @@ def _read(row: Row, problems: Problems) -> Task:
         id=_id(said, prompt),
         instruction=prompt + ASKED,
         family=said.ability or said.data_source,
-        tests={"code_harness.py": _HARNESS.read_bytes(), "cases.txt": repr(cases).encode()} if cases else {},
+        tests=_HARNESS | {CASES: repr(cases).encode()} if cases else {},
         run_tests=_RUN if cases else "",
         expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
         metadata=keep(rest, _ROW),
@@ -134,6 +148,41 @@ def _asserts(text: object, entry: str) -> bool:
 def _runs(node: ast.stmt, reached: set[str]) -> bool:
     defines = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
     return not defines or node.name in reached
+
+
+def uncrossing(task: Task) -> Iterator[str]:
+    """What tests of a code task use that does not cross to the process in which the answer runs, a sentence for each
+    case; nothing of other tasks."""
+    if task.run_tests != _RUN:
+        return
+    for number, (kind, code, _) in enumerate(cast("list[Case]", ast.literal_eval(task.tests[CASES].decode()))):
+        if kind != "asserts":
+            continue
+        tree = ast.parse(str(code))
+        if modules := sorted(_imported(tree) - _CROSSING):
+            yield (
+                f"its tests (case_{number}) import {', '.join(modules)}, whose objects do not cross to the answer: "
+                "compare lists, numbers and text"
+            )
+        for name in sorted(_made_classes(tree)):
+            yield (
+                f"its tests (case_{number}) make objects of their own class {name}, which do not cross to the answer: "
+                f"ask in the prompt that the answer defines {name}, and leave it out of the tests"
+            )
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {name.split(".")[0] for name in names}
+
+
+def _made_classes(tree: ast.Module) -> set[str]:
+    """Classes that test code defines and calls."""
+    nodes = list(ast.walk(tree))
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return {node.name for node in nodes if isinstance(node, ast.ClassDef)} & called
 
 
 def _write(task: Task) -> Row:

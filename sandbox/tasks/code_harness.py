@@ -1,7 +1,8 @@
 """The test program of a code task.  It runs in the sandbox, as root, with any Python from 3.9 and few of its modules.
 
-The candidate runs as ``nobody`` in a process of its own and sees arguments only: expected values stay here.  What it
-prints or answers is compared here, so it can neither claim a pass nor read one.  A case of asserts that comes to none,
+The candidate runs as ``nobody`` in a process of its own, one for each case, and sees arguments only: expected values
+stay here.  What it prints or answers is compared here (:mod:`sandbox.tasks.code_answer`), so it can neither claim a
+pass nor read one.  A case of asserts that comes to none,
 or never asks the candidate, has failed.  Prints a pytest summary: ``case_0`` …
 """
 
@@ -9,89 +10,26 @@ from __future__ import annotations
 
 import ast
 import builtins
-import os
-import subprocess
+import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, KeysView, ValuesView
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
+
+from sandbox.tasks.code_answer import Answer, Candidate
 
 MODULE = "solution"
 """What test code may import the candidate's functions from."""
 COUNT = "__an_assert_is_near__"
+LOOKED_AT = "__a_test_looks_at__"
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-CASE_S = 10.0
-ANSWER_BYTES = 16 << 20
-NOBODY = 65534
-CALL = """
-import ast, os, sys
-name, args, kwargs = ast.literal_eval(sys.stdin.read())
-out = os.fdopen(int(sys.argv[2]), "w")
-sys.stdin = open(os.devnull)
-space = {"__name__": "solution"}
-exec(compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), space)
-found = space[name] if name in space else getattr(space["Solution"](), name)
-try:
-    answer = ("value", found(*args, **kwargs))
-except Exception as error:
-    answer = ("error", type(error).__name__)
-out.write(repr(answer))
-"""
-
-
-class CandidateError(Exception):
-    """The candidate gave no answer that can be compared."""
-
-
-class Candidate:
-    """A copy of the program that ``nobody`` may read, in a folder of its own."""
-
-    def __init__(self, program: Path) -> None:
-        self.folder = Path("/tmp") / os.urandom(8).hex()  # noqa: S108  an unguessable name: mkdir fails if it exists
-        self.folder.mkdir()
-        self.folder.chmod(0o755)
-        self.program = self.folder / "solution.py"
-        self.program.write_bytes(program.read_bytes())
-        self.program.chmod(0o644)
-
-    def _run(self, arguments: Sequence[str], text: str, answer: Sequence[int] = ()) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            input=text.encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self.folder,
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.folder), "LANG": "C.UTF-8"},
-            timeout=CASE_S,
-            user=NOBODY,
-            group=NOBODY,
-            extra_groups=[],
-            start_new_session=True,
-            pass_fds=answer,
-            check=False,
-        )
-        return done.stdout.decode(errors="replace")
-
-    def prints(self, text: str) -> str:
-        """What the program prints for ``text`` on its standard input."""
-        return self._run([str(self.program)], text)
-
-    def call(self, name: str, args: object, kwargs: Mapping[str, object]) -> object:
-        """What its function answers, as a literal; raises what it raises, if Python itself has that exception."""
-        answer = os.memfd_create("answer")
-        try:
-            self._run(["-c", CALL, str(self.program), str(answer)], repr((name, args, kwargs)), [answer])
-            text = os.pread(answer, ANSWER_BYTES, 0)
-        finally:
-            os.close(answer)
-        try:
-            kind, value = ast.literal_eval(text.decode())
-        except (ValueError, SyntaxError, TypeError) as error:
-            raise CandidateError(name) from error
-        if kind == "error":
-            known: object = getattr(builtins, str(value), None)
-            raise (known if isinstance(known, type) and issubclass(known, Exception) else CandidateError)(value)
-        return value
+MODULES = {
+    *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools"),
+    *("json", "math", "operator", "random", "re", "statistics", "string", "typing"),
+}
+"""What test code need not import where it takes something of it: a prompt's own imports are often meant."""
 
 
 def same_text(printed: str, wanted: str) -> bool:
@@ -102,8 +40,8 @@ def same_text(printed: str, wanted: str) -> bool:
 
 
 def listed(value: object) -> object:
-    """Tuples are lists, as in JSON."""
-    if isinstance(value, (list, tuple)):
+    """What gives items in order is a list, as in JSON."""
+    if isinstance(value, (list, tuple, range, deque, KeysView, ValuesView, Iterator)):
         return [listed(each) for each in cast("list[object]", value)]
     return value
 
@@ -127,9 +65,73 @@ def left_to_call(tree: ast.Module, entry: str) -> list[str]:
     return found
 
 
-class Counted(ast.NodeTransformer):
-    """Test code that says so where it comes to a statement that asserts.  What it imports of the candidate's is there
-    already."""
+def own_names(tree: ast.Module) -> set[str]:
+    """What test code uses and nothing here has: the candidate's."""
+    bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    for node in ast.walk(tree):
+        if isinstance(node, DEFINITIONS):
+            bound.add(node.name)
+        if isinstance(node, ast.arg):
+            bound.add(node.arg)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and getattr(node, "module", "") != MODULE:
+            bound.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return {name for name in used_names(tree) - bound if not hasattr(builtins, name)}
+
+
+def meant_modules(tree: ast.Module, names: set[str]) -> set[str]:
+    """Of ``names`` those that stand for a module wherever they stand."""
+    bases = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    alone = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in bases}
+    return (names & MODULES) - alone
+
+
+def looked_at(tree: ast.Module, functions: set[str]) -> set[str]:
+    """Names of arguments that test code compares with literals, and uses for nothing else but calls of ``functions``.
+
+    Only these may a candidate change that answers something too: from them no test computes what is right.
+    """
+    fine: set[int] = set()
+    compared: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in functions:
+            fine.update(map(id, _given(node)))
+        if isinstance(node, ast.Assert):
+            for compare in (each for each in ast.walk(node.test) if isinstance(each, ast.Compare)):
+                names = list(_compared_with_literals(compare))
+                fine.update(map(id, names))
+                compared.update(name.id for name in names)
+    loads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return compared - {node.id for node in loads if id(node) not in fine}
+
+
+def _given(call: ast.Call) -> Iterator[ast.Name]:
+    """The arguments of a call that are names."""
+    return (each for each in (*call.args, *(word.value for word in call.keywords)) if isinstance(each, ast.Name))
+
+
+def _compared_with_literals(compare: ast.Compare) -> Iterator[ast.Name]:
+    sides = [compare.left, *compare.comparators]
+    for side in sides:
+        if all(_is_literal(other) for other in sides if other is not side):
+            yield from (
+                node for node in ast.walk(side) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            )
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+class Marked(ast.NodeTransformer):
+    """Test code that says where it comes to a statement that asserts, and which arguments it looks at after a call.
+    What it imports of the candidate's is there already."""
+
+    def __init__(self, arguments: set[str], functions: set[str]) -> None:
+        self.arguments, self.functions = arguments, functions
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
@@ -144,53 +146,67 @@ class Counted(ast.NodeTransformer):
                 yield ast.Expr(ast.Call(ast.Name(COUNT, ast.Load()), [], []))
             yield each
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id in self.functions:
+            node.args = [self._noted(each) for each in node.args]
+            for word in node.keywords:
+                word.value = self._noted(word.value)
+        return self.generic_visit(node)
+
+    def _noted(self, node: ast.expr) -> ast.expr:
+        if not isinstance(node, ast.Name) or node.id not in self.arguments:
+            return node
+        return ast.Call(ast.Name(LOOKED_AT, ast.Load()), [node], [])
+
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
         return ast.Pass() if node.module == MODULE else node
 
 
-def asserted(candidate: Candidate, code: str, entry: str) -> bool:
+def asserted(answer: Answer, code: str, entry: str) -> bool:
     """Run the test code here, as a program, and the functions that it leaves to call; whether it came to a statement
     that asserts, and asked the candidate.
 
-    Each name that it does not define itself is a function of the candidate's, and ``entry`` the one to be checked.
+    Each name that it does not define itself is the candidate's, and ``entry`` the function to be checked.
     """
     tree = ast.parse(code)
     reached: list[None] = []
-    asked: list[str] = []
-
-    def remote(name: str) -> Callable[..., object]:
-        def ask(*args: object, **kwargs: object) -> object:
-            asked.append(name)
-            return candidate.call(name, args, kwargs)
-
-        return ask
-
-    space: dict[str, Any] = {name: remote(name) for name in used_names(tree) if not hasattr(builtins, name)}
+    names = own_names(tree)
+    modules = meant_modules(tree, names)
+    wanted = {name: name for name in names - modules}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == MODULE:
-            space.update({alias.asname or alias.name: remote(alias.name) for alias in node.names})
-    space.update({"__name__": "__main__", COUNT: lambda: reached.append(None)})
+            wanted.update({alias.asname or alias.name: alias.name for alias in node.names})
     left = left_to_call(tree, entry)
-    whole = ast.fix_missing_locations(Counted().visit(tree))
+    space: dict[str, Any] = {}
+    for name in modules:
+        with suppress(ImportError):
+            space[name] = importlib.import_module(name)
+    for name, own in wanted.items():
+        with suppress(NameError):
+            space[name] = answer.named(own)
+    space.update({"__name__": "__main__", COUNT: lambda: reached.append(None), LOOKED_AT: answer.looked_at})
+    functions = {*wanted, "candidate"}
+    whole = ast.fix_missing_locations(Marked(looked_at(tree, functions), functions).visit(tree))
     try:
         exec(compile(whole, "tests", "exec"), space)  # noqa: S102  the task's own tests
         for name in left:
-            space[name](*([remote(entry)] if name == "check" else []))
+            space[name](*([answer.named(entry)] if name == "check" else []))
     except SystemExit as error:
         if error.code:
             raise
-    return bool(reached and asked)
+    return bool(reached and answer.asked)
 
 
 def passed(candidate: Candidate, kind: str, given: object, wanted: object) -> bool:
     """One case, as :mod:`sandbox.tasks.code` writes them: kind, what is given, what is wanted."""
     if kind == "prints":
         return same_text(candidate.prints(str(given)), str(wanted))
-    if kind == "asserts":
-        return asserted(candidate, str(given), str(wanted or ""))
-    name, args = cast("tuple[str, list[object]]", given)
-    answer = listed(candidate.call(name, args, {}))
-    return answer == listed(wanted) or [answer] == listed(wanted)
+    with closing(candidate.answer()) as answer:
+        if kind == "asserts":
+            return asserted(answer, str(given), str(wanted or ""))
+        name, args = cast("tuple[str, list[object]]", given)
+        said = listed(answer.entry(name)(*args))
+    return said == listed(wanted) or [said] == listed(wanted)
 
 
 def main(folder: Path, program: Path) -> None:
@@ -206,7 +222,3 @@ def main(folder: Path, program: Path) -> None:
             sys.stdout.write(f"case_{number}: {type(error).__name__}: {str(error)[:200]!r}\n")
         sys.stdout.write(f"{'PASSED' if good else 'FAILED'} case_{number}\n")
         sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

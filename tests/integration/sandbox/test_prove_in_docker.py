@@ -20,6 +20,7 @@ from sandbox.tasks.generated import make_task
 from sandbox.tasks.prove import Ground, Proof, Verdict, pool_ground, prove
 from sandbox.tasks.task import GradingLevel, ImageBuild, Service, Task
 from sandbox.tasks.vocabulary import Split
+from tests.support import code_rows
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 GOOD = make_task("sort", 1, Split.HELD_OUT)
@@ -122,3 +123,21 @@ async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: Sa
             scores[name] = result.pass_ratio
             assert len(result.tests) == 2, result.log
     assert scores == {"honest": 1.0} | dict.fromkeys(CHEATS, 0.0)
+
+
+AS_IN_THE_WILD = ["counter", "endless", "lambda", "class", "linked", "in place", "own error", "human eval"]
+BELIEVED = ["equal to all", "leaves by its own", "talks on its own", "empties what is sorted"]
+
+
+@pytest.mark.parametrize("name", [*AS_IN_THE_WILD, *BELIEVED])
+async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: SandboxPool, tmp_path: Path, name: str):
+    prompt = [{"role": "user", "content": "Write it."}]
+    row = code_rows.ROWS.get(name) or code_rows.Row(code_rows.CHEATS[name][0], "", code_rows.CHEATS[name][1])
+    said = {"prompt": prompt, "reward_model": {"ground_truth": row.tests}, "extra_info": {"entry_point": row.entry}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(said))
+    (task,) = load_tasks(tmp_path / "c.jsonl").tasks
+    async with pool.acquire(task) as session:
+        for program, score in {row.wrong: 0.0, **({row.right: 1.0} if row.right else {})}.items():
+            await session.write_files({"/app/solution.py": program.encode()})
+            result = await grade(session, task)
+            assert result.score == score, result.log

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
 from sandbox.tasks import code_harness
 from sandbox.tasks.code import cases_of
-from sandbox.tasks.code_harness import Candidate, CandidateError, asserted
+from sandbox.tasks.code_answer import Answer, CandidateError
+from sandbox.tasks.code_harness import asserted
 
 REACHED = [
     "assert f(2) == 4",
@@ -37,16 +37,29 @@ class Program:
     """Stands for the candidate: these functions in a process of its own."""
 
     def __init__(self, **functions: Any) -> None:
-        self.functions = functions
+        self.functions, self.asked = functions, 0
 
-    def call(self, name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
-        if name not in self.functions:
-            raise CandidateError(name)
-        return self.functions[name](*args, **kwargs)
+    def close(self):
+        pass
+
+    def answer(self):
+        return self
+
+    def looked_at(self, value: object) -> object:
+        return value
+
+    def named(self, name: str):
+        def ask(*args: object) -> object:
+            self.asked += 1
+            if name not in self.functions:
+                raise CandidateError(name)
+            return self.functions[name](*args)
+
+        return ask
 
 
 def run(code: str, entry: str = "f", **functions: Any) -> bool:
-    return asserted(cast("Candidate", Program(**functions)), code, entry)
+    return asserted(cast("Answer", Program(**functions)), code, entry)
 
 
 @pytest.mark.parametrize("code", REACHED)

@@ -1,0 +1,659 @@
+"""Rows as they are in the wild (MBPP, HumanEval, LeetCode and their kin), with a right and a wrong program for each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    tests: str
+    right: str
+    wrong: str
+    entry: str = ""
+
+
+ROWS = {
+    "counter": Row(
+        "assert freq_count([10, 10, 20]) == ({10: 2, 20: 1})",
+        """\
+import collections
+def freq_count(l):
+    return collections.Counter(l)
+""",
+        """\
+import collections
+def freq_count(l):
+    return collections.Counter(set(l))
+""",
+    ),
+    "defaultdict": Row(
+        "assert d('aab') == {'a': 2, 'b': 1}",
+        """\
+from collections import defaultdict
+def d(s):
+    o = defaultdict(int)
+    for c in s: o[c] += 1
+    return o
+""",
+        """\
+from collections import defaultdict
+def d(s): return defaultdict(int)
+""",
+    ),
+    "ordered": Row(
+        """\
+from collections import OrderedDict
+assert o([2, 1]) == OrderedDict([(2, 0), (1, 1)])
+""",
+        """\
+from collections import OrderedDict
+def o(l): return OrderedDict((x, i) for i, x in enumerate(l))
+""",
+        """\
+from collections import OrderedDict
+def o(l): return OrderedDict((x, i) for i, x in sorted(enumerate(l))[::-1])
+""",
+    ),
+    "deque": Row(
+        """\
+from collections import deque
+assert turned(deque([1, 2, 3])) == deque([3, 1, 2])
+""",
+        """\
+def turned(d):
+    d.rotate(1)
+    return d
+""",
+        "def turned(d): return d",
+    ),
+    "infinite": Row(
+        "assert f([]) == float('inf')",
+        "def f(l): return float('inf')",
+        "def f(l): return 10 ** 300",
+    ),
+    "nan": Row(
+        """\
+import math
+def check(candidate):
+    assert math.isnan(candidate(0))
+""",
+        "def f(x): return float('nan')",
+        "def f(x): return 0.0",
+        "f",
+    ),
+    "range": Row(
+        "assert r(3) == range(3)",
+        "def r(n): return range(n)",
+        "def r(n): return range(n + 1)",
+    ),
+    "generator": Row(
+        "assert list(gen(3)) == [0, 1, 2]",
+        "def gen(n): yield from range(n)",
+        "def gen(n): yield n",
+    ),
+    "endless": Row(
+        """\
+g = naturals()
+assert [next(g) for _ in range(4)] == [1, 2, 3, 4]
+""",
+        """\
+import itertools
+def naturals(): return itertools.count(1)
+""",
+        """\
+import itertools
+def naturals(): return itertools.count(0)
+""",
+    ),
+    "map": Row(
+        "assert list(m([1, 2])) == [2, 4]",
+        "def m(l): return map(lambda x: 2 * x, l)",
+        "def m(l): return map(lambda x: x + 1, l)",
+    ),
+    "zipped": Row(
+        "assert dict(z('ab', (1, 2))) == {'a': 1, 'b': 2}",
+        "def z(a, b): return zip(a, b)",
+        "def z(a, b): return zip(a, a)",
+    ),
+    "keys": Row(
+        "assert sorted(k({2: 1, 1: 1})) == [1, 2]",
+        "def k(d): return d.keys()",
+        "def k(d): return d.values()",
+    ),
+    "set": Row(
+        "assert s([1, 1]) == {1}",
+        "def s(l): return frozenset(l)",
+        "def s(l): return set()",
+    ),
+    "bytes": Row(
+        "assert b('é', 2j) == (b'\\xc3\\xa9', -4 + 0j)",
+        "def b(s, c): return s.encode(), c * c",
+        "def b(s, c): return b'', c",
+    ),
+    "fraction": Row(
+        "assert abs(h(3) - 1.5) < 1e-6",
+        """\
+from fractions import Fraction
+def h(x): return Fraction(x, 2)
+""",
+        """\
+from fractions import Fraction
+def h(x): return Fraction(x, 3)
+""",
+    ),
+    "decimal": Row(
+        """\
+from decimal import Decimal
+assert total([Decimal('0.1')] * 3) == Decimal('0.3')
+""",
+        "def total(l): return sum(l)",
+        """\
+from decimal import Decimal
+def total(l): return Decimal(sum(map(float, l)))
+""",
+    ),
+    "date": Row(
+        """\
+from datetime import date, timedelta
+assert later(date(2024, 2, 28), 2) == date(2024, 3, 1)
+assert later(date(2024, 1, 1), 1) - date(2024, 1, 1) == timedelta(days=1)
+""",
+        """\
+from datetime import timedelta
+def later(d, n): return d + timedelta(n)
+""",
+        """\
+from datetime import timedelta
+def later(d, n): return d + timedelta(n + 1)
+""",
+    ),
+    "large": Row(
+        "assert fact(2000) % (10**9 + 7) == 0 or fact(2000) > 2**15000",
+        """\
+import math
+def fact(n): return math.factorial(n)
+""",
+        "def fact(n): return n",
+    ),
+    "lambda": Row(
+        "assert apply(lambda x: x + 1, 2) == 3",
+        "def apply(f, x): return f(x)",
+        "def apply(f, x): return x",
+    ),
+    "named function": Row(
+        """\
+import operator
+assert fold(operator.mul, [2, 3, 4], init=int('1')) == 24
+assert fold(max, [2, 9, 4], init=0) == 9
+""",
+        """\
+from functools import reduce
+def fold(f, l, init): return reduce(f, l, init)
+""",
+        "def fold(f, l, init): return sum(l, init)",
+    ),
+    "recorded": Row(
+        """\
+seen = []
+visit([[1], [2, [3]]], seen.append)
+assert seen == [1, 2, 3]
+""",
+        """\
+def visit(t, f):
+    for each in t:
+        visit(each, f) if isinstance(each, list) else f(each)
+""",
+        "def visit(t, f): f(t)",
+    ),
+    "closure": Row(
+        "assert adder(3)(4) == 7",
+        "def adder(n): return lambda x: x + n",
+        "def adder(n): return lambda x: x * n",
+    ),
+    "class": Row(
+        """\
+c = Counter2()
+c.inc()
+c.inc(by=2)
+assert c.n == 3 and Counter2().n == 0
+""",
+        """\
+class Counter2:
+    def __init__(s): s.n = 0
+    def inc(s, by=1): s.n += by
+""",
+        """\
+class Counter2:
+    n = 0
+    def inc(s, by=1): s.n += 1
+""",
+    ),
+    "stack": Row(
+        """\
+s = Stack()
+s.push(1)
+s.push([2])
+assert len(s) == 2 and s[1] == [2] and 1 in s and str(s) == 'Stack(2)'
+assert s.pop() == [2] and list(s) == [1]
+try:
+    s.pop(); s.pop()
+    assert False
+except IndexError:
+    pass
+""",
+        """\
+class Stack(list):
+    push = list.append
+    def __str__(s): return f'Stack({len(s)})'
+""",
+        """\
+class Stack(list):
+    push = list.append
+    def pop(s): return list.pop(s, 0)
+    def __str__(s): return f'Stack({len(s)})'
+""",
+    ),
+    "leetcode": Row(
+        "assert Solution().twoSum([2, 7, 11], 9) == [0, 1]",
+        """\
+class Solution:
+    def twoSum(self, n, t):
+        return next([i, j] for i in range(len(n)) for j in range(i + 1, len(n)) if n[i] + n[j] == t)
+""",
+        """\
+class Solution:
+    def twoSum(self, n, t): return [0, 2]
+""",
+    ),
+    "linked": Row(
+        """\
+a = ListNode(1)
+a.next = ListNode(2)
+b = rev(a)
+assert (b.val, b.next.val, b.next.next) == (2, 1, None)
+assert b.next is a
+""",
+        """\
+class ListNode:
+    def __init__(s, val, next=None): s.val, s.next = val, next
+def rev(h):
+    p = None
+    while h: h.next, p, h = p, h, h.next
+    return p
+""",
+        """\
+class ListNode:
+    def __init__(s, val, next=None): s.val, s.next = val, next
+def rev(h): return h
+""",
+    ),
+    "operators": Row(
+        """\
+assert Vec(1, 2) + Vec(3, 4) == Vec(4, 6)
+assert 2 * Vec(1, 2) == Vec(2, 4) != Vec(2, 5)
+assert isinstance(Vec(1, 2), Vec)
+""",
+        """\
+from __future__ import annotations
+from dataclasses import dataclass
+@dataclass
+class Vec:
+    x: int
+    y: int
+    def __add__(s, o): return Vec(s.x + o.x, s.y + o.y)
+    def __rmul__(s, n): return Vec(n * s.x, n * s.y)
+""",
+        """\
+from dataclasses import dataclass
+@dataclass
+class Vec:
+    x: int
+    y: int
+    def __add__(s, o): return s
+    def __rmul__(s, n): return Vec(n * s.x, n * s.y)
+""",
+    ),
+    "enum": Row(
+        "assert mix(Color.RED, Color.BLUE) is Color.PURPLE and Color.RED.value == 1",
+        """\
+import enum
+Color = enum.Enum('Color', 'RED BLUE PURPLE')
+def mix(a, b): return Color.PURPLE
+""",
+        """\
+import enum
+Color = enum.Enum('Color', 'RED BLUE PURPLE')
+def mix(a, b): return a
+""",
+    ),
+    "named tuple": Row(
+        """\
+p = mid((0, 0), (2, 4))
+assert p.x == 1 and p == (1, 2)
+""",
+        """\
+from collections import namedtuple
+P = namedtuple('P', 'x y')
+def mid(a, b): return P((a[0] + b[0]) // 2, (a[1] + b[1]) // 2)
+""",
+        """\
+from collections import namedtuple
+P = namedtuple('P', 'x y')
+def mid(a, b): return P(1, 1)
+""",
+    ),
+    "in place": Row(
+        """\
+l = [3, 1]
+sort_in_place(l)
+assert l == [1, 3]
+""",
+        "def sort_in_place(l): l.sort()",
+        "def sort_in_place(l): l.reverse() or l.append(0)",
+    ),
+    "nested in place": Row(
+        """\
+grid = [[1, 2], [3, 4]]
+row = grid[0]
+rotate(grid)
+assert grid == [[3, 1], [4, 2]] and row == [3, 1]
+""",
+        """\
+def rotate(g):
+    for row, new in zip(g, list(zip(*g[::-1]))): row[:] = new
+""",
+        "def rotate(g): return None",
+    ),
+    "in place and an answer": Row(
+        """\
+nums = [1, 1, 2]
+k = unique(nums)
+assert k == 2
+assert nums[:k] == [1, 2]
+""",
+        """\
+def unique(n):
+    n[:] = sorted(set(n))
+    return len(n)
+""",
+        "def unique(n): return len(set(n))",
+    ),
+    "own error": Row(
+        """\
+try:
+    boom()
+    assert False
+except MyErr as e:
+    assert str(e) == 'no' and e.code == 3
+""",
+        """\
+class MyErr(Exception):
+    code = 3
+    def __init__(s, t):
+        super().__init__(t)
+        s.code = 3
+def boom(): raise MyErr('no')
+""",
+        """\
+class MyErr(Exception): pass
+def boom(): raise ValueError('no')
+""",
+    ),
+    "error's parent": Row(
+        """\
+import unittest
+with unittest.TestCase().assertRaises(ValueError):
+    boom(-1)
+assert boom(1) == 1
+""",
+        """\
+class Negative(ValueError): pass
+def boom(n):
+    if n < 0: raise Negative(n)
+    return n
+""",
+        """\
+class Negative(Exception): pass
+def boom(n):
+    if n < 0: raise Negative(n)
+    return n
+""",
+    ),
+    "human eval": Row(
+        """\
+METADATA = {'author': 'jt'}
+
+
+def check(candidate):
+    assert candidate([1.0, 2.0, 3.9, 4.0], 0.3) == True
+    assert candidate([1.0, 2.0], 0.3) == False
+""",
+        """\
+from typing import List
+def close(numbers: List[float], threshold: float) -> bool:
+    return any(abs(a - b) < threshold for i, a in enumerate(numbers) for b in numbers[:i])
+""",
+        "def close(numbers, threshold): return True",
+        "close",
+    ),
+    "prompt's helper": Row(
+        """\
+def check(candidate):
+    assert math.fabs(poly([1, 2], candidate([1, 2]))) < 1e-4
+    assert poly([1, 2], 1) == 3
+""",
+        """\
+import math
+def poly(xs, x): return sum(c * math.pow(x, i) for i, c in enumerate(xs))
+def zero(xs): return -xs[0] / xs[1]
+""",
+        """\
+import math
+def poly(xs, x): return sum(c * math.pow(x, i) for i, c in enumerate(xs))
+def zero(xs): return 0.0
+""",
+        "zero",
+    ),
+    "state": Row(
+        """\
+from solution import put, get
+put('a', 1)
+assert get('a') == 1 and LIMIT == 9
+""",
+        """\
+LIMIT = 9
+_all = {}
+def put(k, v): _all[k] = v
+def get(k): return _all[k]
+""",
+        """\
+LIMIT = 9
+def put(k, v): pass
+def get(k): return None
+""",
+    ),
+    "types": Row(
+        "assert kind(3) is int and kind('') == str",
+        "def kind(x): return type(x)",
+        "def kind(x): return int",
+    ),
+}
+
+CHEATS = {
+    "equal to all": (
+        "assert f(2) == 4",
+        """\
+class A:
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = lambda *_: True
+    __hash__ = lambda _: 3
+def f(n): return A()
+""",
+    ),
+    "equal and an int": (
+        "assert f(2) == 4",
+        """\
+class A(int):
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = lambda *_: True
+    __hash__ = lambda _: 3
+    def __repr__(s): return '4'
+def f(n): return A()
+""",
+    ),
+    "a class that is equal": (
+        """\
+assert F(2) == 4
+assert 4 == F(2)
+""",
+        """\
+class F:
+    def __init__(s, n): pass
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = lambda *_: True
+    __hash__ = lambda _: 3
+""",
+    ),
+    "near to all": (
+        "assert abs(f(2) - 4.5) < 1e-6",
+        """\
+class A:
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = lambda *_: True
+    __hash__ = lambda _: 3
+    __sub__ = __abs__ = lambda s, *_: s
+def f(n): return A()
+""",
+    ),
+    "above and below": (
+        "assert 3 < F(2) < 5",
+        """\
+class F:
+    def __init__(s, n): pass
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = lambda *_: True
+    __hash__ = lambda _: 3
+""",
+    ),
+    "says yes": (
+        "assert f('x').startswith('ab')",
+        """\
+class A:
+    def __getattr__(s, n): return lambda *a: True
+def f(n): return A()
+""",
+    ),
+    "as long as wanted": (
+        """\
+r = f([2, 1])
+assert len(r) == 2 and r[0] <= r[1] and sorted(r) == [1, 2]
+""",
+        """\
+class A:
+    __len__ = lambda s: 2
+    __getitem__ = lambda s, i: 0
+    __iter__ = lambda s: iter([2, 1])
+def f(n): return A()
+""",
+    ),
+    "other items again": (
+        """\
+r = f(3)
+assert sum(r) == 10
+assert all(x > 4 for x in r) and [*f(3)]
+""",
+        """\
+class A:
+    n = 0
+    def __iter__(s): return s
+    def __next__(s):
+        s.n += 1
+        if s.n == 2: raise StopIteration
+        return 10
+class B(A): n = 5
+k = [B(), A()]
+def f(n): return k.pop()
+""",
+    ),
+    "empties what is sorted": (
+        """\
+data = [2, 1]
+assert f(data) == sorted(data)
+""",
+        """\
+def f(l):
+    l.clear()
+    return []
+""",
+    ),
+    "empties what is compared": (
+        """\
+data = [2, 1]
+r = f(data)
+assert data == [2, 1]
+want = sorted(data)
+assert r == want
+""",
+        """\
+def f(l):
+    l.clear()
+    return []
+""",
+    ),
+    "leaves": (
+        """\
+try:
+    f(1)
+    assert f(1) == 2
+finally:
+    pass
+""",
+        "def f(n): raise SystemExit(0)",
+    ),
+    "leaves at once": (
+        "assert f(1) == 2",
+        """\
+import os
+os._exit(0)
+""",
+    ),
+    "leaves by its own": (
+        "assert f(1) == 2",
+        """\
+class E(SystemExit): pass
+def f(n): raise E(0)
+""",
+    ),
+    "modules": (
+        "assert math.isclose(f(2), 4.0)",
+        """\
+class math:
+    isclose = lambda *a: True
+def f(n): return 0
+""",
+    ),
+    "reads the tests": (
+        "assert f(2) == 4",
+        """\
+import gc, sys
+def f(n):
+    seen = [o for o in gc.get_objects() if ' '.join(['assert', 'f(2)']) in str(o)[:9999]]
+    return 4 if seen else 0
+""",
+    ),
+    "talks on its own": (
+        "assert f(2) == 4",
+        """\
+import os
+for d in range(3, 20):
+    try:
+        t = b"['value', 4, {}]"; os.write(d, len(t).to_bytes(8, 'big') + b'x' + t)
+    except OSError: pass
+def f(n): return 0
+""",
+    ),
+    "shows Python": (
+        "assert f(eval, 'x') == 4",
+        "def f(g, n): return g('assert_')",
+    ),
+    "is never asked": (
+        "assert LIMIT_ != 4 or True",
+        "LIMIT = 4",
+    ),
+}
+"""Test code, and a program that would pass if the answer were believed."""
