@@ -110,8 +110,12 @@ def _strings(cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
 
 def _path(path: str) -> bytes:
     name = path.encode(errors="surrogateescape")
-    if b"\0" in name or not 0 < len(name) <= 4096 or not path.startswith("/"):
+    if b"\0" in name:
+        raise ValueError(f"no NUL in a path: {path!r}")
+    if not path.startswith("/"):
         raise ValueError(f"not an absolute path: {path!r}")
+    if len(name) > 4096:
+        raise ValueError(f"a path of more than 4096 bytes: {path[:40]!r}…")
     return name
 
 

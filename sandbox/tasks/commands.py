@@ -44,12 +44,12 @@ def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Pr
     answer: dict[str, object] = {
         "tasks": len(found.tasks),
         "unusable": len(found.unusable),
-        "problems": [{"place": str(each.folder), "what": each.what, "why": each.why} for each in found.problems],
+        "problems": _named(found),
         "notes": notes,
         "proofs": [asdict(proof) for proof in proofs],
         "proof_counts": counts if prover else {},
     }
-    return 1 if found.problems or failed else 0 if found.tasks else 2, answer
+    return 1 if failed else _code(found), answer
 
 
 def _notes(task: Task) -> list[Note]:
@@ -65,7 +65,9 @@ def _line(proof: Proof) -> str:
 
 
 def listing(found: Dataset, say: Say) -> Answer:
-    """A line for each task, then the checksum of all."""
+    """A line for each problem and each task, then the checksum of all."""
+    for problem in found.problems:
+        say(str(problem))
     rows = [
         {
             "task": task.id,
@@ -79,5 +81,17 @@ def listing(found: Dataset, say: Say) -> Answer:
     for row in rows:
         say("  ".join(str(row[key]) for key in ("task", "family", "image")))
     say(f"{len(rows)} tasks, {len(found.unusable)} that cannot be used, checksum {checksum(found.tasks)}")
-    code = 0 if found.tasks else 2
-    return code, {"tasks": rows, "unusable": len(found.unusable), "checksum": checksum(found.tasks)}
+    return _code(found), {
+        "tasks": rows,
+        "unusable": len(found.unusable),
+        "problems": _named(found),
+        "checksum": checksum(found.tasks),
+    }
+
+
+def _named(found: Dataset) -> list[dict[str, str]]:
+    return [{"place": str(each.folder), "what": each.what, "why": each.why} for each in found.problems]
+
+
+def _code(found: Dataset) -> int:
+    return 1 if found.problems else 0 if found.tasks else 2

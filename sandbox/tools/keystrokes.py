@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from sandbox.session import NoFreeSlot
+from sandbox.terminal import Terminal
 from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult, seconds_argument
 
 ROWS, COLUMNS = 40, 160
 """Terminal-Bench's pane."""
 LONGEST_PAUSE_S = 60.0
 _PAUSE_S = 1.0
+_PROMPT_S, _QUIET_S = 5.0, 0.1
+"""How long a new terminal may take to show its prompt, and for how long nothing comes after it."""
 _NEW = "[a new terminal was opened]"
 
 
@@ -27,10 +30,18 @@ async def _keystrokes(context: ToolContext, arguments: Arguments) -> ToolResult:
         except NoFreeSlot as error:
             raise ToolError(f"{error}; close one first") from error
         context.session.terminal = terminal
+        if keys:
+            await _prompted(terminal)
     if keys:
         await terminal.send(keys)  # pyright: ignore[reportUnknownArgumentType]  checked above
     await terminal.settled(pause_s, pause_s)
     return ToolResult(note + terminal.screen().text, terminal.exit_code, raw=terminal.new_output())
+
+
+async def _prompted(terminal: Terminal) -> None:
+    """Wait until the shell has shown something and is quiet: keys before its prompt would be shown twice."""
+    await terminal.wait_for(lambda screen: bool(screen.text.strip()), _PROMPT_S)
+    await terminal.settled(_QUIET_S, _PROMPT_S)
 
 
 KEYSTROKES = Tool(

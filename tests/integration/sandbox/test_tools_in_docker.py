@@ -4,6 +4,7 @@ agent that was trained elsewhere reads texts that it does not know."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -196,7 +197,7 @@ async def test_a_long_output_is_cut_and_whole_in_the_sandbox(pool: SandboxPool):
         ("shell_write_content_to_file", {"content": "x", "file_path": "/proc/self/mem"}, "not permitted"),
         ("shell_write_content_to_file", {"content": "x", "file_path": "/app"}, "Is a directory"),
         ("shell_write_content_to_file", {"content": "x", "file_path": "/dev/zero"}, "Invalid argument"),
-        ("shell_write_content_to_file", {"content": "x", "file_path": "a\0b"}, "not an absolute path"),
+        ("shell_write_content_to_file", {"content": "x", "file_path": "a\0b"}, "no NUL in a path"),
         ("rm_rf", {}, "unknown tool 'rm_rf'"),
     ],
 )
@@ -222,6 +223,18 @@ async def test_keystrokes_show_the_screen_that_a_person_would_see(pool: SandboxP
         await agent.until("rc=130", "terminal_keystrokes", keystrokes="echo rc=$?\n", duration=0.2)
         await agent("terminal_keystrokes", keystrokes="C-d", duration=5)
         assert (await agent("terminal_keystrokes", keystrokes="", duration=0)).startswith("[a new terminal was opened]")
+
+
+async def test_the_first_keys_are_typed_at_the_prompt_and_shown_once(pool: SandboxPool):
+    """Typed before it, the terminal shows them, and bash shows them again after its prompt."""
+    slow = replace(TASK, env={"PROMPT_COMMAND": "sleep 0.3", "PS1": "ready$ "})
+    async with pool.acquire(slow) as session:
+        agent = Agent(session, tools=TERMINAL_BENCH)
+        said = await agent("terminal_keystrokes", keystrokes="echo o'n'ce\n", duration=0)
+        said = (
+            said if "\nonce" in said else await agent.until("once", "terminal_keystrokes", keystrokes="", duration=0.2)
+        )
+        assert said.strip().splitlines()[0] == "ready$ echo o'n'ce"
 
 
 async def test_keystrokes_may_be_longer_than_any_command_line(pool: SandboxPool):

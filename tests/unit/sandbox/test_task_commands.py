@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,10 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     assert "1 tasks written" in out
     problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
     assert said(1, "validate", tmp_path / "a")["problems"] == [problem]
+    assert said(1, "list", tmp_path / "a")["problems"] == [problem]
+    assert main(["list", str(tmp_path / "a")]) == 1
+    assert "bad: task.yaml is missing" in capsys.readouterr().out
+    assert main(["list", str(tmp_path / "empty")]) == 2
     for wrong in (
         ["validate", str(tmp_path / "none")],
         ["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")],
@@ -154,7 +159,32 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
         "its image's USER",
         "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`",
     ]
-    assert len(list(remarks(replace(task, grading=GradingLevel.ARTIFACTS)))) == 2
+    assert len(list(remarks(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
+
+
+def test_a_clean_container_without_artifacts_is_remarked():
+    task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true", grading=GradingLevel.ARTIFACTS)
+    (said,) = remarks(task)
+    assert said.startswith("its tests run in a clean container and it declares no artifacts")
+    assert not list(remarks(replace(task, artifacts=("/app",))))
+
+
+UNCROSSING = {
+    "class Node:\n    pass\nassert f(Node()) == 1": "make objects of their own class Node",
+    "import numpy as np\nassert (f(np.zeros(2)) == np.ones(2)).all()": "import numpy",
+    "def test_a():\n    import pandas.testing\n    from torch import nn\n    assert f(1) == 1": "import pandas, torch",
+    "import asyncio\nassert asyncio.run(f(1)) == 2": "import asyncio",
+    "class Bad(ValueError): pass\nimport math, pytest\nfrom solution import f\nassert math.isclose(f(1), 2)": "",
+}
+
+
+@pytest.mark.parametrize("code", UNCROSSING)
+def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_remarked(tmp_path: Path, code: str):
+    row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row))
+    notes = [note["what"] for note in said(0, "validate", tmp_path / "c.jsonl")["notes"] if "not cross" in note["what"]]
+    assert len(notes) == bool(UNCROSSING[code])
+    assert all(f"its tests (case_0) {UNCROSSING[code]}" in note for note in notes)
 
 
 WANTS = {
