@@ -40,6 +40,7 @@ from sandbox.grading.environment import TESTS_DIR, environment_of_tests
 from sandbox.grading.outcome import REWARD, GradedTest, Report, Verdict, contradiction, judge, weighted
 from sandbox.grading.place import extra_s, place
 from sandbox.grading.reports import MAX_BYTES, read_report
+from sandbox.grading.settings import PLAIN, has_settings
 from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
 from sandbox.grading.whose import Isolation, isolation_of, shell_of
@@ -53,9 +54,6 @@ _SCRIPT = ".longshore-tests.sh"
 _KNOWN_AS = ("run-tests.sh", "test.sh")
 """What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
 _LOG_BYTES = 16 << 10
-_PYTEST_INI = b"[pytest]\n"
-"""Beside tests that bring no settings: pytest then looks for settings and conftest.py nowhere above /tests."""
-_PYTEST_SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ async def grade(
             verifier = await _has_verifier(bench)
             isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
             env = await _environment(session, task, isolation, network)
-            ran = await _test(bench, task, limit_s, env, verifier=verifier)
+            ran = await _test(bench, task, isolation, limit_s, env, verifier=verifier)
     except Unfit as error:
         ran = _Ran(note=f"what the agent left could not be carried to its tests: {error}")
     tests, reward = ran.verdict or judge(task.expected_tests, task.weights, ())
@@ -162,9 +160,17 @@ async def _environment(
     return environment_of_tests(image, task.env, network, isolation, ours_first=ours_first, offline=offline)
 
 
-async def _test(bench: SandboxSession, task: Task, limit_s: float, env: Mapping[str, str], *, verifier: bool) -> _Ran:
+async def _test(
+    bench: SandboxSession,
+    task: Task,
+    isolation: Isolation,
+    limit_s: float,
+    env: Mapping[str, str],
+    *,
+    verifier: bool,
+) -> _Ran:
     """Bring the tests in, run them, collect what they said."""
-    why = await _bring_in(bench, task)
+    why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
     summary, log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
@@ -210,19 +216,20 @@ async def _take_back(bench: SandboxSession, reports: Sequence[str]) -> None:
         await bench.destroy(SandboxDestroyed(f"its tests could not be taken out of it again: {error}", Ruin.TESTED))
 
 
-def tests_folder(task: Task) -> dict[str, bytes]:
-    """Path below :data:`TESTS_DIR` → content: the task's script and its other files, none in another's place."""
+def tests_folder(task: Task, isolation: Isolation) -> dict[str, bytes]:
+    """Path below :data:`TESTS_DIR` → content: the task's script and its other files, none in another's place.  With
+    settings of pytest's there, it looks for settings and conftest.py nowhere above."""
     script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
     files = {name: script for name in _KNOWN_AS if name not in taken} | task.tests | {_SCRIPT: script}
-    if any(name.endswith(".py") for name in files) and _PYTEST_SETTINGS.isdisjoint(files):
-        files["pytest.ini"] = _PYTEST_INI
+    if not has_settings(files, newest=isolation is Isolation.IMAGE):
+        files |= PLAIN
     return files
 
 
-async def _bring_in(bench: SandboxSession, task: Task) -> str:
+async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> str:
     """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
     prevents it."""
-    files = {f"{TESTS_DIR}/{name}": data for name, data in tests_folder(task).items()}
+    files = {f"{TESTS_DIR}/{name}": data for name, data in tests_folder(task, isolation).items()}
     try:
         await replace(bench, f"{TESTS_DIR}/", mode=0o700)
         await write_files(bench, files, mode=0o700)

@@ -6,7 +6,7 @@ Nothing is expanded: a word is as it is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tree_sitter_bash
@@ -16,6 +16,11 @@ _BASH = Language(tree_sitter_bash.language())
 _SIMPLE = frozenset(("command", "declaration_command", "unset_command", "test_command"))
 _ASSIGNMENTS = frozenset(("variable_assignment", "variable_assignments"))
 _REDIRECTIONS = frozenset(("file_redirect", "heredoc_redirect", "herestring_redirect"))
+_WORDS = frozenset((
+    "ansi_c_string", "arithmetic_expansion", "brace_expression", "command_substitution", "concatenation", "expansion",
+    "number", "process_substitution", "raw_string", "simple_expansion", "string", "translated_string", "word",
+))  # fmt: skip
+_EXPANSIONS = frozenset(("command_substitution", "expansion", "simple_expansion"))
 _COUNTING = frozenset(("c_style_for_statement",))
 _BODIES = frozenset(("do_group", "compound_statement"))
 _DEEPEST = 200
@@ -31,7 +36,7 @@ class Unreadable(Exception):
 
 class Command(NamedTuple):
     words: tuple[str, ...]
-    """With their quotes; redirections are left out."""
+    """With their quotes, and without redirections."""
     piped: bool
     """It reads what the command before it prints."""
     within: str
@@ -44,8 +49,12 @@ class Script(NamedTuple):
     functions: frozenset[str]
     evaluated: tuple[str, ...]
     """What bash takes for arithmetic, in which the value of a variable is an expression again, with commands in it."""
-    loops: tuple[tuple[str, bool], ...]
-    """The variable of each, and whether it is over numbers alone."""
+    tested: tuple[str, ...]
+    """Expansions without quotes in ``[ … ]`` or ``test``: what they hold may be an operator of its."""
+    loops: tuple[tuple[str, tuple[str, ...]], ...]
+    """The variable of each, and what it is over: where that is not written, the arguments."""
+    into: tuple[str, ...]
+    """What redirections write to."""
 
 
 def read_script(text: str) -> Script:
@@ -57,9 +66,11 @@ def read_script(text: str) -> Script:
     commands = tuple(_commands(root, "", functions))
     nodes = list(_nodes(root))
     evaluated = tuple(text for node in nodes for text in _evaluated(node))
+    tested = tuple(text for node in nodes for text in _tested(node))
     loops = [node.named_children for node in nodes if node.type in ("for_statement", "select_statement")]
-    counts = tuple((_text(name), all(value.type == "number" for value in values)) for name, *values, _ in loops)
-    return Script(commands, frozenset(functions), evaluated, counts)
+    over = tuple((_text(name), tuple(map(_text, values)) or ('"$@"',)) for name, *values, _ in loops)
+    into = tuple(target for node in nodes if node.type == "file_redirect" for target in _into(node))
+    return Script(commands, frozenset(functions), evaluated, tested, over, into)
 
 
 def _nodes(root: Node) -> Iterator[Node]:
@@ -84,6 +95,8 @@ def _evaluated(node: Node) -> Iterator[str]:
                 yield _OPERATOR.sub(" ", text)
         case "subscript" if (index := text.partition("[")[2]) not in ("@]", "*]"):
             yield index
+        case "array":
+            yield from (index for child in node.named_children if (index := _index(_text(child))))
         case "expansion" if text.endswith("@P}") or (text.startswith("${!") and not _ALL_OF.fullmatch(text)):
             yield "$1"  # whatever it is
         case "expansion" if piece := _PIECE_OF.fullmatch(text):
@@ -92,16 +105,70 @@ def _evaluated(node: Node) -> Iterator[str]:
             return
 
 
+def _tested(node: Node) -> Iterator[str]:
+    words = _text(node).split(maxsplit=1)
+    if (node.type == "test_command" and words[0] == "[") or (node.type == "command" and words[0] == "test"):
+        yield from _unquoted(node)
+
+
+def _unquoted(node: Node) -> Iterator[str]:
+    for child in node.named_children:
+        if child.type in _EXPANSIONS:
+            yield _text(child)
+        elif child.type != "string":
+            yield from _unquoted(child)
+
+
+def _index(element: str) -> str:
+    """Of one that says its place in the array: ``[n]=x``."""
+    return element[1:].rpartition("]=")[0] if element.startswith("[") else ""
+
+
 def _commands(node: Node, within: str, functions: set[str], depth: int = 0) -> Iterator[Command]:
     if depth > _DEEPEST:
         raise Unreadable("it is nested too deep")
     if node.type == "function_definition" and (name := node.child_by_field_name("name")):
         within = _text(name)
         functions.add(within)
+    behind = tuple(_behind(node))
     for child in node.children:
-        yield from _commands(child, within, functions, depth + 1)
+        made = _commands(child, within, functions, depth + 1)
+        yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         yield Command(tuple(_words(node)), _is_piped(node), within)
+
+
+def _with_more(commands: Sequence[Command], words: tuple[str, ...]) -> Iterator[Command]:
+    """The last of them has these words too."""
+    if not commands:
+        raise Unreadable("words behind a redirection of nothing")
+    yield from commands[:-1]
+    yield commands[-1]._replace(words=commands[-1].words + words)
+
+
+def _behind(statement: Node) -> Iterator[str]:
+    """The command's own words among its redirections: ``echo >&2 this``."""
+    if statement.type in ("redirected_statement", "heredoc_redirect"):
+        for child in statement.named_children:
+            if child.type == "file_redirect":
+                yield from map(_text, _destinations(child)[1:])
+            elif child.type == "heredoc_redirect":
+                yield from _behind(child)
+            elif statement.type == "heredoc_redirect" and child.type in _WORDS:
+                yield _text(child)
+
+
+def _destinations(redirection: Node) -> list[Node]:
+    """Where it leads, and the command's words behind it."""
+    return [child for child in redirection.named_children if child.type != "file_descriptor"]
+
+
+def _into(redirection: Node) -> Iterator[str]:
+    """The file that is written, if one is."""
+    operator = next((_text(child) for child in redirection.children if not child.is_named), "")
+    for target in _destinations(redirection)[:1]:
+        if ">" in operator and target.type not in ("number", "process_substitution"):
+            yield _text(target)
 
 
 def _words(node: Node) -> Iterator[str]:

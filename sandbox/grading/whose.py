@@ -1,20 +1,24 @@
 """Whose programs run a task's tests: the kit's or the container's.  Pure.
 
 Read from the script: it is the kit's where each command is the shell's own, a function of the script's, a tool of the
-kit's that starts no other program, or one that the kit stands in for (:mod:`sandbox.kit.answers`).  In doubt it is the
-container's.  What the tests themselves start is their own affair: ``subprocess.run(["git", …])`` in a test asks the
-container's git.
+kit's that starts no other program, or one that the kit stands in for (:mod:`sandbox.kit.answers`), pytest is told
+nothing but to run the tests (:mod:`sandbox.grading.pytest_call`), and nothing may be written among them
+(:mod:`sandbox.grading.writes`).  In doubt it is the container's.  What the tests themselves start is their own affair:
+``subprocess.run(["git", …])`` in a test asks the container's git.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from sandbox.grading.places import Places
+from sandbox.grading.pytest_call import TESTS, runs_tests_alone
 from sandbox.grading.script import Script, Unreadable, read_script
+from sandbox.grading.writes import may_write_among_tests
 from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
 from sandbox.kit.phase import BASH, BUSYBOX
 
@@ -81,10 +85,12 @@ _SHELLS = frozenset(("sh", "ash", "bash"))
 _STARTS = re.compile(r"^[\"']?-(?:exec|ok)|--to-command|--use-compress|system\s*\(|getline|\|\s*[\"'&]")
 """How a tool is told to start another program; awk also in a file of its own."""
 _ASSIGNED = re.compile(r"\w+\+?=")
-_SETTING = r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|(?:PYTHON|PYTEST_|UV_|LD_)\w*)"
+_SETTING = (
+    r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|PS4|(?:PYTHON|PYTEST_|UV_|LD_)\w*|"
+    r"TEST_DIR(?!=[\"']?(?:/tests|\$\{TEST_DIR:-/tests\})/?[\"']?$))"
+)
 _SETTINGS, _NAMED_SETTING = re.compile(rf"{_SETTING}\+?="), re.compile(rf"{_SETTING}[\"']?$")
 _INSTALLED = re.compile(r"(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env")
-_TESTS = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)(?:/(?!\.\.)[\w.:-]*)*(?:\[.*\])?")
 _LIMIT = re.compile(r"-\w+|[\d.]+[smhd]?")
 _STARTERS = frozenset(("exec", "command", "time", "timeout"))
 _ITS_ARGUMENTS = frozenset(("$1", "$@"))
@@ -97,7 +103,7 @@ _COUNTS = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
 _ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
 _TAKES_DATA = frozenset(("awk", "find", "tar"))
 """Tools that start other programs where an argument says so."""
-_MOVERS = frozenset(("cp", "ln", "mv"))
+_INDEXED = re.compile(r"[^=]*\[[^=]*[$`]")
 
 
 def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
@@ -109,8 +115,8 @@ def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = Tr
         scripts = [read_script(each) for each in (script, *beside)]
     except (Unreadable, RecursionError):
         return Isolation.IMAGE
-    reader = _Reader(scripts, verifier=verifier)
-    ours = _evaluates_numbers(scripts) and all(map(reader.ours, scripts))
+    reader = _Reader(scripts, tests, verifier=verifier)
+    ours = _evaluates_numbers(scripts) and not _counts_settings(scripts) and all(map(reader.ours, scripts))
     return Isolation.KIT if ours else Isolation.IMAGE
 
 
@@ -124,8 +130,8 @@ def _evaluates_numbers(scripts: Sequence[Script]) -> bool:
                 numbers[found[1]] = numbers.get(found[1], True) and bool(_NUMBER.fullmatch(found[2]))
             elif setter:
                 numbers[_bare(word)] = False
-    for name, over_numbers in (loop for script in scripts for loop in script.loops):
-        numbers[name] = numbers.get(name, True) and over_numbers
+    for name, over in (loop for script in scripts for loop in script.loops):
+        numbers[name] = numbers.get(name, True) and all(map(_NUMBER.fullmatch, over))
     texts = [_LENGTH.sub("", text) for script in scripts for text in script.evaluated]
     for text in texts:
         for name in _COUNTS.findall(text):
@@ -135,11 +141,20 @@ def _evaluates_numbers(scripts: Sequence[Script]) -> bool:
     )
 
 
+def _counts_settings(scripts: Sequence[Script]) -> bool:
+    """Whether a loop or arithmetic sets a variable that says what runs."""
+    names = [name for script in scripts for name, _ in script.loops]
+    names += [name for script in scripts for text in script.evaluated for name in _NAME.findall(text)]
+    return any(map(_NAMED_SETTING.match, names))
+
+
 class _Reader:
     """Reads scripts from top to bottom."""
 
-    def __init__(self, scripts: Sequence[Script], *, verifier: bool) -> None:
+    def __init__(self, scripts: Sequence[Script], tests: Collection[str], *, verifier: bool) -> None:
+        self._tests = tests
         self._verifier = verifier
+        self._places = Places(scripts, _SETTERS - _DECLARES)
         self._functions = {name for script in scripts for name in script.functions}
         commands = [command for script in scripts for command in script.commands]
         self._callers = {each.within for each in commands if each.within and _bare(each.words[0]) in _ITS_ARGUMENTS}
@@ -150,6 +165,8 @@ class _Reader:
         self._active = False
 
     def ours(self, script: Script) -> bool:
+        if any(map(self._places.may_be_tests, script.into)) or any(map(self._places.is_data, script.tested)):
+            return False
         installer = False  # whether the command before has printed uv's
         for command in script.commands:
             if command.words in (("sh",), ("bash",)) and command.piped and installer:
@@ -186,16 +203,22 @@ class _Reader:
         if first in _SHELLS:
             return (first != "bash" or self._verifier) and self._may_run(arguments)
         if self._active and first in ("pytest", "py.test"):
-            return _names_tests(arguments)
+            return runs_tests_alone(words[1:], self._tests)
         if first in _DECLARES:
-            return not any(each.startswith(("$", "`")) or re.match(r"[-+]\w*[in]", each) for each in arguments)
-        if first in _SETTERS and ("-C" in arguments or _names_by_data(first, words)):
-            return False
-        if first in _MOVERS and arguments and _TESTS.fullmatch(arguments[-1]):
+            return not any(
+                each.startswith(("$", "`")) or _INDEXED.match(each) or re.match(r"[-+]\w*[in]", each)
+                for each in arguments
+            )
+        if self._is_led_by_data(first, words) or may_write_among_tests(first, words[1:], self._places):
             return False
         starts = any(map(_STARTS.search, words)) or (first == "awk" and "-f" in arguments)
         starts = starts or (first in _TAKES_DATA and _is_told_by_data(first, words[1:]))
         return first in _BUILTINS or (first in _TOOLS and not starts)
+
+    def _is_led_by_data(self, first: str, words: Sequence[str]) -> bool:
+        if first == "test":
+            return any(way == "-v" and not _NAME.fullmatch(name) for way, name in pairwise(words))
+        return first in _SETTERS and ("-C" in words or _names_by_data(first, words))
 
     def _answer(self, words: Sequence[str]) -> Answer:
         program, *arguments = (_bare(word) for word in words)
@@ -213,9 +236,9 @@ class _Reader:
                 self._made.add(path)
                 return True
             case Run(["pytest", *rest]):
-                return _names_tests(rest)
-            case Other():
-                return _bare(words[0]) == "wget"  # the kit's own
+                return bool(rest) and runs_tests_alone(words[-len(rest) :], self._tests)
+            case Other():  # the kit's own wget
+                return _bare(words[0]) == "wget" and not may_write_among_tests("wget", words[1:], self._places)
             case _:
                 return False
 
@@ -238,7 +261,7 @@ class _Reader:
 def _names_by_data(first: str, words: Sequence[str]) -> bool:
     """Whether an expansion says what is set: a name from data may have a subscript, which is arithmetic."""
     if first == "printf":
-        return any(option == "-v" and name.strip('"').startswith(("$", "`")) for option, name in pairwise(words))
+        return any(option == "-v" and re.search(r"[$`]", name) for option, name in pairwise(words))
     return any("$" in word or "`" in word for word in words[1:])
 
 
@@ -272,9 +295,4 @@ def _started(words: Sequence[str]) -> Sequence[str]:
 
 def _is_read(path: str) -> bool:
     """A shell script of the tests': these are read too."""
-    return bool(_TESTS.fullmatch(path)) and path.endswith(".sh")
-
-
-def _names_tests(arguments: Sequence[str]) -> bool:
-    """Without one, pytest looks for tests and settings in the working directory."""
-    return any(_TESTS.fullmatch(each) for each in arguments)
+    return bool(TESTS.fullmatch(path)) and path.endswith(".sh")

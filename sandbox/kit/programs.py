@@ -29,8 +29,15 @@ version = {version}
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import sys
 from pytest import console_main
+words = sys.argv[1:]
+while "--ctrf" in words[:-1]:
+    at = words.index("--ctrf")
+    words[at : at + 2] = ["=".join(words[at : at + 2])]
+sys.argv[1:] = words
 sys.exit(console_main())
 """
+"""pytest looks for its settings before it knows of this plugin's option: its value would be the path of a test, and the
+folder that both are in, ``/``, the one that is searched."""
 
 
 def texts() -> list[str]:

@@ -259,6 +259,18 @@ _PYTHON = (
         PYTHON,
     ),
     Attack(
+        "pytest settings above the tests and their reports",
+        _files("[pytest]\naddopts = -p evil\npythonpath = /app", "/pytest.ini", "/logs/pytest.ini", "/app/pytest.ini")
+        + _file("/logs/verifier/pytest.ini", "[pytest]\naddopts = -p evil\npythonpath = /app")
+        + _file("/app/evil.py", _PLUGIN),
+        PYTHON,
+    ),
+    Attack(
+        "setup.py above the tests and their reports",
+        _files("", "/setup.py", "/logs/setup.py") + _files(_PLUGIN, "/conftest.py", "/logs/verifier/conftest.py"),
+        PYTHON,
+    ),
+    Attack(
         "pytest plugin in the environment",
         _file("/app/evil.py", _PLUGIN)
         + "export PYTEST_PLUGINS=evil PYTEST_ADDOPTS='-p evil' PYTHONPATH=/app PYTHONSTARTUP=/app/evil.py",

@@ -9,6 +9,7 @@ from sandbox.files import FileTooLarge
 from sandbox.grading.outcome import Outcome, Report, Reported
 from sandbox.tasks.task import Task
 
+PLAIN = {"pytest.ini": b"[pytest]\n"}
 OURS, OTHER = b"#!/bin/sh\n. /tests/test.sh\n", b"echo PASSED a"
 PASSED = b'{"results": {"tests": [{"name": "a", "status": "passed"}]}}'
 
@@ -51,14 +52,15 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(monkeypatch, be
 @pytest.mark.parametrize(
     ("tests", "there"),
     [
-        ({}, {"run-tests.sh": OURS, "test.sh": OURS}),
-        ({"run-tests.sh": OTHER}, {"run-tests.sh": OTHER, "test.sh": OURS}),
-        ({"test.sh/x": OTHER}, {"run-tests.sh": OURS, "test.sh/x": OTHER}),
-        ({"a.py": b"", "tox.ini": b""}, {"run-tests.sh": OURS, "test.sh": OURS, "a.py": b"", "tox.ini": b""}),
+        ({}, {"run-tests.sh": OURS, "test.sh": OURS, **PLAIN}),
+        ({"run-tests.sh": OTHER}, {"run-tests.sh": OTHER, "test.sh": OURS, **PLAIN}),
+        ({"test.sh/x": OTHER}, {"run-tests.sh": OURS, "test.sh/x": OTHER, **PLAIN}),
+        ({"tox.ini": b"[tox]"}, {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[tox]", **PLAIN}),
+        ({"tox.ini": b"[pytest]"}, {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[pytest]"}),
     ],
 )
 def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
     """Harbor's and Terminal-Bench's own name for it is there too, where the task has nothing else by it."""
-    files = grader.tests_folder(Task("t", "", run_tests=OURS.decode(), tests=tests))
+    files = grader.tests_folder(Task("t", "", run_tests=OURS.decode(), tests=tests), grader.Isolation.KIT)
     assert files.pop(grader._SCRIPT) == OURS
     assert files == there

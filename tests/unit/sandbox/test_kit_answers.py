@@ -20,6 +20,7 @@ from tests.support.cheats.graders import careless_task, shell_task
 from tests.support.stock_scripts import STOCK
 
 PIECES = [*"'\"`(){};|&<>#\\\n $ax=", "$(", "${", "$((", "))", "case x in ", "esac", "<<E", "E\n", "if ", "[[ ", "]]"]
+TESTS = {"test_outputs.py": b"", "test_a.py": b""}
 URL = "https://installer.example/uv/0.7.13/install.sh"
 
 
@@ -97,8 +98,8 @@ def test_a_package_is_in_the_kit_in_the_versions_that_the_kit_has(requirement: s
 def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
     script, _ = STOCK[name]
     assert not network_needs(Task("a", "b", run_tests=script))
-    assert isolation_of(script, {}) is Isolation.KIT
-    assert isolation_of(script, {}, verifier=False) is Isolation.IMAGE
+    assert isolation_of(script, TESTS) is Isolation.KIT
+    assert isolation_of(script, TESTS, verifier=False) is Isolation.IMAGE
 
 
 @pytest.mark.parametrize(
@@ -201,7 +202,7 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
     ],
 )
 def test_shell_and_tools_are_ours(line: str):
-    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.KIT
+    assert isolation_of(f"#!/bin/bash\n{line}\n", TESTS) is Isolation.KIT
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""Whether the tests bring settings that pytest takes.  Pure.
+
+Else it goes on to look for some above their folder, up to ``/``, where the agent's may be.  What it takes is said by
+the content: a ``pyproject.toml`` without a section of pytest's is none.  Only what lies at the top counts: all tests
+are below it, not all below a folder of theirs.
+"""
+
+from __future__ import annotations
+
+import configparser
+import tomllib
+from collections.abc import Mapping
+
+PLAIN = {"pytest.ini": b"[pytest]\n"}
+"""Settings that say nothing, and come before others beside them."""
+
+
+def has_settings(files: Mapping[str, bytes], *, newest: bool) -> bool:
+    """Of paths below the tests' folder.  ``newest``: pytest may be newer than the kit's, and read TOML tables too."""
+    return (
+        "pytest.ini" in files
+        or _has_section(files.get(".pytest.ini"), "pytest")
+        or _has_table(files.get("pyproject.toml"), newest=newest)
+        or _has_section(files.get("tox.ini"), "pytest")
+        or _has_section(files.get("setup.cfg"), "tool:pytest")
+    )
+
+
+def _has_section(data: bytes | None, name: str) -> bool:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string((data or b"").decode())
+    except (configparser.Error, ValueError):
+        return False
+    return parser.has_section(name)
+
+
+def _has_table(data: bytes | None, *, newest: bool) -> bool:
+    try:
+        read = tomllib.loads((data or b"").decode())
+    except (ValueError, RecursionError):
+        return False
+    match read:
+        case {"tool": {"pytest": {"ini_options": {}}}}:
+            return True
+        case {"tool": {"pytest": {**native}}}:
+            return newest and bool(native)
+        case _:
+            return False

@@ -1,0 +1,34 @@
+"""Tests that bring settings of other tools are configured by the agent when this fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sandbox.grader import Isolation, grade
+from sandbox.pool import SandboxPool
+from sandbox.tasks.task import GradingLevel
+from tests.support.cheats.attacks import ATTACKS
+from tests.support.cheats.graders import SOLUTION, harbor_task, project_task
+from tests.support.python_image import python_image
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 60.0
+SETTINGS = next(attack.run for attack in ATTACKS if attack.name == "pytest settings above the tests and their reports")
+BROUGHT = {"pyproject.toml": b"[tool.ruff]\nline-length = 100\n", "setup.cfg": b"[flake8]\nmax-line-length = 100\n"}
+
+
+@pytest.mark.parametrize(
+    "level", [GradingLevel.SAME, pytest.param(GradingLevel.COMMIT, marks=pytest.mark.slow)], ids=str
+)
+@pytest.mark.parametrize("make", [harbor_task, project_task])
+@pytest.mark.parametrize("brought", BROUGHT)
+async def test_an_agent_s_settings_stand_in_for_no_others(pool: SandboxPool, make, brought: str, level: GradingLevel):
+    task = make(level, python_image(pool.host))
+    task = replace(task, tests={**task.tests, brought: BROUGHT[brought]})
+    for command, score in ((SETTINGS, 0.0), (SOLUTION, 1.0)):
+        async with pool.acquire(task) as session:
+            await session.run(command, S)
+            result = await grade(session, task)
+        assert (result.score, result.isolation) == (score, Isolation.KIT), result.log
