@@ -99,7 +99,7 @@ def test_the_log_stays_within_its_share_of_the_budget(tmp_path: Path, steps: int
         journal.open_group(make_plan(group, 2), b"")
 
         for sample in range(2):
-            trajectory = make_trajectory(group, sample, sampled=60_000, size=2, reward=float(sample))
+            trajectory = make_trajectory(group, sample, sampled=78_000, size=2, reward=float(sample))
             received = Received(codec.inspect(frames := codec.encode(trajectory), max_bytes=1 << 21), frames, "a")
             journal.append([received.arrival()])
             written += codec.payload_size(frames)
