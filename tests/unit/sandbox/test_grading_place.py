@@ -37,7 +37,7 @@ class Bench:
     async def remove(self, container: str) -> None:
         assert container == self.container
 
-    async def inspect(self, container: str, *, size: bool) -> dict[str, int]:
+    async def inspect(self, container: str, *, size: bool = False) -> dict[str, int]:
         return {"SizeRw": self.spec.limits.disk_bytes + self.excess_bytes}
 
     async def setup(self, *_: object) -> None: ...
@@ -53,6 +53,9 @@ class Steps:
 
     async def leave_alone(self, session: Bench) -> None:
         self.done.append(f"clear {session.container}")
+
+    async def mend_devices(self, session: Bench) -> None:
+        self.done.append(f"mend {session.container}")
 
     @asynccontextmanager
     async def committed(self, engine: object, container: str, *, pause: bool) -> AsyncGenerator[str]:
@@ -72,21 +75,22 @@ class Steps:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
-    for name in ("leave_alone", "committed", "paused"):
+    for name in ("leave_alone", "mend_devices", "committed", "paused"):
         monkeypatch.setattr(place, name, getattr(made, name))
     monkeypatch.setattr(place.SandboxSession, "start", made.start)
 
-    async def nothing(*_: object, live: bool) -> list[Any]:
+    async def nothing(*_: object, **__: object) -> list[Any]:
         return []
 
-    monkeypatch.setattr(place, "_take", nothing)
+    for name in ("_take", "real_paths", "clear"):
+        monkeypatch.setattr(place, name, nothing)
     return made
 
 
 @pytest.mark.parametrize(
     ("level", "artifacts", "expected"),
     [
-        (GradingLevel.SAME, (), ["clear agent", "tests"]),
+        (GradingLevel.SAME, (), ["clear agent", "mend agent", "tests"]),
         (GradingLevel.COMMIT, (), ["copy agent", "clear agent", "start copied", "clear copied", "tests"]),
         (GradingLevel.ARTIFACTS, ARTIFACTS, ["clear agent", "start clean", "tests"]),
         (GradingLevel.SIBLING, ARTIFACTS, ["start clean", "tests"]),
