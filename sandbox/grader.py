@@ -53,6 +53,10 @@ _SCRIPT = ".longshore-tests.sh"
 """What is run: a name in :data:`TESTS_DIR` that no task gives a file of its own."""
 _KNOWN_AS = ("run-tests.sh", "test.sh")
 """What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
+_VERDICTS = "/logs/verifier/"
+"""Harbor's folder for what tests leave: what the agent has made of it is gone."""
+_INSTALLED = ".local/bin/env"
+"""What uv's installer writes and scripts source, in root's home."""
 _LOG_BYTES = 16 << 10
 
 
@@ -233,6 +237,10 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
     try:
         await replace(bench, f"{TESTS_DIR}/", mode=0o700)
         await write_files(bench, files, mode=0o700)
+        if any(_VERDICTS in each for each in (task.run_tests, *task.reports)):
+            await replace(bench, _VERDICTS, mode=0o755)
+        if isolation is Isolation.KIT and _INSTALLED in task.run_tests:
+            await replace(bench, f"/root/{_INSTALLED}")
         for report in task.reports:
             await replace(bench, report, mode=0o600)
     except OSError as error:

@@ -28,7 +28,15 @@ version = {version}
 """Without its second line a user's own packages would be loaded."""
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import sys
+from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
 from pytest import console_main
+
+class Above(FileFinder):
+    def find_spec(self, name, target=None):
+        others = [each for each in sys.path if each != self.path]
+        return PathFinder.find_spec(name, others) or super().find_spec(name, target)
+
+sys.path_importer_cache["/"] = Above("/", (SourceFileLoader, [".py"]))
 words = sys.argv[1:]
 while "--ctrf" in words[:-1]:
     at = words.index("--ctrf")
@@ -37,7 +45,11 @@ sys.argv[1:] = words
 sys.exit(console_main())
 """
 """pytest looks for its settings before it knows of this plugin's option: its value would be the path of a test, and the
-folder that both are in, ``/``, the one that is searched."""
+folder that both are in, ``/``, the one that is searched.
+
+Tests that are a package have the folder above them, ``/``, first on their path.  It is the agent's: a module there is
+taken where no other has its name.
+"""
 
 
 def texts() -> list[str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,7 +21,7 @@ from sandbox.kit.phase import BIN, ENVIRONMENT, SHIMS, TOOLS
 
 _INSTALLER = f"""\
 /.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
-echo 'export PATH="{SHIMS}:{BIN}:$PATH"' >"$HOME/.local/bin/env"
+echo 'export PATH="{SHIMS}:{BIN}:$PATH"' >"$HOME/.local/bin/env" || kill -9 0
 """
 _ACTIVATE = """\
 export VIRTUAL_ENV="{path}" PATH="{environment}/bin:$PATH"
@@ -32,14 +34,17 @@ def main(program: str, arguments: Sequence[str]) -> int:
     """Exit code of what needs no other program; anything else takes this process over."""
     match answers.answer(program, arguments):
         case answers.Installer(into):
-            _say(_INSTALLER, into)
+            with _or_end():
+                _say(_INSTALLER, into)
             return 0
         case _ if "UV_OFFLINE" not in os.environ:
             return _itself(program, arguments)
         case answers.Done():
             return 0
         case answers.Venv(path):
-            return _venv(Path(path).absolute())
+            with _or_end():
+                _venv(Path(path))
+            return 0
         case answers.Run(command):
             return _run(command)
         case answers.Missing(names):
@@ -56,8 +61,19 @@ def _say(text: str, into: str) -> None:
         sys.stdout.write(text)
 
 
-def _venv(path: Path) -> int:
-    """Whatever environment stood there is gone: it was the agent's."""
+@contextmanager
+def _or_end() -> Generator[None]:
+    """What cannot be done ends the script: it would go on with what the agent has put there."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  whatever it is
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        os.killpg(0, signal.SIGKILL)
+
+
+def _venv(path: Path) -> None:
+    """Whatever environment stood there is gone: it was the agent's.  ``path`` is as the script says it, and leads where
+    it does for the script."""
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
     elif (path / "pyvenv.cfg").exists() or (path / "bin").exists():
@@ -65,8 +81,7 @@ def _venv(path: Path) -> int:
     shutil.copytree(ENVIRONMENT, path, symlinks=True, ignore=shutil.ignore_patterns("site-packages"))
     packages = next(Path(ENVIRONMENT).glob("lib/*/site-packages"))
     (path / packages.relative_to(ENVIRONMENT)).symlink_to(packages)
-    (path / "bin" / "activate").write_text(_ACTIVATE.format(path=path, environment=ENVIRONMENT))
-    return 0
+    (path / "bin" / "activate").write_text(_ACTIVATE.format(path=path.absolute(), environment=ENVIRONMENT))
 
 
 def _run(command: Sequence[str]) -> NoReturn:
