@@ -80,7 +80,7 @@ async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level,
 VOLUMES = """
 [ -e /app/left ] && echo PASSED file
 [ -e /data/left ] && echo PASSED volume
-[ "$(echo $(ls /tests))" = "run-tests.sh test.sh" ] && echo PASSED tests
+[ "$(echo $(ls /tests))" = "pytest.ini run-tests.sh test.sh" ] && echo PASSED tests
 [ -e /data/given ] || echo PASSED gone
 """
 

@@ -80,6 +80,12 @@ async def test_there_is_no_network_but_the_containers_own_loopback(pool: Sandbox
     assert await inside(pool, "ls /sys/class/net; cat /proc/net/route | tail -n +2") == "lo\n"
 
 
+async def test_localhost_is_the_containers_own(pool: SandboxPool):
+    server = "/.sbx/busybox httpd -p 8000 -h /etc"
+    said = await inside(pool, f"{server}; until /.sbx/busybox wget -qO - http://localhost:8000/hosts 2>&-; do :; done")
+    assert said == "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+
 async def test_package_tools_and_other_users_work(pool: SandboxPool):
     command = (
         "useradd -m tester && install -o tester -g tester /dev/null /srv/f && stat -c %U /srv/f && "
