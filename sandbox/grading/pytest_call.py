@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
+from sandbox.grading.written import is_safe
+
 TESTS = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)((?:/(?!\.\.)[\w.:-]*)*)(?:\[.*\])?")
 """A path of the tests' folder, as a script writes it; and what is below that folder."""
 _FLAG = re.compile(
@@ -17,9 +19,10 @@ _FLAG = re.compile(
     r"disable-(?:pytest-)?warnings|strict(?:-markers|-config)?|full-trace|runxfail|cache-clear)"
 )
 _VALUED = frozenset((
-    "-k", "-m", "-r", "-W", "--pythonwarnings", "--tb", "--ctrf", "--junitxml", "--junit-xml", "--maxfail", "--color",
-    "--durations", "--durations-min", "--capture", "--show-capture", "--verbosity",
+    "-k", "-m", "-r", "-W", "--pythonwarnings", "--tb", "--maxfail", "--color", "--durations", "--durations-min",
+    "--capture", "--show-capture", "--verbosity",
 ))  # fmt: skip
+_REPORTS = frozenset(("--ctrf", "--junitxml", "--junit-xml"))
 _NO_PLUGIN = re.compile(r"no:[\w.]+")
 _SEVERAL = re.compile(r"[*?[{]")
 
@@ -29,11 +32,14 @@ def runs_tests_alone(words: Sequence[str], tests: Collection[str]) -> bool:
     named = False
     left = iter(words)
     for word in left:
-        option, equals, _ = word.partition("=")
+        option, equals, value = word.partition("=")
         if found := TESTS.fullmatch(_plain(word)):
             if not _is_there(found[1].partition("::")[0], tests):
                 return False
             named = True
+        elif option in _REPORTS:
+            if not is_safe(value if equals else next(left, "")):
+                return False
         elif _is_unwritten(word):
             return False
         elif option in _VALUED:

@@ -1,9 +1,10 @@
 """Whose programs run a task's tests: the kit's or the container's.  Pure.
 
 Read from the script: it is the kit's where each command is the shell's own, a function of the script's, a tool of the
-kit's that starts no other program, or one that the kit stands in for (:mod:`sandbox.kit.answers`), pytest is told
-nothing but to run the tests (:mod:`sandbox.grading.pytest_call`), and nothing may be written among them
-(:mod:`sandbox.grading.writes`).  In doubt it is the container's.  What the tests themselves start is their own affair:
+kit's that only reads and prints, or one that the kit stands in for (:mod:`sandbox.kit.answers`); pytest is told nothing
+but to run the tests (:mod:`sandbox.grading.pytest_call`); nothing that the agent left can be a program
+(:mod:`sandbox.grading.numbers`); and what is written goes where the agent can have made no link
+(:mod:`sandbox.grading.written`).  In doubt it is the container's.  What the tests themselves start is their own affair:
 ``subprocess.run(["git", …])`` in a test asks the container's git.
 """
 
@@ -15,10 +16,10 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from sandbox.grading.places import Places
+from sandbox.grading.numbers import counted_names, counts_by_itself
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
 from sandbox.grading.script import Script, Unreadable, read_script
-from sandbox.grading.writes import may_write_among_tests
+from sandbox.grading.written import is_safe
 from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
 from sandbox.kit.phase import BASH, BUSYBOX
 
@@ -60,30 +61,24 @@ def shell_of(script: str, *, verifier: bool) -> Shell:
 
 
 _BUILTINS = frozenset((
-    ":", "[", "[[", "break", "case", "cd", "continue", "dirs", "echo", "exit", "false", "for", "getopts", "jobs",
-    "kill", "mapfile", "popd", "printf", "pushd", "pwd", "read", "readarray", "return", "set", "shift", "shopt",
-    "test", "times", "true", "type", "ulimit", "umask", "unset", "wait",
+    ":", "[", "[[", "break", "cd", "continue", "echo", "exit", "false", "printf", "pwd", "read", "return", "set",
+    "shift", "test", "true", "type", "ulimit", "umask", "unset", "wait",
 ))  # fmt: skip
-_TOOLS = frozenset((
-    "awk", "base64", "basename", "bc", "bunzip2", "bzcat", "bzip2", "cat", "chgrp", "chmod", "chown", "clear", "cmp",
-    "cp", "cut", "date", "dd", "df", "diff", "dirname", "dos2unix", "du", "egrep", "expand", "expr",
-    "factor", "fgrep", "find", "fold",
-    "getopt", "grep", "groups", "gunzip", "gzip", "head", "hexdump", "hostname", "id", "killall", "ln", "ls",
-    "lzcat", "lzma", "md5sum", "mkdir", "mkfifo", "mktemp", "mv", "netstat", "nl", "nproc", "nslookup", "od",
-    "paste", "pidof", "ping", "ps", "readlink", "realpath", "rev", "rm", "rmdir", "sed", "seq", "sha1sum",
-    "sha256sum", "sha3sum", "sha512sum", "shred", "shuf", "sleep", "sort", "stat", "start-stop-daemon", "strings",
-    "sync", "tac", "tail", "tar", "tee", "touch", "tr", "truncate", "tty", "uname", "unexpand", "uniq", "unix2dos",
-    "unlink", "unlzma", "unxz", "unzip", "uptime", "usleep", "uudecode", "uuencode", "wc", "which", "who", "whoami",
-    "xxd", "xz", "xzcat", "yes", "zcat",
+_READERS = frozenset((
+    "base64", "basename", "bzcat", "cat", "cmp", "cut", "date", "df", "diff", "dirname", "du", "egrep", "expand",
+    "expr", "fgrep", "fold", "grep", "groups", "head", "hexdump", "id", "ls", "lzcat", "md5sum", "netstat", "nl",
+    "nproc", "od", "paste", "pidof", "ps", "readlink", "realpath", "rev", "seq", "sha1sum", "sha256sum", "sha3sum",
+    "sha512sum", "sleep", "stat", "strings", "sync", "tac", "tail", "tr", "tty", "uname", "unexpand", "uptime",
+    "usleep", "wc", "which", "whoami", "xzcat", "yes", "zcat",
 ))  # fmt: skip
-"""Of busybox.  What start-stop-daemon starts is the agent's, by its author's will."""
+"""Of busybox: no option of theirs writes to a file or starts a program."""
 _DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
 """Builtins that set what their arguments name: PATH too, where these are not written out."""
-_SETTERS = _DECLARES | {"getopts", "mapfile", "printf", "read", "readarray", "unset"}
+_SETTERS = _DECLARES | {"printf", "read", "unset"}
 """Builtins that set or forget what their arguments name."""
 _SHELLS = frozenset(("sh", "ash", "bash"))
-_STARTS = re.compile(r"^[\"']?-(?:exec|ok)|--to-command|--use-compress|system\s*\(|getline|\|\s*[\"'&]")
-"""How a tool is told to start another program; awk also in a file of its own."""
+_AS_NOBODY = frozenset(("-S", "-q", "--start", "--quiet"))
+_AS_NOBODY_VALUED = frozenset(("-c", "-x", "-a", "--chuid", "--exec", "--startas"))
 _ASSIGNED = re.compile(r"\w+\+?=")
 _SETTING = (
     r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|PS4|(?:PYTHON|PYTEST_|UV_|LD_)\w*|"
@@ -94,15 +89,7 @@ _INSTALLED = re.compile(r"(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env")
 _LIMIT = re.compile(r"-\w+|[\d.]+[smhd]?")
 _STARTERS = frozenset(("exec", "command", "time", "timeout"))
 _ITS_ARGUMENTS = frozenset(("$1", "$@"))
-_LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
-_NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
-_ANYTHING = re.compile(r"\$\((?!\()|`|\$\{?[\d@*]")
-"""A command's output, or an argument."""
-_NUMBER = re.compile(r"[\"']?(?:\d+|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
-_COUNTS = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
-_ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
-_TAKES_DATA = frozenset(("awk", "find", "tar"))
-"""Tools that start other programs where an argument says so."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _INDEXED = re.compile(r"[^=]*\[[^=]*[$`]")
 
 
@@ -116,36 +103,9 @@ def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = Tr
     except (Unreadable, RecursionError):
         return Isolation.IMAGE
     reader = _Reader(scripts, tests, verifier=verifier)
-    ours = _evaluates_numbers(scripts) and not _counts_settings(scripts) and all(map(reader.ours, scripts))
+    ours = counts_by_itself(scripts, _SETTERS) and not any(map(_NAMED_SETTING.match, counted_names(scripts)))
+    ours = ours and all(map(reader.ours, scripts))
     return Isolation.KIT if ours else Isolation.IMAGE
-
-
-def _evaluates_numbers(scripts: Sequence[Script]) -> bool:
-    """Whether arithmetic has only variables to which nothing but numbers is assigned."""
-    numbers: dict[str, bool] = {}
-    for command in (command for script in scripts for command in script.commands):
-        setter = _bare(command.words[0]) in _SETTERS
-        for word in command.words:
-            if found := _ASSIGNS.fullmatch(word):
-                numbers[found[1]] = numbers.get(found[1], True) and bool(_NUMBER.fullmatch(found[2]))
-            elif setter:
-                numbers[_bare(word)] = False
-    for name, over in (loop for script in scripts for loop in script.loops):
-        numbers[name] = numbers.get(name, True) and all(map(_NUMBER.fullmatch, over))
-    texts = [_LENGTH.sub("", text) for script in scripts for text in script.evaluated]
-    for text in texts:
-        for name in _COUNTS.findall(text):
-            numbers.setdefault(name, True)
-    return not any(map(_ANYTHING.search, texts)) and all(
-        numbers.get(name, False) for text in texts for name in _NAME.findall(text)
-    )
-
-
-def _counts_settings(scripts: Sequence[Script]) -> bool:
-    """Whether a loop or arithmetic sets a variable that says what runs."""
-    names = [name for script in scripts for name, _ in script.loops]
-    names += [name for script in scripts for text in script.evaluated for name in _NAME.findall(text)]
-    return any(map(_NAMED_SETTING.match, names))
 
 
 class _Reader:
@@ -154,18 +114,16 @@ class _Reader:
     def __init__(self, scripts: Sequence[Script], tests: Collection[str], *, verifier: bool) -> None:
         self._tests = tests
         self._verifier = verifier
-        self._places = Places(scripts, _SETTERS - _DECLARES)
         self._functions = {name for script in scripts for name in script.functions}
         commands = [command for script in scripts for command in script.commands]
         self._callers = {each.within for each in commands if each.within and _bare(each.words[0]) in _ITS_ARGUMENTS}
         """Functions that take their arguments for a command."""
         self._installed = False
-        self._installers: set[str] = set()
         self._made: set[str] = set()
         self._active = False
 
     def ours(self, script: Script) -> bool:
-        if any(map(self._places.may_be_tests, script.into)) or any(map(self._places.is_data, script.tested)):
+        if not all(map(is_safe, script.into)):
             return False
         installer = False  # whether the command before has printed uv's
         for command in script.commands:
@@ -188,6 +146,8 @@ class _Reader:
             return first not in self._callers or self._command(words[1:], "")
         if first in _ITS_ARGUMENTS:
             return within in self._callers
+        if first in ("set", "shift") and within in self._callers:
+            return False
         if first in _SETTERS and any(map(_NAMED_SETTING.match, words[1:])):
             return False
         if first in _STARTERS:
@@ -201,7 +161,7 @@ class _Reader:
         if first in ("source", "."):
             return bool(arguments) and self._may_source(arguments[0])
         if first in _SHELLS:
-            return (first != "bash" or self._verifier) and self._may_run(arguments)
+            return (first != "bash" or self._verifier) and _is_read(_script_of(arguments))
         if self._active and first in ("pytest", "py.test"):
             return runs_tests_alone(words[1:], self._tests)
         if first in _DECLARES:
@@ -209,16 +169,7 @@ class _Reader:
                 each.startswith(("$", "`")) or _INDEXED.match(each) or re.match(r"[-+]\w*[in]", each)
                 for each in arguments
             )
-        if self._is_led_by_data(first, words) or may_write_among_tests(first, words[1:], self._places):
-            return False
-        starts = any(map(_STARTS.search, words)) or (first == "awk" and "-f" in arguments)
-        starts = starts or (first in _TAKES_DATA and _is_told_by_data(first, words[1:]))
-        return first in _BUILTINS or (first in _TOOLS and not starts)
-
-    def _is_led_by_data(self, first: str, words: Sequence[str]) -> bool:
-        if first == "test":
-            return any(way == "-v" and not _NAME.fullmatch(name) for way, name in pairwise(words))
-        return first in _SETTERS and ("-C" in words or _names_by_data(first, words))
+        return _only_speaks(first, words[1:])
 
     def _answer(self, words: Sequence[str]) -> Answer:
         program, *arguments = (_bare(word) for word in words)
@@ -228,24 +179,16 @@ class _Reader:
         match self._answer(words):
             case Done():
                 return True
-            case Installer(into):
+            case Installer(""):
                 self._installed = True
-                self._installers.add(into)
                 return True
-            case Venv(path):
+            case Venv(path) if not _is_expanded(path):
                 self._made.add(path)
                 return True
             case Run(["pytest", *rest]):
                 return bool(rest) and runs_tests_alone(words[-len(rest) :], self._tests)
-            case Other():  # the kit's own wget
-                return _bare(words[0]) == "wget" and not may_write_among_tests("wget", words[1:], self._places)
             case _:
                 return False
-
-    def _may_run(self, arguments: Sequence[str]) -> bool:
-        """In a shell of its own: a script of the tests' own, or uv's installer."""
-        script = next((each for each in arguments if not re.fullmatch(r"-[eux]+", each)), "")
-        return _is_read(script) or (bool(script) and script in self._installers)
 
     def _may_source(self, path: str) -> bool:
         """What the kit has just written, and the tests' own scripts."""
@@ -258,24 +201,42 @@ class _Reader:
         return _is_read(path)
 
 
-def _names_by_data(first: str, words: Sequence[str]) -> bool:
-    """Whether an expansion says what is set: a name from data may have a subscript, which is arithmetic."""
-    if first == "printf":
-        return any(option == "-v" and re.search(r"[$`]", name) for option, name in pairwise(words))
-    return any("$" in word or "`" in word for word in words[1:])
+def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
+    """Whether a builtin or a tool changes nothing that data names, and starts nothing but what the tests are about."""
+    match program:
+        case "set":
+            return not any(map(_is_expanded, arguments[:1]))
+        case "read" | "unset":
+            return not any(map(_is_expanded, arguments))
+        case "printf":
+            return not any(option == "-v" and _is_expanded(name) for option, name in pairwise(arguments))
+        case "test" | "[" | "[[":
+            return not any(way == "-v" and not _NAME.fullmatch(name) for way, name in pairwise(arguments))
+        case "mkdir":
+            return not any(map(_is_expanded, arguments))
+        case "tee":
+            return all(each in ("-a", "--append") or is_safe(each) for each in arguments)
+        case "start-stop-daemon":
+            return _is_as_told(arguments)
+        case _:
+            return program in _BUILTINS or program in _READERS
 
 
-def _is_told_by_data(first: str, arguments: Sequence[str]) -> bool:
-    """Whether an expansion may be one of its options, or an awk's program."""
-    if first != "awk":
-        return any(word.startswith(("$", "`")) for word in arguments)
-    rest = iter(arguments)
-    for word in rest:
-        if word in ("-v", "-F"):
-            next(rest, "")
-        elif not word.startswith(("-v", "-F")):
-            return not word.startswith("'") and ("$" in word or "`" in word)
-    return False
+def _is_as_told(arguments: Sequence[str]) -> bool:
+    """Whether start-stop-daemon starts a program, as somebody, and does nothing else."""
+    left = iter(arguments)
+    for word in left:
+        if word == "--":
+            return True
+        if word in _AS_NOBODY_VALUED:
+            next(left, "")
+        elif word not in _AS_NOBODY:
+            return False
+    return True
+
+
+def _is_expanded(word: str) -> bool:
+    return "$" in word or "`" in word
 
 
 def _bare(word: str) -> str:
@@ -291,6 +252,11 @@ def _started(words: Sequence[str]) -> Sequence[str]:
     while words[0] == "timeout" and at < len(words) and _LIMIT.fullmatch(words[at]):
         at += 2 if words[at] in ("-k", "-s") else 1
     return words[at:]
+
+
+def _script_of(arguments: Sequence[str]) -> str:
+    """What a shell runs."""
+    return next((each for each in arguments if not re.fullmatch(r"-[eux]+", each)), "")
 
 
 def _is_read(path: str) -> bool:

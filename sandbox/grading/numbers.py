@@ -1,0 +1,62 @@
+"""Whether what a test script counts with and tests for is certainly its own.  Pure.
+
+bash evaluates what a variable holds in arithmetic, with the commands in it, and ``[`` takes an expansion without quotes
+for its operators: what the agent left would be a program there, or the verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from sandbox.grading.script import Script
+
+_LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
+_NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
+_ANYTHING = re.compile(r"\$\((?!\()|`|\$\{?[\d@*]")
+"""A command's output, or an argument."""
+_NUMBER = re.compile(r"[\"']?(?:\d+|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
+_WORD = re.compile(r"[\"']?(?:[\w./][\w./-]*|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
+"""No operator of ``[``."""
+_COUNTS = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
+_ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
+_EXPANDED = re.compile(r"\$\{?(\w+)\}?")
+
+
+def counts_by_itself(scripts: Sequence[Script], setters: Collection[str]) -> bool:
+    """``setters``: commands that set what their arguments name."""
+    texts = [_LENGTH.sub("", text) for script in scripts for text in script.evaluated]
+    counters = {name for text in texts for name in _COUNTS.findall(text)}
+    numbers, words = (counters | _always(each, scripts, setters) for each in (_NUMBER, _WORD))
+    return (
+        not any(map(_ANYTHING.search, texts))
+        and numbers.issuperset(name for text in texts for name in _NAME.findall(text))
+        and all(_is_one_of(words, tested) for script in scripts for tested in script.tested)
+    )
+
+
+def counted_names(scripts: Sequence[Script]) -> list[str]:
+    """What a loop or arithmetic sets, or may."""
+    names = [name for script in scripts for name, _ in script.loops]
+    return names + [name for script in scripts for text in script.evaluated for name in _NAME.findall(text)]
+
+
+def _always(kind: re.Pattern[str], scripts: Sequence[Script], setters: Collection[str]) -> set[str]:
+    """The variables to which nothing else is assigned."""
+    known: dict[str, bool] = {}
+    for command in (command for script in scripts for command in script.commands):
+        sets = command.words[0].strip("\"'") in setters
+        for word in command.words:
+            if found := _ASSIGNS.fullmatch(word):
+                known[found[1]] = known.get(found[1], True) and bool(kind.fullmatch(found[2]))
+            elif sets:
+                known[word.strip("\"'")] = False
+    for name, over in (loop for script in scripts for loop in script.loops):
+        known[name] = known.get(name, True) and all(map(kind.fullmatch, over))
+    return {name for name, holds in known.items() if holds}
+
+
+def _is_one_of(names: Collection[str], word: str) -> bool:
+    """Whether an expansion is a number, or the value of one of ``names``."""
+    named = _EXPANDED.fullmatch(word)
+    return bool(_NUMBER.fullmatch(word) or _LENGTH.fullmatch(word)) or (named is not None and named[1] in names)
