@@ -1,7 +1,7 @@
 """Whether what a test script counts with and tests for is certainly its own.  Pure.
 
-bash evaluates what a variable holds in arithmetic, with the commands in it, and ``[`` takes an expansion without quotes
-for its operators: what the agent left would be a program there, or the verdict.
+bash evaluates what a variable holds in arithmetic, with the commands in it; ``[`` takes an expansion without quotes for
+its operators, ``[[`` and ``case`` for a pattern: what the agent left would be a program there, or the verdict.
 """
 
 from __future__ import annotations

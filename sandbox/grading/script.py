@@ -25,6 +25,9 @@ _COUNTING = frozenset(("c_style_for_statement",))
 _BODIES = frozenset(("do_group", "compound_statement"))
 _DEEPEST = 200
 _COMPARES = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"))
+_MATCHES = frozenset(("=", "==", "!=", "=~"))
+"""What is right of them without quotes is a pattern in ``[[``."""
+_EXPANSION = re.compile(r"\$[\w{(]")
 _OPERATOR = re.compile(r"(?<!\S)-\w+(?!\S)")
 _ALL_OF = re.compile(r"\$\{![^}]*(?:[@*]|\[[@*]\])\}")
 _PIECE_OF = re.compile(r"\$\{\w+:(?![-=?+])(.*)\}", re.DOTALL)
@@ -50,7 +53,8 @@ class Script(NamedTuple):
     evaluated: tuple[str, ...]
     """What bash takes for arithmetic, in which the value of a variable is an expression again, with commands in it."""
     tested: tuple[str, ...]
-    """Expansions without quotes in ``[ … ]`` or ``test``: what they hold may be an operator of its."""
+    """Expansions without quotes in ``[ … ]`` or ``test``, where what they hold may be an operator, and those that
+    ``[[ … ]]`` and ``case`` take for a pattern."""
     loops: tuple[tuple[str, tuple[str, ...]], ...]
     """The variable of each, and what it is over: where that is not written, the arguments."""
     into: tuple[str, ...]
@@ -108,15 +112,19 @@ def _evaluated(node: Node) -> Iterator[str]:
 def _tested(node: Node) -> Iterator[str]:
     words = _text(node).split(maxsplit=1)
     if (node.type == "test_command" and words[0] == "[") or (node.type == "command" and words[0] == "test"):
-        yield from _unquoted(node)
+        yield from _unquoted(node.named_children)
+    elif node.type == "binary_expression" and any(_text(child) in _MATCHES for child in node.children):
+        yield from _unquoted(node.children_by_field_name("right"))
+    elif node.type == "case_item":
+        yield from _unquoted(node.children_by_field_name("value"))
 
 
-def _unquoted(node: Node) -> Iterator[str]:
-    for child in node.named_children:
-        if child.type in _EXPANSIONS:
-            yield _text(child)
-        elif child.type != "string":
-            yield from _unquoted(child)
+def _unquoted(nodes: Sequence[Node]) -> Iterator[str]:
+    for node in nodes:
+        if node.type in _EXPANSIONS or (node.type == "regex" and _EXPANSION.search(_text(node))):
+            yield _text(node)
+        elif node.type != "string":
+            yield from _unquoted(node.named_children)
 
 
 def _index(element: str) -> str:

@@ -121,6 +121,7 @@ def test_what_is_written_where_the_agent_may_have_made_a_link_is_no_test_of_ours
         "cd /tests; ls; diff -r unit /app/unit; head -1 <(cat /app/x) | cmp - /tests/expected",
         'x=3; n=$(ls /app | wc -l); [ $x -eq 3 ] && test $? -eq 0 && test "$n" -gt 2; [ 1 -eq ${#names[@]} ]',
         'TEST_DIR="${TEST_DIR:-/tests}"; bash $TEST_DIR/run.sh',
+        'x=$(cat /app/x); [[ $x == "$y" && $x =~ ^[0-9]+$ ]] || case $x in a*|"$y") true ;; esac',
     ],
 )
 def test_what_is_written_nowhere_else_is_no_doubt(line: str):
@@ -145,6 +146,10 @@ def test_what_is_written_nowhere_else_is_no_doubt(line: str):
         "x=$(cat /app/answer); [ $x = 42 ]",
         "[ $(cat /app/answer) = 42 ]",
         "f() { test $1 = 42; }; f $(cat /app/answer)",
+        "[[ 42 == $(cat /app/answer) ]]",
+        "x=$(cat /app/answer); [[ a = b || 42 != $x ]]",
+        "x=$(cat /app/answer); [[ 42 =~ ^$x$ ]]",
+        "case 42 in a | $(cat /app/answer)) true ;; esac",
         "[ $(cat /app/x || echo | wc -l) = 1 ]",
     ],
 )
