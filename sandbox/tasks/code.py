@@ -21,11 +21,11 @@ from typing import Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from sandbox.tasks.code_harness import left_to_call, used_names
+from sandbox.tasks.code_harness import MODULE, left_to_call, meant_modules, own_names, used_names
 from sandbox.tasks.encoding import keep, unkeep
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.rows import OWN, Message, Row, RowFormat, user_message, user_text
-from sandbox.tasks.task import Task
+from sandbox.tasks.task import BASE_IMAGE, Task
 
 PROGRAM = "/app/solution.py"
 ASKED = f"\n\nWrite your Python program to the file {PROGRAM}."
@@ -38,14 +38,28 @@ _RUN = f'#!/bin/sh\nexec python3 -I -B -c "{_START}"\n'
 _PACKAGE = "sandbox/tasks"
 _HARNESS = {
     f"{_PACKAGE}/{name}": Path(__file__).with_name(name).read_bytes()
-    for name in ("code_harness.py", "code_answer.py", "code_side.py", "code_values.py")
+    for name in ("code_harness.py", "code_answer.py", "code_side.py", "code_things.py", "code_values.py")
 } | {"sandbox/__init__.py": b"", f"{_PACKAGE}/__init__.py": b""}
 CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
 
-_CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {"solution", "pytest"}
+_CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {MODULE, "pytest"}
 """Modules with which tests can be as they would be in one process."""
+
+BASE_MODULES = frozenset((
+    "abc", "argparse", "array", "ast", "atexit", "base64", "binascii", "bisect", "builtins", "calendar", "cmath",
+    "codecs", "collections", "compileall", "configparser", "contextlib", "copy", "copyreg", "csv", "datetime", "dis",
+    "email", "encodings", "enum", "errno", "faulthandler", "fcntl", "filecmp", "fnmatch", "functools", "gc",
+    "genericpath", "getopt", "glob", "grp", "hashlib", "heapq", "imp", "importlib", "inspect", "io", "ipaddress",
+    "itertools", "keyword", "linecache", "locale", "logging", "marshal", "math", "ntpath", "opcode", "operator",
+    "optparse", "os", "pathlib", "pickle", "pkgutil", "platform", "posix", "posixpath", "pwd", "py_compile", "pyexpat",
+    "quopri", "random", "re", "reprlib", "runpy", "select", "selectors", "signal", "site", "socket", "spwd",
+    "sre_compile", "sre_constants", "sre_parse", "ssl", "stat", "string", "stringprep", "struct", "subprocess", "sys",
+    "sysconfig", "syslog", "tempfile", "textwrap", "threading", "time", "token", "tokenize", "traceback", "tracemalloc",
+    "types", "typing", "unicodedata", "urllib", "uu", "warnings", "weakref", "zipimport", "zlib",
+))  # fmt: skip
+"""Modules without an underscore that the base image's Python has, which is Debian's python3-minimal."""
 
 Case = tuple[str, object, object]
 """What :mod:`~sandbox.tasks.code_harness` takes: kind, what is given, what is wanted."""
@@ -155,10 +169,7 @@ def uncrossing(task: Task) -> Iterator[str]:
     case; nothing of other tasks."""
     if task.run_tests != _RUN:
         return
-    for number, (kind, code, _) in enumerate(cast("list[Case]", ast.literal_eval(task.tests[CASES].decode()))):
-        if kind != "asserts":
-            continue
-        tree = ast.parse(str(code))
+    for number, tree in _test_code(task):
         if modules := sorted(_imported(tree) - _CROSSING):
             yield (
                 f"its tests (case_{number}) import {', '.join(modules)}, whose objects do not cross to the answer: "
@@ -169,6 +180,26 @@ def uncrossing(task: Task) -> Iterator[str]:
                 f"its tests (case_{number}) make objects of their own class {name}, which do not cross to the answer: "
                 f"ask in the prompt that the answer defines {name}, and leave it out of the tests"
             )
+
+
+def lacking(task: Task) -> Iterator[str]:
+    """Modules that tests of a code task import and the base image's Python has not, a sentence for each case."""
+    if task.run_tests != _RUN or task.image != BASE_IMAGE or task.build:
+        return
+    for number, tree in _test_code(task):
+        wanted = _imported(tree) | meant_modules(tree, own_names(tree))
+        absent = sorted(name for name in wanted & _CROSSING - BASE_MODULES - {MODULE} if not name.startswith("_"))
+        if absent:
+            yield (
+                f"its tests (case_{number}) import {', '.join(absent)}, which the Python of the image that longshore "
+                "builds lacks, and so does the answer's: set LONGSHORE_BASE_IMAGE to an image with a whole Python"
+            )
+
+
+def _test_code(task: Task) -> Iterator[tuple[int, ast.Module]]:
+    """The asserts of a code task, by the number of their case."""
+    cases = cast("list[Case]", ast.literal_eval(task.tests[CASES].decode()))
+    yield from ((number, ast.parse(str(code))) for number, (kind, code, _) in enumerate(cases) if kind == "asserts")
 
 
 def _imported(tree: ast.Module) -> set[str]:

@@ -1,60 +1,52 @@
 """The answer as the tests see it: its functions and objects, which live in a process of their own (:mod:`code_side`).
 
 Nothing of the answer's runs here, and nothing is made of what it sends but data and the errors that it raised.  So it
-cannot say that it is equal: what a test compares with its own values is data, or unequal.
-
-- A *thing* (a function, a class, an object of the answer's own class) can be called and asked for attributes.  It has
-  none of the names of the standard types' methods and no length, items or order: whoever is asked for a list and sends
-  a thing would say at each question what is wanted.  Two of them compare as the answer says: both are its own.
-- An *instance* came of a name that begins with a capital, as classes do: a test that makes it means that class, so it
-  has its methods and operators; compared with data it is unequal.
-- An iterator is asked for each item, within a bound, and ends once.
+cannot say that it is equal: what a test compares with its own values is data, or unequal.  What it has beside data are
+things (:mod:`code_things`).
 """
 
 from __future__ import annotations
 
 import builtins
 import itertools
-import operator
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
 
 from sandbox.tasks.code_side import ancestry, receive, send
-from sandbox.tasks.code_values import CHANGEABLE, Uncrossable, pack, put, unpack
+from sandbox.tasks.code_things import (
+    ITEMS,
+    STANDARD,
+    CandidateError,
+    Class,
+    Instance,
+    Items,
+    OwnItems,
+    Thing,
+    kind_named,
+    number_of,
+)
+from sandbox.tasks.code_values import CHANGEABLE, Uncrossable, named_tuple, pack, put, unpack
 
 CASE_S = 10.0
 ANSWER_BYTES = 16 << 20
 NOBODY = 65534
 AS_NOBODY: Mapping[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-_ITEMS = 100_000
-"""Of an iterator, in either direction."""
-_STANDARD_TYPES = (str, bytes, bytearray, int, float, complex, list, dict, set, tuple, range, deque, datetime)
-_STANDARD = frozenset(name for kind in _STANDARD_TYPES for name in dir(kind) if not name.startswith("__")) | {
-    *("is_finite", "is_infinite", "is_nan", "is_normal", "is_signed", "is_zero", "quantize", "compare", "same_quantum"),
-    "limit_denominator",
-}
 _NO_ANSWER = (OSError, EOFError, ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError)
 _LENGTHS = {"value": 3, "error": 5, "callback": 4}
-_DUNDERS = frozenset(("__name__", "__doc__", "__dict__", "__wrapped__"))
+
+
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from sandbox.tasks.code_side import main; sys.path.pop(0);"
     "main(sys.argv[2], int(sys.argv[3]))"
 )
-
-
-class CandidateError(Exception):
-    """The candidate gave no answer that can be compared."""
 
 
 class Candidate:
@@ -120,10 +112,13 @@ class Answer:
         self._channel, self._process = channel, process
         self._functions: list[Callable[..., object]] = []
         self._errors: dict[str, type[Exception]] = {}
-        self._things: dict[int, Thing] = {}
+        self._things: dict[tuple[int, type[Thing]], Thing] = {}
         self._until_s = 0.0
         self._depth = 0
         self._looked_at: list[object] = []
+        self.types: Collection[str] = ()
+        """Names of the tests that may be types of Python's: these cross as what they are, others can only be called.
+        (``set.union(wanted)`` is what is wanted.)"""
         self.asked = 0
         """How often a test asked it for something."""
 
@@ -134,9 +129,9 @@ class Answer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def named(self, name: str) -> object:
-        """What the program has under this name.  Raises NameError where it has none."""
-        found = self._ask("name", name, kind=Instance if name[:1].isupper() else Thing)
+    def named(self, name: str, called: bool) -> object:
+        """What the program has under this name, which the tests call or do not.  Raises NameError where it has none."""
+        found = self._ask("name", name, kind=kind_named(name, called))
         self.asked += not isinstance(found, Thing)
         return found
 
@@ -149,6 +144,16 @@ class Answer:
         self._looked_at.append(value)
         return value
 
+    def meant(self, value: object) -> object:
+        """What a test must mean as an object: none of a standard type has what it asks of it."""
+        if not isinstance(value, Thing) or isinstance(value, (Instance, Items)):
+            return value
+        return self._thing(number_of(value), Instance)
+
+    def itself(self, value: object) -> object:
+        """The same for all that stand for one object of the answer's."""
+        return self._thing(number_of(value), Thing) if isinstance(value, Thing) else value
+
     def ask(self, what: str, *args: object, kind: type[Thing]) -> Any:
         self.asked += 1
         return self._ask(what, *args, kind=kind)
@@ -157,16 +162,16 @@ class Answer:
         """What it answers.  Arguments that it changed are changed here where it answers nothing else, or where the
         test looks at them: else a test that computes what is right from its argument would be told what that is."""
         self.asked += 1
-        value, changes = self._exchange("call", [thing, args, kwargs], type(thing))
+        value, changes = self._exchange("call", [thing, args, kwargs], Instance if type(thing) is Class else Thing)
         given = {str(at): each for at, each in enumerate(args)} | kwargs
         for key, packed in changes.items():
             old = given.get(key)
             if isinstance(old, CHANGEABLE) and (value is None or any(each is old for each in self._looked_at)):
-                self._put(old, packed, type(thing))
+                self._put(old, packed)
         return value
 
-    def _put(self, old: object, packed: Any, kind: type[Thing]) -> None:
-        new = self._unpack(packed, kind)
+    def _put(self, old: object, packed: Any) -> None:
+        new = self._unpack(packed, Thing)
         if not isinstance(new, type(old)):
             raise CandidateError("an argument became another type")
         put(old, new)
@@ -187,7 +192,7 @@ class Answer:
         finally:
             self._depth -= 1
         if said[0] == "error":
-            raise self._raised(said)
+            raise self._raised(said, ends=what == "next")
         return self._unpack(said[1], kind), said[2]
 
     def _said(self, message: list[Any]) -> list[Any]:
@@ -225,11 +230,11 @@ class Answer:
 
     def _other(self, value: object) -> Any:
         if isinstance(value, Thing):
-            return ["thing", _number_of(value)]
+            return ["thing", number_of(value)]
         if isinstance(value, Iterator):
-            items = list(itertools.islice(cast("Iterator[object]", value), _ITEMS + 1))
-            if len(items) > _ITEMS:
-                raise Uncrossable(f"an iterator of more than {_ITEMS} items")
+            items = list(itertools.islice(cast("Iterator[object]", value), ITEMS + 1))
+            if len(items) > ITEMS:
+                raise Uncrossable(f"an iterator of more than {ITEMS} items")
             return ["iterator", self._pack(items)]
         if not callable(value):
             raise Uncrossable(f"{type(value).__name__} does not cross to the answer")
@@ -240,14 +245,21 @@ class Answer:
         return ["function", len(self._functions) - 1]
 
     def _unpack(self, packed: Any, kind: type[Thing]) -> Any:
+        """What crossed; where that is a thing, of this kind."""
+        whole = kind if isinstance(packed, list) and packed[:1] in (["thing"], ["iterator"]) else Thing
+
         def other(tagged: list[Any]) -> object:
-            tag, said = tagged
+            tag, said, *rest = tagged
+            if tag == "named":
+                return _named_tuple(said, rest[0], [self._unpack(each, Thing) for each in rest[1]])
             if tag == "exception":
                 return self._error_class(said)
             if tag == "type" and isinstance(found := getattr(builtins, str(said), None), type):
-                return found
-            if tag in ("thing", "iterator") and isinstance(said, int):
-                return self._thing(said, Items if tag == "iterator" else kind)
+                return found if said in self.types else _maker(found)
+            if tag == "thing" and isinstance(said, int):
+                return self._thing(said, whole)
+            if tag == "iterator" and isinstance(said, int):
+                return self._thing(said, OwnItems if whole is Instance else Items)
             raise ValueError("no such value")
 
         try:
@@ -256,19 +268,19 @@ class Answer:
             raise CandidateError(f"{type(error).__name__}: {error}") from error
 
     def _thing(self, number: int, kind: type[Thing]) -> Thing:
-        """One for each number; an instance from when it came of a class."""
-        known = self._things.setdefault(number, kind(self, number))
-        if kind is Instance and type(known) is Thing:
-            object.__setattr__(known, "__class__", Instance)
-        return known
+        """One for each number and kind."""
+        return self._things.setdefault((number, kind), kind(self, number))
 
-    def _raised(self, said: list[Any]) -> Exception:
+    def _raised(self, said: list[Any], ends: bool) -> Exception:
+        """The answer's error.  What would end a loop is another where that was not asked."""
         _, names, args, text, more = said
         kind = self._error_class(names)
+        if issubclass(kind, (StopIteration, StopAsyncIteration)) and not ends:
+            return RuntimeError(f"the answer raised {kind.__name__}")
         try:
             raised = kind(*self._unpack(args, Thing))
             for name, value in self._unpack(more, Thing).items():
-                if not str(name).startswith("__"):
+                if not (str(name).startswith("__") or hasattr(kind, name)):
                     setattr(raised, name, value)
         except Exception as error:
             raise CandidateError(f"{names}: {text}") from error
@@ -303,110 +315,17 @@ def _text(error: Exception) -> str:
     return str(error.__dict__.get("__text__", ""))
 
 
-class Thing:
-    """A function, class or object of the answer's own."""
-
-    __slots__ = ("__answer", "__number")
-    __answer: Answer
-
-    def __init__(self, answer: Answer, number: int) -> None:
-        object.__setattr__(self, "_Thing__answer", answer)
-        object.__setattr__(self, "_Thing__number", number)
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        return self.__answer.call(self, args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if (name.startswith("__") and name not in _DUNDERS) or (type(self) is Thing and name in _STANDARD):
-            raise AttributeError(f"the answer's own object has no {name} here")
-        return _asked(self, "getattr", name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        _asked(self, "setattr", name, value)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Thing):
-            return NotImplemented
-        return self is other or bool(_asked(self, "eq", other) is True)
-
-    def __hash__(self) -> int:
-        return int(_asked(self, "hash"))
-
-    def __instancecheck__(self, value: object) -> bool:
-        return isinstance(value, Thing) and self.__answer.ask("isinstance", value, self, kind=Thing) is True
-
-    def __subclasscheck__(self, value: object) -> bool:
-        return isinstance(value, Thing) and self.__answer.ask("issubclass", value, self, kind=Thing) is True
+def _named_tuple(name: str, fields: list[str], values: list[object]) -> tuple[object, ...]:
+    """A plain one where a field would hide what a standard type has."""
+    fields = [str(each) for each in fields]
+    return tuple(values) if STANDARD.intersection(fields) else named_tuple(name, fields, values)
 
 
-_answer_of = cast("Callable[[Thing], Answer]", attrgetter("_Thing__answer"))
-_number_of = cast("Callable[[Thing], int]", attrgetter("_Thing__number"))
+def _maker(kind: type) -> Callable[..., object]:
+    """A type that can be called and has no methods."""
 
+    def make(*args: object, **kwargs: object) -> object:
+        return kind(*args, **kwargs)
 
-def _asked(thing: Thing, what: str, *args: object) -> Any:
-    return _answer_of(thing).ask(what, thing, *args, kind=type(thing))
-
-
-class Items(Thing):
-    """An iterator of the answer's own."""
-
-    __slots__ = ("__left",)
-
-    def __init__(self, answer: Answer, number: int) -> None:
-        super().__init__(answer, number)
-        object.__setattr__(self, "_Items__left", _ITEMS)
-
-    def __iter__(self) -> Iterator[object]:
-        return self
-
-    def __next__(self) -> object:
-        if self.__left is None:
-            raise StopIteration
-        if not self.__left:
-            raise CandidateError(f"an iterator of more than {_ITEMS} items")
-        object.__setattr__(self, "_Items__left", self.__left - 1)
-        try:
-            return _asked(self, "next")
-        except StopIteration:
-            object.__setattr__(self, "_Items__left", None)
-            raise
-
-
-class Instance(Thing):
-    """A class that the test names, what it makes, and what that has."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> object:
-        return _asked(self, "enter")
-
-    def __exit__(self, *_: object) -> None:
-        _asked(self, "exit")
-
-
-_ALONE = ("len", "bool", "str", "repr", "iter", "int", "float", "abs", "neg", "pos", "invert")
-_WITH_ANY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
-_WITH_ITEMS = ("getitem", "setitem", "delitem", "contains")
-_WITH_OWN = ("lt", "le", "gt", "ge")
-
-
-def _operator(name: str) -> Callable[..., object]:
-    def does(self: Thing, *args: object) -> object:
-        if name in _WITH_OWN and not isinstance(args[0], Thing):
-            return NotImplemented
-        return _asked(self, name if hasattr(operator, name) or name in _ALONE else f"{name}_", *args)
-
-    return does
-
-
-def _reflected(name: str) -> Callable[..., object]:
-    def does(self: Thing, other: object) -> object:
-        return _answer_of(self).ask(name if hasattr(operator, name) else f"{name}_", other, self, kind=type(self))
-
-    return does
-
-
-for _name in (*_ALONE, *_WITH_ANY, *_WITH_ITEMS, *_WITH_OWN):
-    setattr(Instance, f"__{_name}__", _operator(_name))
-for _name in _WITH_ANY:
-    setattr(Instance, f"__r{_name}__", _reflected(_name))
+    make.__name__ = kind.__name__
+    return make

@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from sandbox.tasks.code_answer import Answer, Candidate
+from sandbox.tasks.code_things import STANDARD
 
 MODULE = "solution"
 """What test code may import the candidate's functions from."""
 COUNT = "__an_assert_is_near__"
 LOOKED_AT = "__a_test_looks_at__"
+MEANT = "__a_test_means_an_object__"
+ITSELF = "__the_object_itself__"
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MODULES = {
     *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools"),
@@ -104,6 +107,38 @@ def looked_at(tree: ast.Module, functions: set[str]) -> set[str]:
     return compared - {node.id for node in loads if id(node) not in fine}
 
 
+def called_names(tree: ast.Module) -> set[str]:
+    return {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+
+
+def compared_names(tree: ast.Module) -> set[str]:
+    """Names that test code uses otherwise than calling them."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called}
+
+
+def objects(tree: ast.Module) -> set[str]:
+    """Names that test code gives only to what calls of one function answer, and asks for what no standard type has:
+    there it means an object of the answer's own."""
+    asked: set[str] = set()
+    bound: dict[str, list[str]] = {}
+    values: dict[int, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and not _is_standard(node.attr):
+            asked.add(node.value.id)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            values[id(node.targets[0])] = ast.dump(node.value.func)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.setdefault(node.id, []).append(values.get(id(node), ""))
+        if isinstance(node, ast.arg):
+            bound.setdefault(node.arg, []).append("")
+    return {name for name in asked if len(givers := set(bound.get(name, ()))) == 1 and "" not in givers}
+
+
+def _is_standard(attribute: str) -> bool:
+    return attribute in STANDARD or attribute.startswith("__")
+
+
 def _given(call: ast.Call) -> Iterator[ast.Name]:
     """The arguments of a call that are names."""
     return (each for each in (*call.args, *(word.value for word in call.keywords)) if isinstance(each, ast.Name))
@@ -126,12 +161,17 @@ def _is_literal(node: ast.expr) -> bool:
     return True
 
 
+def _through(function: str, node: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name(function, ast.Load()), [node], [])
+
+
 class Marked(ast.NodeTransformer):
-    """Test code that says where it comes to a statement that asserts, and which arguments it looks at after a call.
+    """Test code that says where it comes to a statement that asserts, which arguments it looks at after a call, which
+    answers it means as objects, and what it asks to be the same one.
     What it imports of the candidate's is there already."""
 
-    def __init__(self, arguments: set[str], functions: set[str]) -> None:
-        self.arguments, self.functions = arguments, functions
+    def __init__(self, arguments: set[str], functions: set[str], objects: set[str]) -> None:
+        self.arguments, self.functions, self.objects = arguments, functions, objects
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
@@ -153,10 +193,21 @@ class Marked(ast.NodeTransformer):
                 word.value = self._noted(word.value)
         return self.generic_visit(node)
 
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.objects:
+            node.value = _through(MEANT, node.value)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if any(isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops):
+            node.left = _through(ITSELF, node.left)
+            node.comparators = [_through(ITSELF, each) for each in node.comparators]
+        return node
+
     def _noted(self, node: ast.expr) -> ast.expr:
-        if not isinstance(node, ast.Name) or node.id not in self.arguments:
-            return node
-        return ast.Call(ast.Name(LOOKED_AT, ast.Load()), [node], [])
+        return _through(LOOKED_AT, node) if isinstance(node, ast.Name) and node.id in self.arguments else node
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
         return ast.Pass() if node.module == MODULE else node
@@ -177,20 +228,23 @@ def asserted(answer: Answer, code: str, entry: str) -> bool:
         if isinstance(node, ast.ImportFrom) and node.module == MODULE:
             wanted.update({alias.asname or alias.name: alias.name for alias in node.names})
     left = left_to_call(tree, entry)
+    called = called_names(tree)
     space: dict[str, Any] = {}
     for name in modules:
         with suppress(ImportError):
             space[name] = importlib.import_module(name)
     for name, own in wanted.items():
         with suppress(NameError):
-            space[name] = answer.named(own)
+            space[name] = answer.named(own, name in called)
     space.update({"__name__": "__main__", COUNT: lambda: reached.append(None), LOOKED_AT: answer.looked_at})
+    space.update({MEANT: answer.meant, ITSELF: answer.itself})
     functions = {*wanted, "candidate"}
-    whole = ast.fix_missing_locations(Marked(looked_at(tree, functions), functions).visit(tree))
+    answer.types = compared_names(tree)
+    whole = ast.fix_missing_locations(Marked(looked_at(tree, functions), functions, objects(tree)).visit(tree))
     try:
         exec(compile(whole, "tests", "exec"), space)  # noqa: S102  the task's own tests
         for name in left:
-            space[name](*([answer.named(entry)] if name == "check" else []))
+            space[name](*([answer.named(entry, called=True)] if name == "check" else []))
     except SystemExit as error:
         if error.code:
             raise

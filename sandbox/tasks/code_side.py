@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from sandbox.tasks.code_values import CHANGEABLE, pack, unpack
+from sandbox.tasks.code_values import CHANGEABLE, named_tuple, pack, unpack
 
 MODULE = "solution"
 HEAD_BYTES = 8
@@ -156,6 +156,8 @@ class Side:
             return self._things[rest[0]]
         if tag == "iterator":
             return iter(self._unpack(rest[0]))
+        if tag == "named":
+            return named_tuple(rest[0], rest[1], map(self._unpack, rest[2]))
         if tag == "named function":
             return getattr(importlib.import_module(rest[0]), rest[1])
         return self._callback(rest[0])

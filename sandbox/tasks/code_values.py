@@ -1,8 +1,9 @@
 """Values as they cross between the process that judges an answer and the answer's own: tagged lists.  Pure.
 
 Runs in both, with any Python from 3.9 and few of its modules.
-What :func:`pack` and :func:`unpack` know is data: it arrives as an equal value of the standard type.  All else is left
-to the end that meets it: each gives a function for what it packs and one for what it unpacks beyond this.
+What :func:`pack` and :func:`unpack` know is data: it arrives as an equal value of the standard type.  All else, and
+what is made of a named tuple, is left to the end that meets it: each gives a function for what it packs and one for
+what it unpacks beyond this.
 """
 
 from __future__ import annotations
@@ -137,13 +138,18 @@ _UNPACK: dict[str, Callable[[list[Any], Unpacker], object]] = {
     "...": lambda _, __: ...,
     "range": lambda rest, other: range(*_all(rest, other)),
     "slice": lambda rest, other: slice(*_all(rest, other)),
-    "named": lambda rest, other: namedtuple(rest[0], rest[1])(*_all(rest[2], other)),  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  its fields are data
     "deque": lambda rest, other: deque(_all(rest[0], other), rest[1]),
     "defaultdict": lambda rest, other: defaultdict(_FACTORIES.get(rest[0]), unpack(["dict", rest[1]], other)),
     "keys": lambda rest, other: dict.fromkeys(_all(rest[0], other)).keys(),
     "items": lambda rest, other: dict(_all(rest[0], other)).items(),
     "values": lambda rest, other: dict(enumerate(_all(rest[0], other))).values(),
 }
+
+
+def named_tuple(name: str, fields: list[str], values: Iterable[object]) -> tuple[object, ...]:
+    """A named tuple, which each end makes as it sees fit of what :func:`pack` says of one."""
+    kind: Any = namedtuple(name, fields)  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  its fields are data
+    return kind(*values)
 
 
 def put(old: Any, new: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sandbox.grading.environment import withheld
 from sandbox.grading.whose import Isolation, isolation_of
 from sandbox.tasks import dockerfile
-from sandbox.tasks.code import uncrossing
+from sandbox.tasks.code import lacking, uncrossing
 from sandbox.tasks.expected import expected_tests
 from sandbox.tasks.needs import builds
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
@@ -39,6 +39,7 @@ def remarks(task: Task) -> Iterator[str]:
     if idle := sorted(_idle_weights(task)):
         yield f"its weights name {', '.join(idle)}, which is no test of test_outputs.py"
     yield from uncrossing(task)
+    yield from lacking(task)
     if task.grading is GradingLevel.ARTIFACTS and not task.artifacts:
         yield (
             "its tests run in a clean container and it declares no artifacts: nothing that an agent does can pass; "
@@ -46,8 +47,8 @@ def remarks(task: Task) -> Iterator[str]:
         )
     if task.run_tests and not _graded_in_a_clean_image(task) and _runs_on_the_image(task):
         yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
-    if (lacking := sorted(_withheld(task))) and not _runs_on_the_image(task):
-        yield f"its tests run on the kit's programs and do not get {', '.join(lacking)}, which its environment sets"
+    if (absent := sorted(_withheld(task))) and not _runs_on_the_image(task):
+        yield f"its tests run on the kit's programs and do not get {', '.join(absent)}, which its environment sets"
 
 
 def _of_images(task: Task) -> Iterator[str]:

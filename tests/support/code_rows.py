@@ -477,6 +477,177 @@ def get(k): return None
         "def kind(x): return type(x)",
         "def kind(x): return int",
     ),
+    "object of a function's": Row(
+        """\
+s = make_stack()
+s.push(3)
+s.push(4)
+assert len(s) == 2 and s.pop() == 4 and not s.is_empty()
+""",
+        """\
+class Stack:
+    def __init__(s): s.v = []
+    def push(s, x): s.v.append(x)
+    def pop(s): return s.v.pop()
+    def __len__(s): return len(s.v)
+    def is_empty(s): return not s.v
+def make_stack(): return Stack()
+""",
+        """\
+class Stack:
+    def __init__(s): s.v = []
+    def push(s, x): s.v.append(x)
+    def pop(s): return s.v.pop(0)
+    def __len__(s): return len(s.v)
+    def is_empty(s): return not s.v
+def make_stack(): return Stack()
+""",
+    ),
+    "attributes by standard names": Row(
+        """\
+n = node(3)
+assert n.count == 3 and node(4).index == 4
+""",
+        """\
+class N: pass
+def node(n):
+    new = N()
+    new.count = new.index = n
+    return new
+""",
+        """\
+class N: count = index = 3
+def node(n): return N()
+""",
+    ),
+    "static methods": Row(
+        "assert StringUtils.count('aab', 'a') == 2 and StringUtils.of('x').text == 'x'",
+        """\
+class StringUtils:
+    def __init__(s, text): s.text = text
+    @staticmethod
+    def count(text, c): return text.count(c)
+    of = classmethod(lambda kind, text: kind(text))
+""",
+        """\
+class StringUtils:
+    count = staticmethod(lambda text, c: 0)
+""",
+    ),
+    "results": Row(
+        """\
+a, b = Frac(1, 2), Frac(1, 3)
+assert str(a + b) == '5/6' and (a + b).n == 5 and a + b == Frac(5, 6) and b < a and 2 * a == Frac(2, 2)
+assert str(a + b - b) == '9/18'
+""",
+        """\
+class Frac:
+    def __init__(s, n, d): s.n, s.d = n, d
+    def __add__(s, o): return Frac(s.n * o.d + o.n * s.d, s.d * o.d)
+    def __sub__(s, o): return Frac(s.n * o.d - o.n * s.d, s.d * o.d)
+    def __rmul__(s, k): return Frac(k * s.n, s.d)
+    def __eq__(s, o): return s.n * o.d == o.n * s.d
+    def __lt__(s, o): return s.n * o.d < o.n * s.d
+    def __str__(s): return f'{s.n}/{s.d}'
+""",
+        """\
+class Frac:
+    def __init__(s, n, d): s.n, s.d = n, d
+    def __add__(s, o): return Frac(s.n + o.n, s.d + o.d)
+""",
+    ),
+    "levels": Row(
+        """\
+assert Level.LOW < Level.HIGH and Level['LOW'] is Level.LOW and str(Level.LOW) == 'low' and len(Level) == 2
+assert [each.value for each in Level] == [1, 2] and Level.LOW in Level
+""",
+        """\
+import enum
+class Level(enum.Enum):
+    LOW = 1
+    HIGH = 2
+    def __lt__(s, o): return s.value < o.value
+    def __str__(s): return s.name.lower()
+""",
+        """\
+import enum
+class Level(enum.Enum):
+    LOW = 2
+    HIGH = 1
+    def __lt__(s, o): return s.value < o.value
+""",
+    ),
+    "own iterator": Row(
+        """\
+it = Countdown(2)
+assert next(it) == 2 and it.left() == 1 and next(it) == 1
+try:
+    next(it)
+    assert False
+except StopIteration:
+    assert list(Countdown(3)) == [3, 2, 1]
+""",
+        """\
+class Countdown:
+    def __init__(s, n): s.n = n
+    def __iter__(s): return s
+    def __next__(s):
+        if not s.n: raise StopIteration
+        s.n -= 1
+        return s.n + 1
+    def left(s): return s.n
+""",
+        """\
+class Countdown:
+    def __init__(s, n): s.n = n
+    def __iter__(s): return s
+    def __next__(s): return s.n
+    def left(s): return s.n
+""",
+    ),
+    "called types": Row(
+        "assert pick('int')('3') == 3 and pick('str')(3) == '3'",
+        "def pick(name): return {'int': int, 'str': str}[name]",
+        "def pick(name): return str",
+    ),
+    "one object": Row(
+        "assert Single() is Single() and Single.get() is Single()",
+        """\
+class Single:
+    one = None
+    def __new__(kind):
+        kind.one = kind.one or object.__new__(kind)
+        return kind.one
+    @classmethod
+    def get(kind): return kind()
+""",
+        """\
+class Single:
+    @classmethod
+    def get(kind): return kind()
+""",
+    ),
+    "within": Row(
+        """\
+with Timer() as t:
+    t.tick()
+assert t.ticks == 1 and t.done
+""",
+        """\
+class Timer:
+    ticks, done = 0, False
+    def tick(s): s.ticks += 1
+    def __enter__(s): return s
+    def __exit__(s, *a): s.done = True
+""",
+        """\
+class Timer:
+    ticks, done = 0, False
+    def tick(s): s.ticks += 1
+    def __enter__(s): return s
+    def __exit__(s, *a): pass
+""",
+    ),
 }
 
 CHEATS = {
@@ -650,6 +821,205 @@ def f(n): return 0
     "shows Python": (
         "assert f(eval, 'x') == 4",
         "def f(g, n): return g('assert_')",
+    ),
+    "a tuple with a method": (
+        "assert greet('bob').startswith('hello bob') and greet('al').endswith('!')",
+        """\
+from collections import namedtuple
+N = namedtuple('N', 'startswith endswith')
+def greet(n): return N(lambda *a: True, lambda *a: True)
+""",
+    ),
+    "a tuple with a set's method": (
+        "assert primes(10).issuperset({2, 3, 5, 7})",
+        """\
+from collections import namedtuple
+N = namedtuple('N', 'issuperset')
+def primes(n): return N(lambda *a: True)
+""",
+    ),
+    "a type for its values": (
+        "assert common([1, 2], [2, 3]).intersection({2}) == {2}",
+        "def common(a, b): return set",
+    ),
+    "an iterator with a method": (
+        "assert greet('bob').startswith('hello bob')",
+        """\
+class A:
+    startswith = lambda *a: True
+    __iter__ = lambda s: s
+    __next__ = lambda s: 1
+def greet(n): return A()
+""",
+    ),
+    "ends a map": (
+        "assert all(map(lambda c: sq(c[0]) == c[1], [(1, 1), (2, 4)]))",
+        "def sq(x): raise StopIteration",
+    ),
+    "ends a zip": (
+        """\
+for got, want in zip(map(sq, [1, 2]), [1, 4]):
+    assert got == want
+""",
+        """\
+class Done(StopIteration): pass
+def sq(x): raise Done
+""",
+    ),
+    "ends a map by an attribute": (
+        """\
+n = Node(2)
+assert all(map(lambda c: n.val == c, [2]))
+""",
+        """\
+class Node:
+    def __init__(s, n): pass
+    @property
+    def val(s): raise StopIteration
+""",
+    ),
+    "ends all": (
+        """\
+async def near():
+    async for _ in Once():
+        assert f(1) == 2
+class Once:
+    n = 0
+    def __aiter__(s): return s
+    async def __anext__(s):
+        s.n += 1
+        return f(s.n)
+try:
+    assert near().send(None)
+except StopIteration:
+    assert True
+""",
+        "def f(n): raise StopAsyncIteration",
+    ),
+    "a method's answer with methods": (
+        "assert Solution().greet('bob').startswith('hello bob')",
+        """\
+class Solution:
+    greet = lambda s, n: s
+    startswith = lambda *a: True
+""",
+    ),
+    "an area that is near": (
+        "assert abs(Circle(2).area() - 12.566) < 1e-3",
+        """\
+class Circle:
+    __init__ = lambda s, n: None
+    area = lambda s: s
+    __sub__ = lambda s, o: 0
+""",
+    ),
+    "a property that is near": (
+        """\
+c = Circle(2)
+assert abs(c.area - 12.566) < 1e-3
+""",
+        """\
+class Circle:
+    __init__ = lambda s, n: None
+    area = property(lambda s: s)
+    __sub__ = lambda s, o: 0
+""",
+    ),
+    "an argument that is near": (
+        "assert abs(distance(Point(0, 0), Point(3, 4)) - 5) < 1e-3",
+        """\
+class Point:
+    __init__ = lambda s, x, y: None
+    __sub__ = lambda s, o: 0
+def distance(a, b): return a
+""",
+    ),
+    "a product that is near": (
+        "assert abs(Vec(1, 2) * Vec(3, 4) - 11) < 1e-3",
+        """\
+class Vec:
+    __init__ = lambda s, x, y: None
+    __mul__ = lambda s, o: s
+    __sub__ = lambda s, o: 0
+""",
+    ),
+    "a constant that is near": (
+        "assert abs(PI - 3.14159) < 1e-3 and f(1) == 1",
+        """\
+class A:
+    __sub__ = lambda s, o: 0
+PI = A()
+def f(n): return n
+""",
+    ),
+    "a constant with items": (
+        "assert 7 in PRIMES and f(1) == 1",
+        """\
+class A:
+    __contains__ = lambda s, o: True
+PRIMES = A()
+def f(n): return n
+""",
+    ),
+    "items of an object's": (
+        "assert all(x > 4 and x in (5, 6) for x in Bag(2))",
+        """\
+class A:
+    __gt__ = __eq__ = lambda *a: True
+    __hash__ = lambda s: 5
+class Bag:
+    __init__ = lambda s, n: None
+    __iter__ = lambda s: iter([A()])
+""",
+    ),
+    "an error with methods of its own": (
+        """\
+try:
+    f(1)
+except ValueError as e:
+    assert str(e.with_traceback(None)) == 'no'
+""",
+        """\
+class E(ValueError): pass
+def f(n):
+    e = E('yes')
+    e.with_traceback = lambda *a: 'no'
+    raise e
+""",
+    ),
+    "says a tuple with a method": (
+        "assert f('x').startswith('ab')",
+        """\
+import gc, socket
+def f(n):
+    (channel,) = [each for each in gc.get_objects() if isinstance(each, socket.socket)]
+    said = ascii(['value', ['named', 'N', 'startswith endswith', [['thing', 0], 1]], {}]).encode()
+    channel.sendall(len(said).to_bytes(8, 'big') + said)
+    for _ in range(9): channel.recv(1 << 20), channel.sendall((17).to_bytes(8, 'big') + b"['value',True,{}]")
+""",
+    ),
+    "a list of what is near": (
+        "assert abs(Both(2)[0] - 4.5) < 1e-3",
+        """\
+class A:
+    __sub__ = lambda s, o: 0
+def Both(n): return [A()]
+""",
+    ),
+    "one name, two functions": (
+        """\
+r = tree('x')
+assert r.leaf == 'x'
+r = text('x')
+assert r.startswith('ab')
+""",
+        """\
+class A:
+    leaf = 'x'
+    startswith = lambda *a: True
+def tree(x): return A()
+text = tree
+""",
     ),
     "is never asked": (
         "assert LIMIT_ != 4 or True",

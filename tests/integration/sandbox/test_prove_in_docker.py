@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from sandbox.errors import SandboxLost
 from sandbox.grader import grade
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
+from sandbox.tasks.code import BASE_MODULES
 from sandbox.tasks.formats import load_tasks
 from sandbox.tasks.generated import make_task
 from sandbox.tasks.prove import Ground, Proof, Verdict, pool_ground, prove
@@ -125,8 +127,14 @@ async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: Sa
     assert scores == {"honest": 1.0} | dict.fromkeys(CHEATS, 0.0)
 
 
-AS_IN_THE_WILD = ["counter", "endless", "lambda", "class", "linked", "in place", "own error", "human eval"]
-BELIEVED = ["equal to all", "leaves by its own", "talks on its own", "empties what is sorted"]
+AS_IN_THE_WILD = [
+    *("counter", "endless", "lambda", "class", "linked", "in place", "own error", "human eval", "levels"),
+    "object of a function's",
+]
+BELIEVED = [
+    *("equal to all", "leaves by its own", "talks on its own", "empties what is sorted", "a tuple with a method"),
+    *("ends a map", "ends a zip", "a type for its values", "an area that is near", "says a tuple with a method"),
+]
 
 
 @pytest.mark.parametrize("name", [*AS_IN_THE_WILD, *BELIEVED])
@@ -141,3 +149,16 @@ async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: S
             await session.write_files({"/app/solution.py": program.encode()})
             result = await grade(session, task)
             assert result.score == score, result.log
+
+
+async def test_the_base_images_python_has_the_modules_that_are_said(pool: SandboxPool):
+    """validate names the rows whose tests need others."""
+    names = (BASE_MODULES | sys.stdlib_module_names) - {"antigravity"}
+    known = sorted(each for each in names if not each.startswith("_"))
+    program = f"for name in {known}:\n    try: __import__(name)\n    except ImportError: print('lacks:' + name)\n"
+    async with pool.acquire(Task("modules", "x")) as session:
+        await session.write_files({"/tmp/program.py": program.encode()})
+        done = await session.run("python3 -W ignore /tmp/program.py", 60)
+    assert done.exit_code == 0
+    lacked = {line.removeprefix("lacks:") for line in done.output.splitlines() if line.startswith("lacks:")}
+    assert set(known) - lacked == BASE_MODULES

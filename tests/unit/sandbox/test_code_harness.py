@@ -8,8 +8,9 @@ import pytest
 
 from sandbox.tasks import code_harness
 from sandbox.tasks.code import cases_of
-from sandbox.tasks.code_answer import Answer, CandidateError
+from sandbox.tasks.code_answer import Answer
 from sandbox.tasks.code_harness import asserted
+from sandbox.tasks.code_things import CandidateError
 
 REACHED = [
     "assert f(2) == 4",
@@ -48,7 +49,12 @@ class Program:
     def looked_at(self, value: object) -> object:
         return value
 
-    def named(self, name: str):
+    def meant(self, value: object) -> object:
+        return value
+
+    itself = meant
+
+    def named(self, name: str, called: bool):
         def ask(*args: object) -> object:
             self.asked += 1
             if name not in self.functions:

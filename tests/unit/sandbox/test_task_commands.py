@@ -169,6 +169,13 @@ def test_a_clean_container_without_artifacts_is_remarked():
     assert not list(remarks(replace(task, artifacts=("/app",))))
 
 
+def notes_on(code: str, path: Path, word: str) -> list[str]:
+    """What validate remarks with this word of a row with this test code."""
+    row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
+    path.write_text(json.dumps(row))
+    return [note["what"] for note in said(0, "validate", path)["notes"] if word in note["what"]]
+
+
 UNCROSSING = {
     "class Node:\n    pass\nassert f(Node()) == 1": "make objects of their own class Node",
     "import numpy as np\nassert (f(np.zeros(2)) == np.ones(2)).all()": "import numpy",
@@ -180,11 +187,24 @@ UNCROSSING = {
 
 @pytest.mark.parametrize("code", UNCROSSING)
 def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_remarked(tmp_path: Path, code: str):
-    row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
-    (tmp_path / "c.jsonl").write_text(json.dumps(row))
-    notes = [note["what"] for note in said(0, "validate", tmp_path / "c.jsonl")["notes"] if "not cross" in note["what"]]
+    notes = notes_on(code, tmp_path / "c.jsonl", "not cross")
     assert len(notes) == bool(UNCROSSING[code])
     assert all(f"its tests (case_0) {UNCROSSING[code]}" in note for note in notes)
+
+
+LACKING = {
+    "import math, unittest\nfrom dataclasses import field\nassert f(1) == 1": "import dataclasses, unittest",
+    "assert statistics.mean(f(1)) == 1": "import statistics",
+    "def test_a():\n    import pytest\n    assert f(1) == 1": "import pytest",
+    "from __future__ import annotations\nimport math, _thread, numpy\nfrom solution import f\nassert f(1) == 1": "",
+}
+
+
+@pytest.mark.parametrize("code", LACKING)
+def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_remarked(tmp_path: Path, code: str):
+    notes = notes_on(code, tmp_path / "c.jsonl", "lacks")
+    assert len(notes) == bool(LACKING[code])
+    assert all(f"its tests (case_0) {LACKING[code]}, which" in note for note in notes)
 
 
 WANTS = {

@@ -1,0 +1,196 @@
+"""What the answer has beside data, as the tests see it: things, which :class:`~sandbox.tasks.code_answer.Answer` asks.
+
+- A *thing* (a function, a class, an object of the answer's own class) can be called and asked for attributes.  It has
+  none of the standard types' methods and no length, items or order: whoever is asked for a list and sends a thing would
+  say at each question what is wanted.  Two of them are equal as the answer says: both are its own.
+- A *class* is what a test names as one.  What a call of it makes is an *instance*, and so is what a test must mean as
+  an object (:func:`code_harness.objects`): it has its methods, length, items and operators; compared with data it is
+  unequal.  What its methods answer and its attributes hold is a thing again: an area is a number.
+- What operators make of an instance (``a + b``) is a *result*, and so is a constant: it has a length, items and a text,
+  and operators with other things, but hears of no data.
+- One object of the answer's can be here as several of these; they are equal, and :meth:`Answer.itself` is one for all.
+- An iterator is asked for each item, within a bound, and ends once.
+- What ends a loop is an error anywhere else: only asking an iterator for its next item may raise StopIteration.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import date, datetime, timedelta, timezone
+from datetime import time as clock_time
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from sandbox.tasks.code_answer import Answer
+
+ITEMS = 100_000
+"""Of an iterator, in either direction."""
+_DUNDERS = frozenset(("__name__", "__doc__", "__dict__", "__wrapped__"))
+
+
+def _standard_names() -> Iterator[str]:
+    kinds: list[type] = [str, bytes, bytearray, int, float, complex, list, dict, set, frozenset, tuple, range, slice]
+    kinds += [deque, Counter, defaultdict, OrderedDict, date, datetime, clock_time, timedelta, timezone]
+    for module, name in (("decimal", "Decimal"), ("fractions", "Fraction")):
+        with suppress(ImportError):
+            kinds.append(getattr(import_module(module), name))
+    yield from (name for kind in kinds for name in dir(kind) if not name.startswith("_"))
+    yield from ("_asdict", "_fields", "_make", "_replace")
+
+
+STANDARD = frozenset(_standard_names())
+"""Attributes of the types that cross."""
+
+
+class CandidateError(Exception):
+    """The candidate gave no answer that can be compared."""
+
+
+class Thing:
+    """A function, class or object of the answer's own."""
+
+    __slots__ = ("__answer", "__number")
+    __answer: Answer
+
+    def __init__(self, answer: Answer, number: int) -> None:
+        object.__setattr__(self, "_Thing__answer", answer)
+        object.__setattr__(self, "_Thing__number", number)
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        return self.__answer.call(self, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found: object = None
+        if not name.startswith("__") or name in _DUNDERS:
+            kind = kind_named(name, called=False) if isinstance(self, Class) else Thing
+            found = self.__answer.ask("getattr", self, name, kind=kind)
+            if not callable(found) or name not in STANDARD or isinstance(self, Instance):
+                return found
+        raise AttributeError(f"the answer's own object has no {name} here")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _asked(self, "setattr", name, value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Thing):
+            return NotImplemented
+        return number_of(self) == number_of(other) or bool(_asked(self, "eq", other) is True)
+
+    def __hash__(self) -> int:
+        return int(_asked(self, "hash"))
+
+    def __instancecheck__(self, value: object) -> bool:
+        return isinstance(value, Thing) and self.__answer.ask("isinstance", value, self, kind=Thing) is True
+
+    def __subclasscheck__(self, value: object) -> bool:
+        return isinstance(value, Thing) and self.__answer.ask("issubclass", value, self, kind=Thing) is True
+
+
+_answer_of = cast("Callable[[Thing], Answer]", attrgetter("_Thing__answer"))
+number_of = cast("Callable[[Thing], int]", attrgetter("_Thing__number"))
+
+
+def _asked(thing: Thing, what: str, *args: object) -> Any:
+    return _answer_of(thing).ask(what, thing, *args, kind=Thing)
+
+
+class Items(Thing):
+    """An iterator of the answer's own."""
+
+    __slots__ = ("__left",)
+
+    def __init__(self, answer: Answer, number: int) -> None:
+        super().__init__(answer, number)
+        object.__setattr__(self, "_Items__left", ITEMS)
+
+    def __iter__(self) -> Iterator[object]:
+        return self
+
+    def __next__(self) -> object:
+        if self.__left is None:
+            raise StopIteration
+        if not self.__left:
+            raise CandidateError(f"an iterator of more than {ITEMS} items")
+        object.__setattr__(self, "_Items__left", self.__left - 1)
+        try:
+            return _asked(self, "next")
+        except StopIteration:
+            object.__setattr__(self, "_Items__left", None)
+            raise
+
+
+class Result(Thing):
+    """What operators make of the answer's own, and its constants: they answer of themselves, and hear of no data."""
+
+    __slots__ = ()
+
+
+class Instance(Result):
+    """An object that the test makes of a class, or means as an object."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> object:
+        return _answer_of(self).ask("enter", self, kind=Instance)
+
+    def __exit__(self, *_: object) -> None:
+        _asked(self, "exit")
+
+
+class Class(Instance):
+    """A class that the test names."""
+
+    __slots__ = ()
+
+
+class OwnItems(Items, Instance):
+    """An iterator that the test makes of a class."""
+
+    __slots__ = ()
+
+
+def kind_named(name: str, called: bool) -> type[Thing]:
+    """A capital begins a class's name; where all are capitals and nobody calls it, a constant's."""
+    if not name[:1].isupper():
+        return Thing
+    return Class if called or not name.isupper() else Result
+
+
+_ALONE = ("abs", "neg", "pos", "invert")
+_WITH_ANY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+_WITH_OWN = ("lt", "le", "gt", "ge")
+
+
+def _question(name: str) -> Callable[..., object]:
+    def does(self: Thing, *args: object) -> object:
+        return _asked(self, name, *args)
+
+    return does
+
+
+def _operator(name: str, reflected: bool = False) -> Callable[..., object]:
+    called = name if hasattr(operator, name) else f"{name}_"
+
+    def does(self: Thing, *others: object) -> object:
+        if not all(isinstance(each, Thing) for each in others) and (
+            name in _WITH_OWN or not isinstance(self, Instance)
+        ):
+            return NotImplemented
+        return _answer_of(self).ask(called, *((*others, self) if reflected else (self, *others)), kind=Result)
+
+    return does
+
+
+for _name in ("len", "bool", "str", "repr", "iter", "int", "float", "getitem"):
+    setattr(Result, f"__{_name}__", _question(_name))
+for _name in (*_ALONE, *_WITH_ANY, *_WITH_OWN):
+    setattr(Result, f"__{_name}__", _operator(_name))
+for _name in _WITH_ANY:
+    setattr(Result, f"__r{_name}__", _operator(_name, reflected=True))
+for _name in ("setitem", "delitem", "contains"):
+    setattr(Instance, f"__{_name}__", _question(_name))
