@@ -1,17 +1,21 @@
 """How a command of ours ends: one line for a person and an exit code for a script.
 
 0: done and its own checks held.  1: it failed.  2: the person can mend it (the line says how).  130: interrupted, by
-Ctrl-C or by SIGTERM, which end a command alike: what it started ends with it, and its temporary files go.
+Ctrl-C or by SIGTERM, which end a command alike: what it started ends with it, and its temporary files go.  141, and no
+line: nobody reads what it prints any more (``| head``).
 An error that nobody raised on purpose keeps its traceback.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import select
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator
+from pathlib import Path
 from types import FrameType
 
 from protocol.errors import LongshoreError, UserError, leaves
@@ -20,12 +24,18 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USER = 2
 EXIT_INTERRUPTED = 130
+EXIT_UNREAD = 141
+_PRINTED_TO = (1, 2)
+
+
+class Unread(BrokenPipeError):
+    """Nobody reads a command's standard output any more."""
 
 
 def main_guard(main: Callable[[], int | None]) -> int:
     """Run ``main`` and give its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
     try:
-        with _terminable():
+        with _terminable(), _printed():
             return main() or EXIT_OK
     except BaseException as error:
         outcome = describe(error)
@@ -33,8 +43,40 @@ def main_guard(main: Callable[[], int | None]) -> int:
             raise
         code, line = outcome
         with contextlib.suppress(OSError):  # nobody may read it any more
-            print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
+            if code != EXIT_UNREAD:
+                print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
+        _drop_unread()
         return code
+
+
+@contextlib.contextmanager
+def _printed() -> Generator[None]:
+    """A command that succeeds, or that exits by itself, has printed all: else BrokenPipeError."""
+    try:
+        yield
+    except SystemExit:
+        _flush()
+        raise
+    _flush()
+
+
+def _flush() -> None:
+    if sys.__stdout__ is not None:
+        sys.__stdout__.flush()
+
+
+def _drop_unread() -> None:
+    """What is still to be printed where nobody reads is lost: Python would complain of it as it ends."""
+    with Path(os.devnull).open("wb") as nowhere:
+        for descriptor in filter(_is_unread, _PRINTED_TO):
+            os.dup2(nowhere.fileno(), descriptor)
+
+
+def _is_unread(descriptor: int) -> bool:
+    """Whether it is a pipe or a socket whose other end is closed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(seen & (select.POLLERR | select.POLLHUP) for _, seen in poll.poll(0))
 
 
 @contextlib.contextmanager
@@ -59,6 +101,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+def _is_of_a_reader_gone(error: BaseException) -> bool:
+    return isinstance(error, Unread) or (isinstance(error, BrokenPipeError) and any(map(_is_unread, _PRINTED_TO)))
+
+
 def describe(error: BaseException) -> tuple[int, str] | None:
     """Exit code and line for an error that was raised on purpose; None for any other.
 
@@ -68,6 +114,8 @@ def describe(error: BaseException) -> tuple[int, str] | None:
     found = list(leaves(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
         return EXIT_INTERRUPTED, "interrupted"
+    if all(map(_is_of_a_reader_gone, found)):
+        return EXIT_UNREAD, "error: nobody reads what it prints"
     for leaf in found:
         if isinstance(leaf, UserError):
             return EXIT_USER, f"error: {leaf}"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, NoReturn, Self
@@ -17,7 +18,7 @@ from typing import ClassVar, NoReturn, Self
 import orjson
 from rich.console import Console
 
-from protocol.cli.exits import EXIT_FAILED, describe
+from protocol.cli.exits import EXIT_FAILED, Unread, describe
 
 
 def error_console() -> Console:
@@ -92,12 +93,22 @@ class JsonOutput:
     def fail(self, code: int, line: str) -> None:
         """Print the object of a command that failed."""
         self._value = {"error": line.removeprefix("error: "), "exit_code": code}
-        self._print()
+        with suppress(Unread):
+            self._print()
 
     def _print(self) -> None:
-        with os.fdopen(self._stdout, "wb") as stdout:
+        with _read_by_somebody(), os.fdopen(self._stdout, "wb") as stdout:
             try:
                 line = orjson.dumps(dict(self._value), option=orjson.OPT_INDENT_2 if stdout.isatty() else None)
             except TypeError:  # a whole number beyond 64 bits
                 line = json.dumps(dict(self._value)).encode()
             stdout.write(line + b"\n")
+
+
+@contextmanager
+def _read_by_somebody() -> Generator[None]:
+    """Raises Unread for a pipe that nobody reads."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise Unread from error

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
-from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_USER
+from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_USER
 from protocol.cli.output import error_console
 from protocol.cli.parser import Parser
 from protocol.errors import UserError
@@ -74,6 +77,73 @@ def test_an_option_is_written_in_full(command: list[str]) -> None:
         each.add_argument("--json", action="store_true")
     with pytest.raises(UserError, match="did you mean '--json'"):
         parser.parse_args(command)
+
+
+BUFFERED = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+
+
+@pytest.fixture
+def unread() -> Generator[int]:
+    """A pipe that nobody reads."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    yield writer
+    os.close(writer)
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "at once"])
+@pytest.mark.parametrize("both", [False, True], ids=["output", "errors too"])
+@pytest.mark.parametrize("command", ["list", "validate", "validate --json"])
+def test_a_command_that_nobody_reads_ends_without_a_word(
+    tmp_path: Path, unread: int, command: str, both: bool, buffered: bool
+) -> None:
+    """``longshore … | head`` would end in a traceback."""
+    (tmp_path / "task").mkdir()
+    where = unread if both else subprocess.PIPE
+    env = BUFFERED if buffered else BUFFERED | {"PYTHONUNBUFFERED": "1"}
+    line = [sys.executable, "-m", "sandbox.tasks", *command.split(), str(tmp_path)]
+    done = subprocess.run(line, stdout=unread, stderr=where, env=env, check=False)
+    assert done.returncode == EXIT_UNREAD
+    assert b"Traceback" not in (done.stderr or b"")
+    assert b"Exception ignored" not in (done.stderr or b"")
+
+
+SAYS = """
+import os, sys
+from protocol.cli.exits import main_guard
+from protocol.errors import UserError
+
+def help():
+    print("usage")
+    sys.exit(0)
+
+def mistake():
+    print("begun")
+    raise UserError("mend it")
+
+def other_pipe():
+    print("begun")
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.write(writer, b"x")
+
+sys.exit(main_guard(locals()[sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "said"), [("help", EXIT_UNREAD, ""), ("mistake", EXIT_USER, "error: mend it\n")]
+)
+def test_what_else_is_wrong_is_still_said_where_nobody_reads(unread: int, does: str, code: int, said: str) -> None:
+    line = [sys.executable, "-c", SAYS, does]
+    done = subprocess.run(line, stdout=unread, stderr=subprocess.PIPE, text=True, env=BUFFERED, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_another_pipe_that_is_closed_is_a_bug_and_keeps_its_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", SAYS, "other_pipe"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "begun\n")
+    assert "BrokenPipeError" in done.stderr
 
 
 WAITS = """
