@@ -1,66 +1,80 @@
 """A tar that an agent's files came in, made fit to be unpacked elsewhere.  Pure but for the two tar files.
 
-Kept: regular files, folders, and links.  Left out: devices, pipes, anything outside the artifact, anything that would
-be written through a link, permission bits beyond rwx.  Whether a link points somewhere useful is the tests' question.
+Kept: regular files, folders, and links, where the folder that they lie in has been kept.  Left out: devices, pipes,
+anything outside the artifact, anything that would be written through a link, a second file of the same name, paths that
+are too long to be copied, permission bits beyond rwx.  Whether a link points somewhere useful is the tests' question.
+
+It takes time in proportion to the archive, whatever is in it, and ends soon after nobody wants it any more.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 import posixpath
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
-
-from sandbox.tasks.tree import is_in
 
 MAX_BYTES = 512 << 20
 """Of all artifacts of one task together."""
 _MAX_MEMBERS = 100_000
+_MAX_NAMES_BYTES = 32 << 20
+"""Of all names in one artifact, and of what its links say."""
+_MAX_PATH_BYTES = 3840
+"""PATH_MAX, less what a daemon has before a container's path on its own host."""
+_PAX_NAMES = frozenset({"path", "linkpath"})
+"""What tarfile would write in the place of a member's own."""
 
 
 class Unfit(Exception):
     """What the agent left cannot be carried to where its tests run.  The message says why."""
 
 
-def clean_tar(source: Path, target: Path, name: str) -> None:
-    """Copy what is sound of ``source`` to ``target``.  ``name`` is the artifact's own base name, the top of the tar.
+class Unwanted(Exception):
+    """Nobody waits for it any more."""
 
-    Raises Unfit when the tar is broken, too long, or its top is a link.
+
+def clean_tar(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+    """Copy what is sound of ``source`` to ``target``.  ``top`` is the base name of what was packed, and ``name`` the
+    one that it gets.
+
+    Raises Unfit when the tar is broken or too long, or its top is a link; Unwanted when ``unwanted`` says so.
     """
     try:
         with tarfile.open(source, "r:") as old, tarfile.open(target, "w") as new:
-            _copy(old, new, name)
+            _copy(old, new, top, name, unwanted)
     except tarfile.TarError as error:
         raise Unfit(f"{name} cannot be read: {error}") from error
 
 
-def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str) -> None:
-    links: set[str] = set()
+def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+    kept: dict[str, bytes] = {}
+    names_bytes = 0
     for count, member in enumerate(old):
+        names_bytes += len(member.name) + len(member.linkname)
+        if unwanted():
+            raise Unwanted
         if count >= _MAX_MEMBERS:
-            raise Unfit(f"{top} holds more than {_MAX_MEMBERS} files")
-        path = posixpath.normpath(member.name)
+            raise Unfit(f"{name} holds more than {_MAX_MEMBERS} files")
+        if names_bytes > _MAX_NAMES_BYTES:
+            raise Unfit(f"the names of what {name} holds are longer than {_MAX_NAMES_BYTES >> 20} MiB together")
+        path, linked = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
         if path == top and not (member.isreg() or member.isdir()):
-            raise Unfit(f"{top} is neither a file nor a folder")
-        if not is_in(path, (top,)) or links.intersection(_above(path)):
+            raise Unfit(f"{name} is neither a file nor a folder")
+        if path in kept or not (path == top or kept.get(posixpath.dirname(path)) == tarfile.DIRTYPE):
             continue
-        if member.issym():
-            links.add(path)
-        elif not (member.isreg() or member.isdir() or (member.islnk() and _is_file(member.linkname, top, links))):
+        if not _is_sound(member, kept.get(linked)) or len(os.fsencode(path)) > _MAX_PATH_BYTES:
             continue
+        kept[path] = member.type
         sound = copy.copy(member)
-        sound.name, sound.mode = path, member.mode & 0o777
+        sound.name, sound.mode = name + path.removeprefix(top), member.mode & 0o777
+        sound.pax_headers = {key: value for key, value in member.pax_headers.items() if key not in _PAX_NAMES}
         if member.islnk():
-            sound.linkname = posixpath.normpath(member.linkname)
+            sound.linkname = name + linked.removeprefix(top)
         new.addfile(sound, old.extractfile(member) if member.isreg() else None)
 
 
-def _is_file(linked: str, top: str, links: set[str]) -> bool:
-    path = posixpath.normpath(linked)
-    return is_in(path, (top,)) and not links.intersection((path, *_above(path)))
-
-
-def _above(path: str) -> list[str]:
-    """Every folder above ``path``."""
-    parts = path.split("/")
-    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+def _is_sound(member: tarfile.TarInfo, linked: bytes | None) -> bool:
+    """``linked`` is the type of what a hard link is another name of, where that is kept."""
+    return member.isdir() or member.isreg() or member.issym() or (member.islnk() and linked in tarfile.REGULAR_TYPES)

@@ -21,10 +21,11 @@ def volumes_of(shown: Json) -> list[str]:
     return [each["Destination"] for each in shown.get("Mounts") or () if each.get("Type") == "volume"]
 
 
-async def real_paths(bench: SandboxSession, paths: Sequence[str]) -> list[str]:
-    """Less the links of the container's image, each once.  Raises SandboxStartError, SandboxLost, SandboxDestroyed."""
-    said = await _said(bench, _REAL, paths)
-    return list(dict.fromkeys(posixpath.normpath(each) for each in said.decode().split("\0") if each))
+async def real_paths(bench: SandboxSession, paths: Sequence[str]) -> dict[str, str]:
+    """Each less the links of the container's image → itself.  Raises SandboxStartError, SandboxLost,
+    SandboxDestroyed."""
+    said = (await _said(bench, _REAL, paths)).decode().split("\0")
+    return {posixpath.normpath(real): posixpath.normpath(path) for real, path in zip(said, paths, strict=False)}
 
 
 async def clear(bench: SandboxSession, paths: Sequence[str]) -> None:

@@ -24,23 +24,36 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppres
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple, TypeVar
 
 from protocol.errors import InfraError
 from sandbox.commit import COPY_S, committed, written_bytes
 from sandbox.engine import ContainerSpec, EngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.file_status import status
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import MAX_BYTES, Unfit, clean_tar
 from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
 from sandbox.grading.devices import mend_devices
+from sandbox.grading.environment import TESTS_DIR
 from sandbox.grading.paths import clear, real_paths, volumes_of
 from sandbox.grading.scratch import scratch
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.tree import is_in
 from sandbox.users import check_user_files
 
 T = TypeVar("T")
+
+
+class _Packed(NamedTuple):
+    """As the agent's container has it."""
+
+    goes_to: str
+    top: str
+    """Of the tar."""
+    tar: Path
 
 
 class _Carried(NamedTuple):
@@ -51,6 +64,7 @@ class _Carried(NamedTuple):
 
 _SETUP_S = 120.0
 _REFUSED = (EngineError, SandboxStartError)
+_NO_ARTIFACT = ("/proc", "/sys", "/dev", TESTS_DIR, "/.sbx")
 _SPARE_S = 300.0
 """Beyond setup and tests: what a container beside the agent's lives for at most on a busy host."""
 
@@ -115,9 +129,9 @@ async def _copy(session: SandboxSession, folder: Path, *, live: bool) -> AsyncGe
             if size > most:
                 raise Unfit(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
             volumes = volumes_of(await session.engine.inspect(session.container))
-            there = await _read(session, volumes, folder) if volumes else {}
+            there = await _read(session, {each: each for each in volumes}, folder) if volumes else []
             image = await stack.enter_async_context(committed(session.engine, session.container, pause=False))
-        yield image, await asyncio.to_thread(_sound, there)
+        yield image, await _sound(there)
 
 
 @asynccontextmanager
@@ -147,43 +161,62 @@ async def _clean(
     async with _beside(session, spec, task, test_timeout_s) as bench:
         await bench.setup(task.files, task.setup, _SETUP_S)
         with scratch() as folder:
-            paths = await real_paths(bench, task.artifacts)
-            found = await carried(lambda: _take(session, paths, folder, live=live), works)
-            await _lay(bench, paths, found, works)
+            places = await real_paths(bench, task.artifacts)
+            found = await carried(lambda: _take(session, places, folder, live=live), works)
+            await _lay(bench, list(places), found, works)
         yield bench
 
 
-async def _take(session: SandboxSession, paths: Sequence[str], folder: Path, *, live: bool) -> list[_Carried]:
+async def _take(session: SandboxSession, places: Mapping[str, str], folder: Path, *, live: bool) -> list[_Carried]:
     """Those of them that exist."""
     async with _still(session, live=True) if live else nullcontext():
-        there = await _read(session, paths, folder)
-    return await asyncio.to_thread(_sound, there)
+        there = await _read(session, places, folder)
+    return await _sound(there)
 
 
-async def _read(session: SandboxSession, paths: Sequence[str], folder: Path) -> dict[str, Path]:
-    """A tar of each that exists, as the container has it."""
+async def _read(session: SandboxSession, places: Mapping[str, str], folder: Path) -> list[_Packed]:
+    """Where it goes → path, of each that exists: a tar, of what it leads to where it is a link."""
     await check_user_files(session.engine, session.container)
-    room, there = MAX_BYTES, dict[str, Path]()
-    for number, path in enumerate(dict.fromkeys(paths)):
-        raw = folder / f"{number}.raw"
+    room, there = MAX_BYTES, list[_Packed]()
+    for number, (goes_to, path) in enumerate(places.items()):
+        raw, real = folder / f"{number}.raw", await _real(session, path)
         try:
             with raw.open("wb") as file:
-                if await read_archive(session.engine, session.container, path, file, room):
-                    there[path] = raw
+                if await read_archive(session.engine, session.container, real, file, room):
+                    there.append(_Packed(goes_to, posixpath.basename(real), raw))
                 room -= file.tell()
         except TooLargeError as error:
-            raise Unfit(f"{', '.join(paths)} hold more than {MAX_BYTES >> 20} MiB") from error
+            raise Unfit(f"{', '.join(places.values())} hold more than {MAX_BYTES >> 20} MiB") from error
     return there
 
 
-def _sound(there: Mapping[str, Path]) -> list[_Carried]:
-    """The same, fit to be unpacked.  Blocks, for use in a thread."""
+async def _real(session: SandboxSession, path: str) -> str:
+    """What ``path`` leads to where it is a link."""
+    found = await status(session.engine, session.container, path)
+    if found is None or not found.is_link:
+        return path
+    if found.target == "/" or is_in(found.target, _NO_ARTIFACT):
+        raise Unfit(f"{path} is a link to {found.target}")
+    return found.target
+
+
+async def _sound(there: Sequence[_Packed]) -> list[_Carried]:
+    """The same, fit to be unpacked.  When this is cancelled, its thread ends soon."""
+    unwanted = Event()
+    try:
+        return await asyncio.to_thread(_cleaned, there, unwanted.is_set)
+    finally:
+        unwanted.set()
+
+
+def _cleaned(there: Sequence[_Packed], unwanted: Callable[[], bool]) -> list[_Carried]:
+    """Blocks."""
     found: list[_Carried] = []
-    for path, raw in there.items():
+    for goes_to, top, raw in there:
         sound = raw.with_suffix(".tar")
-        clean_tar(raw, sound, posixpath.basename(path))
+        clean_tar(raw, sound, top, posixpath.basename(goes_to), unwanted)
         raw.unlink()
-        found.append(_Carried(path, sound))
+        found.append(_Carried(goes_to, sound))
     return found
 
 

@@ -117,6 +117,7 @@ struct grade {
 extern struct grade grade;
 
 enum { MOST_STRINGS = 256 };
+enum { WORKDIR_MOST = 3840 }; /* PATH_MOST, less what a daemon has before it on its own host: it copies no more */
 struct strings {
     char *cwd, *argv[MOST_STRINGS + 1], *envp[MOST_STRINGS + 1];
 };

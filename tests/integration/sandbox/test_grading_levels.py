@@ -125,6 +125,57 @@ async def test_an_artifact_is_as_the_agent_left_it_also_where_it_is_gone_or_behi
         assert result.all_passed, result.log
 
 
+LINKED = """
+[ "$(cat /app/answer)" = right ] && echo PASSED file
+[ "$(cat /data/deep/answer)" = right ] && echo PASSED folder
+[ "$(cat /known)" = right ] && echo PASSED image
+[ -e /app/none ] || echo PASSED nothing
+"""
+
+
+@pytest.mark.parametrize("level", GradingLevel)
+async def test_an_artifact_that_the_agent_made_a_link_is_what_it_leads_to(pool: SandboxPool, level: GradingLevel):
+    """Else an agent that keeps its work beside scores nothing where only its artifacts are carried."""
+    build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nRUN touch /old; ln -s /old /known\n".encode()})
+    artifacts, tests = ("/app/answer", "/app/none", "/data", "/known"), ("file", "folder", "image", "nothing")
+    graded = task(LINKED, level, *tests, build=build, artifacts=artifacts)
+    links = "ln -s out/v2 /app/answer; ln -s gone /app/none; ln -s /work/v1 /data; ln -sf /work/known /known"
+    made = "mkdir -p /app/out /srv/work/v1/deep; ln -s /srv/work /work; ln -s v3 /app/out/v2"
+    works = "echo right | tee /app/out/v3 /work/v1/deep/answer > /work/known"
+    async with pool.acquire(graded) as session:
+        await session.run(f"{made}; {works}; {links}", S)
+        result = await grade(session, graded)
+        assert result.all_passed, result.log
+
+
+@pytest.mark.parametrize("leads_to", ["/", "/tests", "/.sbx/bash", "/dev/null", "/app/answer"])
+async def test_a_link_to_what_is_not_the_agents_fails_its_tests(pool: SandboxPool, leads_to: str):
+    graded = task("echo PASSED x\n", GradingLevel.ARTIFACTS, "x", artifacts=("/app/answer",))
+    async with pool.acquire(graded) as session:
+        await session.run(f"ln -s {leads_to} /app/answer", S)
+        result = await grade(session, graded)
+        assert result.score == 0.0
+        assert "could not be carried to its tests" in result.log
+
+
+BEGINS = '[ "$PWD" = / ] && echo PASSED root || echo PASSED inside\n'
+
+
+@pytest.mark.parametrize(("deep", "seen"), [(1, "inside"), (14, "inside"), (17, "root"), (30, "root")])
+@pytest.mark.parametrize("level", [GradingLevel.SAME, GradingLevel.COMMIT])
+async def test_the_tests_begin_in_one_place_however_far_its_links_lead(pool: SandboxPool, level, deep: int, seen: str):
+    """A copy lacks what is deeper than a program can name: the agent's own container is no other place then."""
+    graded = task(BEGINS, level, "root", "inside")
+    name, half = "n" * 240, deep // 2
+    links = f"ln -s /x/{'/'.join([name] * half)} /half; ln -s /half/{'/'.join([name] * (deep - half))} /app"
+    async with pool.acquire(graded) as session:
+        folders = f"mkdir /x; cd /x; {f'mkdir {name}; cd {name}; ' * deep}"
+        made = await session.run(f"{folders} rm -r /app; {links}; cd /app", S)
+        assert not made.output
+        result = await grade(session, graded)
+        assert [test.name for test in result.tests if test.passed] == [seen], result.log
+
+
 COMPARES = """
 if diff <(cat /app/answer) <(cat "$TEST_DIR/expected") > /dev/null; then echo PASSED x; else echo FAILED x; fi
 """
@@ -186,7 +237,7 @@ async def test_artifacts_that_are_too_large_or_no_files_fail_their_tests(pool: S
     monkeypatch.setattr(place, "MAX_BYTES", 1 << 20)
     for command, why in (
         ("head -c 2M /dev/zero > /app/big", "1 MiB"),
-        ("cd /; rm -rf /app; ln -s /usr /app", "neither a file nor a folder"),
+        ("cd /; rm -rf /app; mkfifo /app", "neither a file nor a folder"),
     ):
         async with pool.acquire(graded) as session:
             await session.run(command, S)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+import posixpath
+import tarfile
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import IO, Any
 
 import pytest
 
 from sandbox.engine import ContainerSpec, EngineError
 from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.file_status import Status
 from sandbox.grading import place
-from sandbox.grading.artifacts import Unfit
+from sandbox.grading.artifacts import Unfit, Unwanted
 from sandbox.tasks.task import GradingLevel, Task
 
 ARTIFACTS = ("/app",)
@@ -82,8 +87,11 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     async def nothing(*_: object, **__: object) -> list[Any]:
         return []
 
-    for name in ("_take", "real_paths", "clear"):
-        monkeypatch.setattr(place, name, nothing)
+    async def nowhere(*_: object) -> dict[str, str]:
+        return {}
+
+    for name, fake in (("_take", nothing), ("real_paths", nowhere), ("clear", nothing)):
+        monkeypatch.setattr(place, name, fake)
     return made
 
 
@@ -150,6 +158,80 @@ async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agen
     with pytest.raises(type(error)):
         await place.carried(once.do, fails)
     assert once.times == 1
+
+
+class Archives:
+    """The daemon's, of a container where ``/link`` leads somewhere."""
+
+    def __init__(self, leads_to: str) -> None:
+        self.leads_to = leads_to
+        self.read: list[str] = []
+
+    async def status(self, engine: object, container: str, path: str) -> Status | None:
+        return Status(1 << 27, 0, self.leads_to) if path == "/link" else Status(0, 0, path)
+
+    async def read_archive(self, engine: object, container: str, path: str, into: IO[bytes], most: int) -> bool:
+        self.read.append(path)
+        if path == "/none":
+            return False
+        with tarfile.open(fileobj=into, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo(posixpath.basename(path)))
+        return True
+
+
+async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Path, *paths: str) -> list[str]:
+    """Where what was found goes, and its top."""
+
+    async def checked(*_: object) -> None: ...
+
+    monkeypatch.setattr(place, "status", archives.status)
+    monkeypatch.setattr(place, "read_archive", archives.read_archive)
+    monkeypatch.setattr(place, "check_user_files", checked)
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    found = await place._take(agents, {each: each for each in paths}, folder, live=False)
+    tops: list[str] = []
+    for each in found:
+        with tarfile.open(each.tar) as tar:
+            tops.append(f"{each.path} {tar.getnames()}")
+    return tops
+
+
+@pytest.mark.parametrize("leads_to", ["/srv/app", "/develop/v2"])
+async def test_an_artifact_that_is_a_link_is_what_that_leads_to(monkeypatch, tmp_path, leads_to: str):
+    archives = Archives(leads_to)
+    assert await taken(archives, monkeypatch, tmp_path, "/link", "/app") == ["/link ['link']", "/app ['app']"]
+    assert archives.read == [leads_to, "/app"]
+
+
+async def test_an_artifact_that_is_a_link_to_nothing_is_not_there(monkeypatch, tmp_path):
+    assert await taken(Archives("/none"), monkeypatch, tmp_path, "/link", "/none") == []
+
+
+@pytest.mark.parametrize("leads_to", ["/", "/proc/1/root", "/sys", "/dev", "/tests/expected", "/.sbx/bash"])
+async def test_a_link_to_what_is_not_the_agents_is_no_artifact(monkeypatch, tmp_path, leads_to: str):
+    archives = Archives(leads_to)
+    with pytest.raises(Unfit, match=f"/link is a link to {leads_to}"):
+        await taken(archives, monkeypatch, tmp_path, "/link")
+    assert not archives.read
+
+
+async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_path):
+    """Else its thread holds the process up, for as long as an agent's folders take."""
+    begun, ended = Event(), Event()
+
+    def endless(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+        begun.set()
+        while not unwanted():
+            pass
+        ended.set()
+        raise Unwanted
+
+    monkeypatch.setattr(place, "clean_tar", endless)
+    async with asyncio.TaskGroup() as group:
+        packing = group.create_task(taken(Archives("/srv"), monkeypatch, tmp_path, "/app"))
+        assert await asyncio.to_thread(begun.wait, 60)
+        packing.cancel()
+    assert await asyncio.to_thread(ended.wait, 60)
 
 
 async def test_a_container_that_is_lost_is_never_the_agents_doing():

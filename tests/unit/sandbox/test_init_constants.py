@@ -9,6 +9,7 @@ import pytest
 
 import sandbox.init
 from sandbox import wire
+from sandbox.grading import artifacts
 
 FOLDER = Path(sandbox.init.__file__).parent
 _ENUM = re.compile(r"enum (?:\w+ )?\{([^}]*)\}")
@@ -42,6 +43,7 @@ OF_PYTHON = {
     "NONCE": wire.NONCE_BYTES,
     "KEY": wire.KEY_BYTES,
     "ASKED_HEADER": wire._HEADER.size + wire._SUM.size,
+    "WORKDIR_MOST": artifacts._MAX_PATH_BYTES,
     "WRITE_APPEND": wire.WriteFlag.APPEND,
     "WRITE_REPLACE": wire.WriteFlag.REPLACE,
     "WRITE_CLEAR": wire.WriteFlag.CLEAR,
