@@ -13,6 +13,9 @@ poisoned shell, grep, git, PATH, bashrc, Python, pytest, project or ld.so.preloa
 stand-ins: only a clean container (levels ``artifacts`` and ``sibling``) then keeps an agent from having replaced it
 (:attr:`Isolation.IMAGE`).
 
+Links that lead to the tests' folder are removed when the tests are in, so that no answer is what they expect
+(:mod:`sandbox.kit.links`).
+
 No grader can protect tests from code that they run in their own process or as their own user: tests that start the
 agent's program do it as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c 65534:65534
 -x PROGRAM -- …`` of the kit).
@@ -24,6 +27,8 @@ a PID 1 that does not answer is infrastructure (InfraError).
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -36,15 +41,17 @@ from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
 from sandbox.files import FileTooLarge, replace, write_files
 from sandbox.grading.alone import leave_alone
 from sandbox.grading.artifacts import Unfit
-from sandbox.grading.environment import TESTS_DIR, environment_of_tests
+from sandbox.grading.environment import TEMPORARY_DIR, TESTS_DIR, environment_of_tests
+from sandbox.grading.linked import remove_links
 from sandbox.grading.outcome import REWARD, GradedTest, Report, Verdict, contradiction, judge, weighted
+from sandbox.grading.paths import clear
 from sandbox.grading.place import extra_s, place
 from sandbox.grading.reports import MAX_BYTES, read_report
 from sandbox.grading.settings import PLAIN, has_settings
 from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
 from sandbox.grading.whose import Isolation, isolation_of, shell_of
-from sandbox.kit.phase import FACTS
+from sandbox.kit.phase import FACTS, MADE
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.truncate import HeadTail
@@ -55,6 +62,9 @@ _KNOWN_AS = ("run-tests.sh", "test.sh")
 """What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
 _VERDICTS = "/logs/verifier/"
 """Harbor's folder for what tests leave: what the agent has made of it is gone."""
+_OF_ROOT = f"{TEMPORARY_DIR}/pytest-of-root/"
+"""Where root's pytest makes its own: nobody else can have made it before."""
+_MOST_MADE_BYTES, _AT_ONCE = 64 << 10, 128
 _INSTALLED = ".local/bin/env"
 """What uv's installer writes and scripts source, in root's home."""
 _LOG_BYTES = 16 << 10
@@ -66,7 +76,8 @@ class GradeResult:
     reward: float | None
     """What the tests' own reward file said, 0 … 1; None when they wrote none."""
     log: str
-    """What the tests printed, head and tail, and why it proves nothing where that is so."""
+    """What the tests printed, head and tail, which links were removed before, and why it proves nothing where that is
+    so."""
     level: GradingLevel
     """Where they ran.  At ``sibling`` the agent's processes were alive."""
     isolation: Isolation
@@ -100,13 +111,16 @@ class _Ran:
     log: str = ""
     note: str = ""
     timed_out: bool = False
+    removed: str = ""
+    """Links that led among the tests, as the log says it."""
 
 
 async def grade(
     session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
 ) -> GradeResult:
     """Grade what the agent left, at the task's level.  Except at ``sibling`` the session's shell does not survive.
-    However this ends, nothing of the tests runs on or lies in the agent's container.
+    However this ends, nothing of the tests runs on in the agent's container, and what of theirs lies there is what they
+    wrote outside their own folders.
 
     ``commands`` is what the agent ran, for :attr:`GradeResult.suspicions`.  Raises InfraError (SandboxLost,
     SandboxStartError, EngineError) when a container or its daemon does not answer, SandboxDestroyed when the agent's is
@@ -124,7 +138,7 @@ async def grade(
             verifier = await _has_verifier(bench)
             isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
             env = await _environment(session, task, isolation, network)
-            ran = await _test(bench, task, isolation, limit_s, env, verifier=verifier)
+            ran = await _prepared(bench, task, isolation, limit_s, env, verifier=verifier)
     except Unfit as error:
         ran = _Ran(note=f"what the agent left could not be carried to its tests: {error}")
     tests, reward = ran.verdict or judge(task.expected_tests, task.weights, ())
@@ -132,7 +146,7 @@ async def grade(
     return GradeResult(
         tests,
         reward,
-        ran.log + (f"\n[{ran.note}]\n" if ran.note else ""),
+        ran.log + "".join(f"\n[{each}]\n" for each in (ran.removed, ran.note) if each),
         task.grading,
         isolation,
         ran.timed_out,
@@ -164,7 +178,7 @@ async def _environment(
     return environment_of_tests(image, task.env, network, isolation, ours_first=ours_first, offline=offline)
 
 
-async def _test(
+async def _prepared(
     bench: SandboxSession,
     task: Task,
     isolation: Isolation,
@@ -173,10 +187,19 @@ async def _test(
     *,
     verifier: bool,
 ) -> _Ran:
-    """Bring the tests in, run them, collect what they said."""
+    """Bring the tests in, remove the links that lead among them, run them."""
     why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
+    removed = ""
+    if verifier:
+        removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR))
+    ran = _Ran(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
+    return dataclasses.replace(ran, removed=removed)
+
+
+async def _test(bench: SandboxSession, task: Task, limit_s: float, env: Mapping[str, str], *, verifier: bool) -> _Ran:
+    """Run the tests, collect what they said."""
     summary, log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
 
     def take(data: bytes) -> bool:
@@ -201,8 +224,9 @@ async def _test(
 
 @asynccontextmanager
 async def _taken_back(bench: SandboxSession, reports: Sequence[str], *, wanted: bool) -> AsyncGenerator[None]:
-    """At the end, however it comes, what the tests left running is dead, and their folder and their reports are empty;
-    or the container has ended, and the verdict that has been read stands."""
+    """At the end, however it comes, what the tests left running is dead, their folder and their reports are empty, and
+    what pytest and the stand-ins made elsewhere is gone; or the container has ended, and the verdict that has been read
+    stands."""
     try:
         yield
     finally:
@@ -213,11 +237,24 @@ async def _taken_back(bench: SandboxSession, reports: Sequence[str], *, wanted: 
 async def _take_back(bench: SandboxSession, reports: Sequence[str]) -> None:
     try:
         await leave_alone(bench)
+        made = await _made(bench)
+        for at in range(0, len(made), _AT_ONCE):
+            await clear(bench, made[at : at + _AT_ONCE])
         for report in reports:
             await replace(bench, report, mode=0o600)
-        await replace(bench, f"{TESTS_DIR}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
-    except (OSError, InfraError, SandboxDestroyed) as error:
+        for folder in (TEMPORARY_DIR, TESTS_DIR):
+            await replace(bench, f"{folder}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
+    except (OSError, FileTooLarge, InfraError, SandboxDestroyed) as error:
         await bench.destroy(SandboxDestroyed(f"its tests could not be taken out of it again: {error}", Ruin.TESTED))
+
+
+async def _made(bench: SandboxSession) -> list[str]:
+    """What the kit's stand-ins have made, by their own note."""
+    try:
+        noted = await bench.read_file(MADE, _MOST_MADE_BYTES)
+    except FileNotFoundError:
+        return []
+    return [os.fsdecode(each) for each in dict.fromkeys(noted.split(b"\0")) if each.startswith(b"/")]
 
 
 def tests_folder(task: Task, isolation: Isolation) -> dict[str, bytes]:
@@ -237,10 +274,14 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
     try:
         await replace(bench, f"{TESTS_DIR}/", mode=0o700)
         await write_files(bench, files, mode=0o700)
+        await replace(bench, f"{TEMPORARY_DIR}/", mode=0o1777)
+        await write_files(bench, {_OF_ROOT: b""}, mode=0o700)
         if any(_VERDICTS in each for each in (task.run_tests, *task.reports)):
             await replace(bench, _VERDICTS, mode=0o755)
         if isolation is Isolation.KIT and _INSTALLED in task.run_tests:
-            await replace(bench, f"/root/{_INSTALLED}")
+            installed = f"/root/{_INSTALLED}"
+            await replace(bench, installed)
+            await write_files(bench, {MADE: installed.encode() + b"\0"}, mode=0o600)
         for report in task.reports:
             await replace(bench, report, mode=0o600)
     except OSError as error:

@@ -2,6 +2,6 @@
 
 ``outcome`` holds the values and the rule that makes a verdict of them; ``summary`` and ``reports`` read what tests say;
 ``place`` prepares the container that they run in, with ``alone``, ``daemon``, ``artifacts`` and ``scratch`` for its
-steps;
+steps; ``linked`` removes the links that lead to the tests;
 ``whose`` says whose programs run the tests, ``suspicion`` which passes a person should read.
 """

@@ -17,6 +17,9 @@ from sandbox.grading.whose import Isolation
 from sandbox.kit.phase import verify_environment
 
 TESTS_DIR = "/tests"
+TEMPORARY_DIR = "/.sbx-tmp"
+"""Where pytest makes what it calls temporary and keeps (``tmp_path``).  Outside the tests' folder, so that one that
+the tests start as nobody has a place there too."""
 _DEFAULTS = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
@@ -52,7 +55,7 @@ def environment_of_tests(
         given = {name: given[name] for name in given.keys() - withheld(given)}
     found = {**_DEFAULTS, **given}
     tools = verify_environment(found["PATH"], TESTS_DIR, ours_first=ours_first, offline=offline)
-    return {**found, **network, "TEST_DIR": TESTS_DIR, **tools}
+    return {**found, **network, "TEST_DIR": TESTS_DIR, "PYTEST_DEBUG_TEMPROOT": TEMPORARY_DIR, **tools}
 
 
 def withheld(given: Mapping[str, str]) -> frozenset[str]:

@@ -125,7 +125,10 @@ static int write_file(char *path, uint32_t mode, int flags, const char *data, si
         if (failed) return failed;
     }
     make_parents(path);
-    if (directory) return mkdir(path, mode) < 0 && errno != EEXIST ? errno : 0;
+    if (directory) {
+        if (mkdir(path, mode) < 0) return errno == EEXIST ? 0 : errno;
+        return chmod(path, mode) < 0 ? errno : 0; /* whatever the umask */
+    }
     int how = flags & WRITE_APPEND ? O_APPEND : flags & WRITE_REPLACE ? O_CREAT | O_EXCL : O_CREAT;
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | how, mode);
     if (fd < 0) return errno;

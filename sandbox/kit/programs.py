@@ -1,6 +1,7 @@
-"""The kit's own programs for the verify phase: a ready environment with pytest, and the stand-ins.  Blocking.
+"""The kit's own programs for the verify phase: a ready environment with pytest, the stand-ins, and the program that
+removes links (:mod:`sandbox.kit.links`).  Blocking.
 
-Both lie read-only in the kit, so that nothing is installed while tests run, and nothing that an agent left (a project,
+All lie read-only in the kit, so that nothing is installed while tests run, and nothing that an agent left (a project,
 an environment, a cache, a package of the image's) has a part in it.
 """
 
@@ -11,15 +12,21 @@ from importlib.resources import files
 from pathlib import Path
 
 from sandbox.kit.answers import PROGRAMS
-from sandbox.kit.phase import ENVIRONMENT, PYTHONS, VERIFY
+from sandbox.kit.phase import ENVIRONMENT, LINKS, PYTHONS, VERIFY
 from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_all
 
-_COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py")
+_COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py", "links.py")
 _STAND_IN = """#!{python} -IS
 import sys
 sys.path.insert(0, "{folder}")
 from sandbox.kit.stand_in import main
 sys.exit(main("{name}", sys.argv[1:]))
+"""
+_LINKS = """#!{python} -IS
+import sys
+sys.path.insert(0, "{folder}")
+from sandbox.kit.links import main
+sys.exit(main(sys.argv[1:]))
 """
 _VENV = """home = {home}/bin
 include-system-site-packages = false
@@ -54,7 +61,7 @@ taken where no other has its name.
 
 def texts() -> list[str]:
     """All that a change of these programs changes."""
-    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(text_of(name) for name in _COPIED)]
+    return [_STAND_IN, _LINKS, _PYTEST, _VENV, SITE_CUSTOMIZE, *(text_of(name) for name in _COPIED)]
 
 
 def install(source: SourcePython, name: str, verify: Path) -> None:
@@ -68,9 +75,10 @@ def install(source: SourcePython, name: str, verify: Path) -> None:
     for each in _COPIED:
         (copies / each).write_text(text_of(each))
     compile_all(source, verify / "stand-in", f"{VERIFY}/stand-in")
+    python, folder = f"{home}/bin/python{source.short}", f"{VERIFY}/stand-in"
     for program in PROGRAMS:
-        text = _STAND_IN.format(python=f"{home}/bin/python{source.short}", folder=f"{VERIFY}/stand-in", name=program)
-        _program(verify / "shim" / program, text)
+        _program(verify / "shim" / program, _STAND_IN.format(python=python, folder=folder, name=program))
+    _program(verify / Path(LINKS).name, _LINKS.format(python=python, folder=folder))
 
 
 def _environment(verify: Path, source: SourcePython, home: str) -> None:

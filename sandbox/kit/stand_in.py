@@ -2,7 +2,8 @@
 
 A copy runs in the container, on the kit's Python, from the kit's own read-only folder.  What the kit does not answer
 goes to the next program of that name on PATH, or to the real uv; so does everything but uv's installer where the phase
-has a network (then ``UV_OFFLINE`` is not set).  What could only come from the network is named: ``needs-network …``.
+has a network (then ``UV_OFFLINE`` is not set).  What they make is noted, to be taken away.  What could only
+come from the network is named: ``needs-network …``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sandbox.kit import answers
-from sandbox.kit.phase import BIN, ENVIRONMENT, SHIMS, TOOLS
+from sandbox.kit.phase import BIN, ENVIRONMENT, MADE, SHIMS, TOOLS
 
 _INSTALLER = f"""\
 /.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
@@ -35,6 +36,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     match answers.answer(program, arguments):
         case answers.Installer(into):
             with _or_end():
+                _note(Path(os.environ.get("HOME", "/"), ".local/bin/env"))
                 _say(_INSTALLER, into)
             return 0
         case _ if "UV_OFFLINE" not in os.environ:
@@ -56,6 +58,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
 
 def _say(text: str, into: str) -> None:
     if into:
+        _note(Path(into))
         Path(into).write_text(text)
     else:
         sys.stdout.write(text)
@@ -71,16 +74,27 @@ def _or_end() -> Generator[None]:
         os.killpg(0, signal.SIGKILL)
 
 
+def _note(path: Path) -> None:
+    """It is there for the tests alone, and taken away after them, where there are any."""
+    if Path(MADE).parent.is_dir():
+        with Path(MADE).open("ab") as file:
+            file.write(os.fsencode(path.absolute()) + b"\0")
+
+
 def _venv(path: Path) -> None:
     """Whatever environment stood there is gone: it was the agent's.  ``path`` is as the script says it, and leads where
-    it does for the script."""
+    it does for the script.  No folder in it is a link: one that leads through it and up again could lead elsewhere than
+    before."""
+    _note(path)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
     elif (path / "pyvenv.cfg").exists() or (path / "bin").exists():
         shutil.rmtree(path)
     shutil.copytree(ENVIRONMENT, path, symlinks=True, ignore=shutil.ignore_patterns("site-packages"))
     packages = next(Path(ENVIRONMENT).glob("lib/*/site-packages"))
-    (path / packages.relative_to(ENVIRONMENT)).symlink_to(packages)
+    own = path / packages.relative_to(ENVIRONMENT)
+    own.mkdir()
+    (own / "kit.pth").write_text(f"{packages}\n")
     (path / "bin" / "activate").write_text(_ACTIVATE.format(path=path.absolute(), environment=ENVIRONMENT))
 
 

@@ -17,12 +17,13 @@ from sandbox.child import run_child
 from sandbox.errors import SandboxLost
 from sandbox.files import read_tree
 from sandbox.grader import grade
+from sandbox.kit.phase import MADE
 from sandbox.tasks.task import Task
 from tests.support.fake_pid1 import FakePid1
 
 LONG_S = 3600.0
 TASK = Task("t", "", run_tests="#!/bin/sh\ntrue\n", tests={"expected": b"42"}, test_timeout_s=LONG_S)
-TAKEN_BACK = [("I", wire.GRADE_SLOT), ("K", 0), ("W", "/tests/")]
+TAKEN_BACK = [("I", wire.GRADE_SLOT), ("K", 0), ("F", MADE), ("W", "/.sbx-tmp/"), ("W", "/tests/")]
 
 
 def child(pid_1: FakePid1) -> Coroutine[Any, Any, wire.GradeExit | None]:
@@ -78,7 +79,7 @@ async def test_after_a_grading_that_was_given_up_no_test_runs_and_none_can_be_re
     pid_1 = FakePid1()
     await cancelled_under_way(pid_1, grade(pid_1.session, TASK))
     assert ("W", "/tests/expected") in pid_1.heard
-    assert pid_1.heard[-3:] == TAKEN_BACK
+    assert pid_1.heard[-5:] == TAKEN_BACK
 
 
 async def test_after_a_grading_in_the_agents_container_none_can_be_read_either():
@@ -87,4 +88,4 @@ async def test_after_a_grading_in_the_agents_container_none_can_be_read_either()
         group.create_task(grade(pid_1.session, TASK))
         await pid_1.graded.wait()
         pid_1.end_grade()
-    assert pid_1.heard[-2:] == TAKEN_BACK[1:]
+    assert pid_1.heard[-4:] == TAKEN_BACK[1:]

@@ -1,0 +1,42 @@
+"""No link in a container leads to what its tests keep to themselves (:mod:`sandbox.kit.links`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sandbox.child import run_child
+from sandbox.errors import SandboxLost
+from sandbox.kit.phase import LINKS
+from sandbox.session import SandboxSession
+
+_LIMIT_S = 60.0
+_MOST_BYTES = 4096
+
+
+class Unlinked(NamedTuple):
+    removed: str
+    """Which, for the log; empty when there was none."""
+    why: str = ""
+    """What tests prove nothing for: what lies there could not all be looked at."""
+
+
+async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> Unlinked:
+    """Those into these folders and through ``/proc``, where nothing of the agent's runs and the kit has its verifier
+    half.  Raises SandboxLost, SandboxDestroyed."""
+    said = bytearray()
+
+    def take(data: bytes) -> bool:
+        said.extend(data)
+        return len(said) <= _MOST_BYTES
+
+    try:
+        end = await run_child(bench, (LINKS, "/", *hidden), take, env={}, limit_s=_LIMIT_S)
+    except OSError as error:
+        raise SandboxLost(f"its links could not be looked at: {error}") from error
+    text = said.decode(errors="backslashreplace").strip()
+    if end is None:
+        return Unlinked("", f"the links in the container could not all be looked at within {_LIMIT_S:g} s")
+    if end.code or end.signalled:
+        return Unlinked("", f"the links in the container could not all be looked at: {text}")
+    return Unlinked(f"links of the agent's into the tests were removed: {text}" if text else "")

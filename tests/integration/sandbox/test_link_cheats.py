@@ -1,0 +1,159 @@
+"""If these fail, tests compare what they expect with itself, or with what an earlier grading left for the agent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sandbox.grader import GradeResult, Isolation, grade
+from sandbox.host import Host
+from sandbox.pool import SandboxPool
+from sandbox.tasks.task import GradingLevel, Task
+from tests.support.stock_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 60.0
+LEVELS = [pytest.param(level, marks=[] if level is GradingLevel.SAME else pytest.mark.slow) for level in GradingLevel]
+EXPECTED = b"the answer is 42\n"
+TESTS = b"""
+from pathlib import Path
+
+def test_answer():
+    assert Path("/app/answer").read_text() == (Path(__file__).parent / "expected.txt").read_text()
+"""
+WRITES = b"""
+from pathlib import Path
+
+def test_answer(tmp_path):
+    wanted = tmp_path / "wanted"
+    wanted.write_text("the answer is 42\\n")
+    assert Path("/app/answer").read_text() == wanted.read_text()
+"""
+PROJECT_TASK = Task(
+    "answer",
+    "",
+    run_tests=PROJECT,
+    tests={"test_outputs.py": TESTS, "expected.txt": EXPECTED},
+    expected_tests=("test_answer",),
+    artifacts=("/app",),
+    test_timeout_s=S,
+)
+TASKS = {
+    "project": PROJECT_TASK,
+    "environment": replace(PROJECT_TASK, run_tests=ENVIRONMENT),
+    "harbor": replace(PROJECT_TASK, run_tests=HARBOR, reports=REPORTS),
+}
+UP = "../" * 6
+CHEATS = {
+    "file": "ln -s /tests/expected.txt answer",
+    "relative": "ln -s ../tests/expected.txt answer",
+    "chain": "ln -s a answer; ln -s ./b a; ln -s /app/c/expected.txt b; ln -s /tests c",
+    "folder": "cd /; rm -rf /app; mkdir /tests; ln -s /tests /app; ln -s expected.txt /tests/answer",
+    "of the test's process": "ln -s /proc/self/cwd/../tests/expected.txt answer",
+    "through a link into proc": "ln -s /proc/self/root d; ln -s d/tests/expected.txt answer",
+    "of a descriptor": "ln -s /dev/fd/3 answer; ln -s /dev/stdin a",
+    "up from what comes later": f"ln -s .tbench-testing/lib/python3.13/site-packages/{UP}tests/expected.txt answer",
+    "up from a folder that is replaced": "mkdir -p /1/2/3/4/5/app; cp -r . /1/2/3/4/5/app; cd /; rm -rf /app; "
+    "ln -s /1/2/3/4/5/app /app; cd /app; mkdir -p .tbench-testing/bin .tbench-testing/lib/python3.13/site-packages; "
+    f"ln -s .tbench-testing/lib/python3.13/site-packages/{UP}tests/expected.txt answer",
+    "what a test will write": "ln -s /.sbx-tmp/pytest-of-root/pytest-0/test_answer0/wanted answer",
+    "beyond any path": f"mkdir -p d; cd d; for i in $(seq 30); do mkdir {'n' * 200}; cd {'n' * 200}; done; "
+    f"ln -s {'../' * 32}tests/expected.txt over; ln -s /tests/expected.txt /app/answer",
+}
+
+
+@pytest.fixture(autouse=True)
+def _verifier(docker_engine: Host) -> None:
+    if not (docker_engine.kit / "verify").exists():
+        pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")
+
+
+async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
+    async with pool.acquire(task) as session:
+        await session.run(f"cd /app && {command}", S)
+        return await grade(session, task)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("stock", TASKS)
+@pytest.mark.parametrize("cheat", CHEATS)
+async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str, stock: str, level: GradingLevel):
+    task = replace(TASKS[stock], grading=level)
+    if cheat == "what a test will write":
+        task = replace(task, tests={"test_outputs.py": WRITES})
+    result = await graded(pool, task, CHEATS[cheat])
+    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_the_log_names_what_was_removed(pool: SandboxPool, level: GradingLevel):
+    result = await graded(pool, replace(PROJECT_TASK, grading=level), CHEATS["file"])
+    assert "[links of the agent's into the tests were removed: /app/answer]" in result.log
+
+
+HONEST = """mkdir -p out/v1 bin; printf 'the answer is 42\\n' > out/v1/answer; ln -s v1 out/latest
+ln -s out/latest/answer answer; ln -s /bin/sh bin/sh; ln -s none broken
+ln -s /dev/stdout log; ln -s /proc/mounts mounts"""
+LINKS = b"""
+import os
+
+def test_links():
+    assert os.readlink("/app/out/latest") == "v1" and os.readlink("/app/broken") == "none"
+    assert os.access("/app/bin/sh", os.X_OK)
+    assert os.path.islink("/app/log") and os.path.islink("/app/mounts")
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("stock", TASKS)
+async def test_an_agent_s_own_links_stay(pool: SandboxPool, stock: str, level: GradingLevel):
+    own = {"test_outputs.py": TESTS + LINKS, "expected.txt": EXPECTED}
+    task = replace(TASKS[stock], grading=level, tests=own, expected_tests=("test_answer", "test_links"))
+    result = await graded(pool, task, HONEST)
+    assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+    assert "links of" not in result.log
+
+
+async def test_a_box_with_more_links_than_are_looked_at_in_time_scores_nothing(pool: SandboxPool, monkeypatch):
+    monkeypatch.setattr("sandbox.grading.linked._LIMIT_S", 0.0)
+    result = await graded(pool, PROJECT_TASK, "printf 'the answer is 42\\n' > answer")
+    assert result.score == 0.0
+    assert "could not all be looked at within 0 s" in result.log
+
+
+MADE_SINCE = """find / \\( -path /proc -o -path /sys -o -path /dev -o -path /.sbx \\) -prune -o \\
+    ! -type d -newer /app/before -print"""
+
+
+@pytest.mark.parametrize("stock", TASKS)
+async def test_a_grading_leaves_nothing_that_the_next_could_be_passed_with(pool: SandboxPool, stock: str):
+    task = replace(TASKS[stock], tests={"test_outputs.py": WRITES})
+    async with pool.acquire(task) as session:
+        await session.run("printf wrong > /app/answer; touch /app/before", S)
+        assert (await grade(session, task)).score == 0.0
+        left = set((await session.run(MADE_SINCE, S)).output.split())
+        assert left == {*task.reports}
+        await session.run("cat /.sbx-tmp/*/*/*/wanted /tmp/*/*/*/wanted > /app/answer", S)
+        assert (await grade(session, task)).score == 0.0
+        await session.run("printf 'the answer is 42\\n' > /app/answer", S)
+        assert (await grade(session, task)).score == 1.0
+
+
+AS_NOBODY = b"""
+import subprocess, sys
+
+def test_answer(tmp_path):
+    own = "import os\\ndef test_own(tmp_path): assert os.getuid() == 65534 and (tmp_path / 'x').write_text('x')\\n"
+    subprocess.run(["mkdir", "-p", "/app/suite"], check=True)
+    open("/app/suite/test_own.py", "w").write(own)
+    done = subprocess.run(
+        ["pytest", "-q", "-p", "no:cacheprovider", "."], user=65534, group=65534, extra_groups=[], cwd="/app/suite"
+    )
+    assert done.returncode == 0
+"""
+
+
+async def test_a_pytest_that_the_tests_start_as_nobody_has_its_temporary_folder(pool: SandboxPool):
+    result = await graded(pool, replace(PROJECT_TASK, tests={"test_outputs.py": AS_NOBODY}), "true")
+    assert result.score == 1.0, result.log
