@@ -14,7 +14,7 @@ stand-ins: only a clean container (levels ``artifacts`` and ``sibling``) then ke
 (:attr:`Isolation.IMAGE`).
 
 Links that lead to the tests' folder are removed when the tests are in, so that no answer is what they expect
-(:mod:`sandbox.kit.links`).
+(:mod:`sandbox.grading.linked`).
 
 No grader can protect tests from code that they run in their own process or as their own user: tests that start the
 agent's program do it as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c 65534:65534
@@ -191,9 +191,7 @@ async def _prepared(
     why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
-    removed = ""
-    if verifier:
-        removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR))
+    removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR))
     ran = _Ran(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
     return dataclasses.replace(ran, removed=removed)
 

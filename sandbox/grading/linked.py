@@ -1,4 +1,4 @@
-"""No link in a container leads to what its tests keep to themselves (:mod:`sandbox.kit.links`)."""
+"""No link in a container leads to what its tests keep to themselves (``sandbox/init/links.c``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sandbox.child import run_child
 from sandbox.errors import SandboxLost
-from sandbox.kit.phase import LINKS
+from sandbox.init.command import PROGRAM
 from sandbox.session import SandboxSession
 
 _LIMIT_S = 60.0
@@ -22,8 +22,8 @@ class Unlinked(NamedTuple):
 
 
 async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> Unlinked:
-    """Those into these folders and through ``/proc``, where nothing of the agent's runs and the kit has its verifier
-    half.  Raises SandboxLost, SandboxDestroyed."""
+    """Those into these folders and through ``/proc``, where nothing of the agent's runs.  Raises SandboxLost,
+    SandboxDestroyed."""
     said = bytearray()
 
     def take(data: bytes) -> bool:
@@ -31,12 +31,18 @@ async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> Unlinked
         return len(said) <= _MOST_BYTES
 
     try:
-        end = await run_child(bench, (LINKS, "/", *hidden), take, env={}, limit_s=_LIMIT_S)
+        end = await run_child(bench, (PROGRAM, "links", "/", *hidden), take, env={}, limit_s=_LIMIT_S)
     except OSError as error:
         raise SandboxLost(f"its links could not be looked at: {error}") from error
-    text = said.decode(errors="backslashreplace").strip()
+    text = readable(said)
     if end is None:
         return Unlinked("", f"the links in the container could not all be looked at within {_LIMIT_S:g} s")
     if end.code or end.signalled:
         return Unlinked("", f"the links in the container could not all be looked at: {text}")
     return Unlinked(f"links of the agent's into the tests were removed: {text}" if text else "")
+
+
+def readable(names: bytes | bytearray) -> str:
+    """What agents called their links, in letters that print."""
+    text = names.decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -144,4 +144,8 @@ void handle_write(uint32_t id, char *p, size_t n);
 void handle_read(uint32_t id, char *p, size_t n);
 void make_parents(char *path);
 
+/* ---- links.c: not PID 1 ---- */
+
+int remove_links(int count, char **arguments); /* its exit code */
+
 #endif

@@ -22,7 +22,8 @@
  * An agent can lie about the exit code of a command of its own, in its own shell.  Nothing that counts reads it.
  *
  * A frame is: type u8, length u32 LE, payload; one from the client has a checksum too (in.c).  sandbox/wire.py is the
- * other end and names every type.  Arguments: first deadline (ms), maximum (ms), working directory, key.
+ * other end and names every type.  Arguments: first deadline (ms), maximum (ms), working directory, key.  With `links`
+ * for the first this program is another, a child of PID 1's (links.c).
  */
 #include "init.h"
 #include <poll.h>
@@ -202,6 +203,7 @@ static void name_loopback(void) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[1], "links") == 0) return remove_links(argc - 2, argv + 2);
     if (argc != 5 || !take_key(argv[4])) return 2;
     prctl(PR_SET_DUMPABLE, 0);
     prctl(PR_SET_NAME, "sbx-init");

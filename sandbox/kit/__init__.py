@@ -4,7 +4,6 @@
 * ``verify/``: what the tests of the public formats fetch from the network, so that they pass without one.  A Python of
   our own with a ready environment that has pytest in it; stand-ins for apt-get, curl, wget, uv and uvx, which answer
   what the kit has (:mod:`sandbox.kit.answers`); a static uv and wheels for what they do not answer.
-  And the program that removes links to the tests (:mod:`sandbox.kit.links`).
 * ``locale/``, ``nsswitchconf``: what libc reads in these programs in place of the container's.
 
 The Python brings its loader and libraries along, so that it runs in an image with any libc, and nothing in the image

@@ -1,7 +1,6 @@
-"""The kit's own programs for the verify phase: a ready environment with pytest, the stand-ins, and the program that
-removes links (:mod:`sandbox.kit.links`).  Blocking.
+"""The kit's own programs for the verify phase: a ready environment with pytest, and the stand-ins.  Blocking.
 
-All lie read-only in the kit, so that nothing is installed while tests run, and nothing that an agent left (a project,
+Both lie read-only in the kit, so that nothing is installed while tests run, and nothing that an agent left (a project,
 an environment, a cache, a package of the image's) has a part in it.
 """
 
@@ -12,21 +11,15 @@ from importlib.resources import files
 from pathlib import Path
 
 from sandbox.kit.answers import PROGRAMS
-from sandbox.kit.phase import ENVIRONMENT, LINKS, PYTHONS, VERIFY
+from sandbox.kit.phase import ENVIRONMENT, PYTHONS, VERIFY
 from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_all
 
-_COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py", "links.py")
+_COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py")
 _STAND_IN = """#!{python} -IS
 import sys
 sys.path.insert(0, "{folder}")
 from sandbox.kit.stand_in import main
 sys.exit(main("{name}", sys.argv[1:]))
-"""
-_LINKS = """#!{python} -IS
-import sys
-sys.path.insert(0, "{folder}")
-from sandbox.kit.links import main
-sys.exit(main(sys.argv[1:]))
 """
 _VENV = """home = {home}/bin
 include-system-site-packages = false
@@ -61,7 +54,7 @@ taken where no other has its name.
 
 def texts() -> list[str]:
     """All that a change of these programs changes."""
-    return [_STAND_IN, _LINKS, _PYTEST, _VENV, SITE_CUSTOMIZE, *(text_of(name) for name in _COPIED)]
+    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(text_of(name) for name in _COPIED)]
 
 
 def install(source: SourcePython, name: str, verify: Path) -> None:
@@ -78,7 +71,6 @@ def install(source: SourcePython, name: str, verify: Path) -> None:
     python, folder = f"{home}/bin/python{source.short}", f"{VERIFY}/stand-in"
     for program in PROGRAMS:
         _program(verify / "shim" / program, _STAND_IN.format(python=python, folder=folder, name=program))
-    _program(verify / Path(LINKS).name, _LINKS.format(python=python, folder=folder))
 
 
 def _environment(verify: Path, source: SourcePython, home: str) -> None:

@@ -49,7 +49,7 @@ class FakePid1:
             case "F":
                 self.tell(wire.FileData(request, errno.ENOENT, 0, b""))
                 return
-            case "G" if b"chown 0:0 /dev" in rest:  # sandbox.grading.devices: all is as it was
+            case "G" if b"chown 0:0 /dev" in rest or b"\0links\0" in rest:  # sandbox.grading: all is as it was
                 self.tell(wire.GradeExit(request, 0, signalled=False))
                 return
             case "G":

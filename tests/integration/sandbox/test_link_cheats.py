@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from sandbox.grader import GradeResult, Isolation, grade
 from sandbox.host import Host
-from sandbox.pool import SandboxPool
+from sandbox.kit.build import build_kit
+from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.stock_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
 
@@ -89,6 +91,16 @@ async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str
 @pytest.mark.parametrize("level", LEVELS)
 async def test_the_log_names_what_was_removed(pool: SandboxPool, level: GradingLevel):
     result = await graded(pool, replace(PROJECT_TASK, grading=level), CHEATS["file"])
+    assert "[links of the agent's into the tests were removed: /app/answer]" in result.log
+
+
+async def test_a_kit_without_its_verifier_half_removes_them_too(docker_engine: Host):
+    bare = await asyncio.to_thread(build_kit, docker_engine.home, None, None, lambda _: None)
+    script = "#!/bin/sh\ncmp /app/answer /tests/expected.txt && echo PASSED test_answer\n"
+    task = Task("bare", "", run_tests=script, tests={"expected.txt": EXPECTED}, expected_tests=("test_answer",))
+    async with SandboxPool(PoolSettings("bare-links", "test", 1), replace(docker_engine, kit=bare)) as pool:
+        result = await graded(pool, task, CHEATS["file"])
+    assert result.score == 0.0
     assert "[links of the agent's into the tests were removed: /app/answer]" in result.log
 
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from sandbox.kit import links
-
-IN_ROOT = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from sandbox.kit.links import main; sys.exit(main(sys.argv[1:]))"
-)
-"""In a process of its own: it changes its working directory."""
-HERE = str(Path(links.__file__).parents[2])
+from sandbox.grading.linked import readable
+from sandbox.init.build import build_init
 
 
 class Swept(NamedTuple):
     code: int
     said: str
+
+
+Sweep = Callable[..., Swept]
 
 
 @pytest.fixture
@@ -34,15 +33,23 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def swept(root: Path) -> Swept:
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", IN_ROOT, HERE, str(root), "/tests", "/missing"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.stderr
-    return Swept(done.returncode, done.stdout)
+@pytest.fixture(scope="session")
+def init(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("no C compiler here to build PID 1's program with")
+    return build_init(tmp_path_factory.mktemp("init"))
+
+
+@pytest.fixture
+def swept(init: Path, root: Path) -> Sweep:
+    def sweep(*before: str, folder: Path = root) -> Swept:
+        """``before``: a program that starts this one."""
+        command = (*before, init, "links", folder, "/tests", "/missing")
+        done = subprocess.run(command, capture_output=True, check=False, env={})
+        assert not done.stderr
+        return Swept(done.returncode, readable(done.stdout))
+
+    return sweep
 
 
 @pytest.mark.parametrize(
@@ -63,17 +70,17 @@ def swept(root: Path) -> Swept:
         *(f"{'a' * 300}/../tests/expected", "again", "own/" * 500 + "../../tests"),
     ],
 )
-def test_a_link_among_the_tests_is_removed_and_named(root: Path, text: str):
+def test_a_link_among_the_tests_is_removed_and_named(root: Path, swept: Sweep, text: str):
     (root / "dev/fd").symlink_to("/proc/self/fd")
     (root / "dev/stdin").symlink_to("/proc/self/fd/0")
     (root / "app/own/own").symlink_to(".")
     (root / "app/again").symlink_to(text)
-    assert swept(root) == (0, "/app/again")
+    assert swept() == (0, "/app/again")
     assert not (root / "app/again").is_symlink()
     assert (root / "tests/expected").is_file()
 
 
-def test_links_that_lead_elsewhere_stay(root: Path):
+def test_links_that_lead_elsewhere_stay(root: Path, swept: Sweep):
     kept = {
         "app/data": "own",
         "app/last": "/app/own/file",
@@ -94,37 +101,37 @@ def test_links_that_lead_elsewhere_stay(root: Path):
     }
     for name, text in kept.items():
         (root / name).symlink_to(text)
-    assert swept(root) == (0, "")
+    assert swept() == (0, "")
     assert {name: str((root / name).readlink()) for name in kept} == kept
 
 
-def test_a_chain_leads_nowhere(root: Path):
+def test_a_chain_leads_nowhere(root: Path, swept: Sweep):
     for name, text in {"a": "b", "b": "c/expected", "c": "d", "d": "/tests", "e": "f/x", "f": "/proc/self/cwd"}.items():
         (root / "app" / name).symlink_to(text)
     for at in range(60):
         (root / f"app/{at}").symlink_to(f"{at + 1}")
     (root / "app/60").symlink_to("/tests/expected")
-    assert swept(root).code == 0
+    assert swept().code == 0
     assert not [each for each in (root / "app").iterdir() if each.exists() and each.name != "own"]
 
 
-def test_loops_end(root: Path):
+def test_loops_end(root: Path, swept: Sweep):
     (root / "app/a").symlink_to("b")
     (root / "app/b").symlink_to("a/x")
-    assert swept(root).code == 0
+    assert swept().code == 0
 
 
-def test_the_first_are_named_in_letters_that_print_and_all_are_counted(root: Path):
+def test_the_first_are_named_in_letters_that_print_and_all_are_counted(root: Path, swept: Sweep):
     for at in range(20):
         (root / "app" / os.fsdecode(b"\xff\x1b\n%03d" % at + b"n" * 200)).symlink_to("/tests")
-    code, said = swept(root)
+    code, said = swept()
     assert (code, said.count("/app/\\xff\\x1b\\n")) == (0, 5)
     assert said.endswith("... and 15 more")
     assert said.isprintable()
     assert len(said) < 1000
 
 
-def test_a_folder_deeper_than_a_path_may_be_is_looked_at(root: Path):
+def test_a_folder_deeper_than_a_path_may_be_is_looked_at(root: Path, swept: Sweep):
     top = os.open(".", os.O_RDONLY)
     try:
         os.chdir(root / "app")
@@ -134,7 +141,7 @@ def test_a_folder_deeper_than_a_path_may_be_is_looked_at(root: Path):
         Path("up").symlink_to("../" * 41 + "tests/expected")
         Path("over").symlink_to("/tests/expected")
         (root / "app/short").symlink_to("/".join(["d" * 200] * 15))
-        assert swept(root)[0] == 0
+        assert swept()[0] == 0
         assert not list(Path().iterdir())
     finally:
         os.chdir(top)
@@ -142,25 +149,27 @@ def test_a_folder_deeper_than_a_path_may_be_is_looked_at(root: Path):
     assert (root / "app/short").is_symlink()
 
 
-def test_what_cannot_be_looked_at_is_not_passed_over(root: Path, monkeypatch):
+def test_what_cannot_be_removed_is_not_passed_over(root: Path, swept: Sweep):
     (root / "app/link").symlink_to("/tests/expected")
-
-    def refused(_: bytes, **__: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.chdir(root)
-    monkeypatch.setattr(os, "unlink", refused)
-    monkeypatch.setattr(links, "kernels_devices", frozenset[int])
-    said: list[str] = []
-    monkeypatch.setattr(sys.stdout, "write", said.append)
-    assert links.main([str(root), "/tests"]) == 1
-    assert said == ["/app/link: Operation not permitted"]
+    (root / "app").chmod(0o555)
+    of_root = ("setpriv", "--bounding-set=-dac_override")
+    assert swept(*(of_root if os.geteuid() == 0 else ())) == (1, "/app/link: Permission denied")
 
 
-def test_the_kernels_file_systems_are_known_by_number(tmp_path: Path):
-    (tmp_path / "mounts").write_text(
-        "22 1 0:45 / / rw shared:1 - overlay overlay rw\n23 22 0:46 / /proc rw - proc proc rw\n"
-        "24 22 8:1 /x /data rw master:2 - ext4 /dev/sda rw\n25 22 0:50 / /dev/a\\040b rw - devpts none rw\n"
-    )
-    assert links.kernels_devices(str(tmp_path / "mounts")) == {os.makedev(0, 46), os.makedev(0, 50)}
-    assert Path("/proc").stat().st_dev in links.kernels_devices()
+def test_what_cannot_be_looked_at_is_named(init: Path, swept: Sweep, tmp_path: Path):
+    assert swept(folder=tmp_path / "none") == (1, "/: No such file or directory")
+
+
+def test_the_kernels_file_systems_are_passed_over(swept: Sweep):
+    assert Path("/proc/self/root").readlink() == Path("/")
+    assert swept(folder=Path("/proc/self")) == (0, "")
+
+
+def test_many_folders_and_deep_ones_need_few_descriptors(root: Path, swept: Sweep):
+    deep = [root / "app" / "/".join(name * 300) for name in "xyz"]
+    for folder in (*deep, *(root / f"app/own/{at:0200}/y" for at in range(300))):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "link").symlink_to("/tests")
+    code, said = swept("prlimit", "--nofile=12")
+    assert (code, said[-12:]) == (0, "and 298 more")
+    assert not [each for each in (root / "app").rglob("link") if each.is_symlink()]
