@@ -15,7 +15,7 @@ from enum import IntEnum, IntFlag
 
 from sandbox.docker_stream import WireError
 
-PROTOCOL = 5
+PROTOCOL = 6
 SLOTS = 32
 """Shells and terminals of one session; the first is the shell that is there from the start."""
 MAIN_SLOT = 0

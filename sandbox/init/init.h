@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PROTOCOL = 5, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
+enum { PROTOCOL = 6, HEADER = 5, MAX_FRAME = 1 << 20, CHUNK = 64 << 10, SLOTS = 32, MAIN_SLOT = 0, PATH_MOST = 4096 };
 enum { DIED_BY_ITSELF = 0, DIED_INTERRUPTED = 1, DIED_SPURIOUS_STATUS = 2, DIED_NO_FORK = 3 };
 enum { BYE_QUIT = 0, BYE_DEADLINE = 1, BYE_PROTOCOL = 2 };
 
