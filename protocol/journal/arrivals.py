@@ -1,24 +1,17 @@
-"""The workers' side: trajectories arrive.
-
-A statement takes many rows: each gives Python's lock away while it runs and waits for the event loop to have it back,
-so that with one for each row most of the time would be waiting.
-"""
+"""The workers' side: trajectories arrive."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from protocol.journal.closing import Closing
+from protocol.journal.rows import pieces, places
 from protocol.journal.values import AppendOutcome, Arrival, GroupClosed
 from protocol.trajectory import GroupId
 
-_ROWS = 64
-"""Of a statement."""
-
-_Item = TypeVar("_Item")
 _Sample: TypeAlias = tuple[GroupId, int]
 
 
@@ -41,8 +34,9 @@ class Arrivals(Closing):
             pairs = zip(arrivals, outcomes, strict=True)
             appended = [arrival for arrival, outcome in pairs if outcome is AppendOutcome.APPENDED]
             self._store(appended)
-            closed = [self._close_if_complete(group) for group in self._without_tickets_out(appended)]
-        return outcomes, [closing for closing in closed if closing]
+            last = {arrival.group: number for number, arrival in enumerate(appended)}
+            closed = self._close_complete(sorted(last, key=last.__getitem__))
+        return outcomes, closed
 
     def _outcomes(self, arrivals: Sequence[Arrival]) -> list[AppendOutcome]:
         digests, awaited = self._found({(arrival.group, arrival.sample) for arrival in arrivals})
@@ -63,9 +57,9 @@ class Arrivals(Closing):
         digests: dict[_Sample, bytes] = {}
         awaited: set[_Sample] = set()
         ended = self._number("ended")
-        for some in _pieces(list(samples)):
+        for some in pieces(list(samples)):
             found = self._all(
-                f"WITH asked (grp, sample) AS (VALUES {_places(2, len(some))}) "  # noqa: S608  question marks
+                f"WITH asked (grp, sample) AS (VALUES {places(len(some), 2)}) "  # noqa: S608  question marks
                 "SELECT grp, sample, digest, outcome IS 'open' AND tickets.state IS NOT NULL FROM asked "
                 "LEFT JOIN rows USING (grp, sample) LEFT JOIN tickets USING (grp, sample) LEFT JOIN groups ON id = grp",
                 *chain.from_iterable(some),
@@ -84,10 +78,10 @@ class Arrivals(Closing):
         return AppendOutcome.SUPERSEDED if inserted.rowcount else AppendOutcome.SUPERSEDED_AGAIN
 
     def _store(self, arrivals: Sequence[Arrival]) -> None:
-        for some in _pieces(arrivals):
+        for some in pieces(arrivals):
             self._db.execute(
                 "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, status) "  # noqa: S608  question marks
-                f"VALUES {_places(8, len(some))}",
+                f"VALUES {places(len(some), 8)}",
                 [
                     value
                     for new in some
@@ -98,34 +92,11 @@ class Arrivals(Closing):
                 ],
             )
             self._db.execute(
-                f"INSERT INTO payloads VALUES {_places(2, len(some))}",  # noqa: S608  question marks
+                f"INSERT INTO payloads VALUES {places(len(some), 2)}",  # noqa: S608  question marks
                 [value for new in some for value in (new.trajectory, new.blob)],
             )
             self._db.execute(
-                f"WITH here (grp, sample) AS (VALUES {_places(2, len(some))}) "  # noqa: S608  question marks
+                f"WITH here (grp, sample) AS (VALUES {places(len(some), 2)}) "  # noqa: S608  question marks
                 "UPDATE tickets SET state = 'arrived', reason = NULL WHERE (grp, sample) IN here",
                 [value for new in some for value in (new.group, new.sample)],
             )
-
-    def _without_tickets_out(self, arrivals: Iterable[Arrival]) -> list[GroupId]:
-        """Their groups of which no sample is awaited any more, in the order of their last arrivals."""
-        last = {arrival.group: number for number, arrival in enumerate(arrivals)}
-        groups = sorted(last, key=last.__getitem__)
-        awaiting: set[GroupId] = set()
-        for some in _pieces(groups):
-            found = self._all(
-                f"SELECT DISTINCT grp FROM tickets WHERE grp IN {_places(len(some), 1)} AND state = 'out'",  # noqa: S608  question marks
-                *some,
-            )
-            awaiting.update(group for (group,) in found)
-        return [group for group in groups if group not in awaiting]
-
-
-def _places(columns: int, rows: int) -> str:
-    """Question marks in brackets, for so many values each."""
-    return ", ".join([f"({', '.join(['?'] * columns)})"] * rows)
-
-
-def _pieces(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    for first in range(0, len(items), _ROWS):
-        yield items[first : first + _ROWS]

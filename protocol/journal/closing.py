@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from protocol.groups import GroupOutcome, group_outcome
+from collections.abc import Collection, Sequence
+
+from protocol.groups import DROP_REASONS, GroupOutcome, group_outcome
+from protocol.journal.rows import pieces, places
 from protocol.journal.store import Store
 from protocol.journal.values import GroupClosed
 from protocol.trajectory import GroupId
@@ -11,21 +14,60 @@ from protocol.trajectory import GroupId
 class Closing(Store):
     """Shared by those whose calls may close a group."""
 
-    def _close_if_complete(self, group: GroupId) -> GroupClosed | None:
-        ((task, size),) = self._all("SELECT task, size FROM groups WHERE id = ?", group)
-        abandoned = self._all("SELECT sample FROM tickets WHERE grp = ? AND state = 'abandoned'", group)
-        rewards = self._rewards(group)
-        given_up = [sample for (sample,) in abandoned]
-        outcome = group_outcome(size, rewards, given_up, dynamic_sampling=self._settings.dynamic_sampling)
-        if outcome is GroupOutcome.OPEN:
-            return None
-        seq = self._closed() + 1
-        self._db.execute("UPDATE groups SET outcome = ?, closed_seq = ? WHERE id = ?", (outcome.value, seq, group))
-        if outcome.drop_reason is not None:
+    def _close_complete(self, groups: Sequence[GroupId]) -> list[GroupClosed]:
+        """Those of them that wait for nothing, in this order."""
+        return [closing for some in pieces(groups) for closing in self._close(self._closings(some))]
+
+    def _close(self, closings: list[GroupClosed]) -> list[GroupClosed]:
+        if closings:
             self._db.execute(
-                "UPDATE rows SET state = 'dropped', reason = ? WHERE grp = ?", (outcome.drop_reason.value, group)
+                f"WITH closing (grp, how, seq) AS (VALUES {places(len(closings), 3)}) "  # noqa: S608  question marks
+                "UPDATE groups SET outcome = how, closed_seq = seq FROM closing WHERE id = grp",
+                [value for each in closings for value in (each.group, each.outcome.value, each.seq)],
             )
-        return GroupClosed(seq, group, task, outcome, size, rewards)
+        for outcome, reason in DROP_REASONS.items():
+            if dropped := [each.group for each in closings if each.outcome is outcome]:
+                self._db.execute(
+                    f"UPDATE rows SET state = 'dropped', reason = ? WHERE grp IN {places(len(dropped))}",  # noqa: S608  question marks
+                    (reason.value, *dropped),
+                )
+        return closings
+
+    def _closings(self, groups: Sequence[GroupId]) -> list[GroupClosed]:
+        awaited = "SELECT 1 FROM tickets WHERE grp = id AND state = 'out'"
+        found = self._all(
+            f"SELECT id, task, size FROM groups WHERE id IN {places(len(groups))} AND NOT EXISTS ({awaited})",  # noqa: S608  question marks
+            *groups,
+        )
+        if not found:
+            return []
+        complete = {group: (task, size) for group, task, size in found}
+        rewards, given_up, seq = self._rewards(complete), self._abandoned(complete), self._closed()
+        closed: list[GroupClosed] = []
+        for group in (each for each in groups if each in complete):
+            task, size = complete[group]
+            outcome = group_outcome(
+                size, rewards[group], given_up[group], dynamic_sampling=self._settings.dynamic_sampling
+            )
+            if outcome is not GroupOutcome.OPEN:
+                seq += 1
+                closed.append(GroupClosed(seq, group, task, outcome, size, rewards[group]))
+        return closed
+
+    def _abandoned(self, groups: Collection[GroupId]) -> dict[GroupId, list[int]]:
+        found: dict[GroupId, list[int]] = {group: [] for group in groups}
+        query = f"SELECT grp, sample FROM tickets WHERE grp IN {places(len(groups))} AND state = 'abandoned'"  # noqa: S608  question marks
+        for group, sample in self._all(query, *groups):
+            found[group].append(sample)
+        return found
+
+    def _rewards(self, groups: Collection[GroupId]) -> dict[GroupId, dict[int, float]]:
+        """Of each the rewards of its samples, in their order."""
+        found: dict[GroupId, dict[int, float]] = {group: {} for group in groups}
+        query = f"SELECT grp, sample, reward FROM rows WHERE grp IN {places(len(groups))} ORDER BY grp, sample"  # noqa: S608  question marks
+        for group, sample, reward in self._all(query, *groups):
+            found[group][sample] = reward
+        return found
 
     def _forget_dropped(self) -> None:
         """The payloads of groups that were dropped as they closed, after the last call of this."""
@@ -37,6 +79,3 @@ class Closing(Store):
                 (before,),
             )
             self._set("forgotten", last)
-
-    def _rewards(self, group: int) -> dict[int, float]:
-        return dict(self._all("SELECT sample, reward FROM rows WHERE grp = ? ORDER BY sample", group))

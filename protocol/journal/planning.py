@@ -98,9 +98,9 @@ class Planning(Closing):
                 "UPDATE tickets SET state = 'abandoned', reason = ? WHERE grp = ? AND sample = ? AND state = 'out'",
                 (reason, group, sample),
             )
-            closed = self._close_if_complete(group) if changed.rowcount else None
+            closed = self._close_complete([group]) if changed.rowcount else []
             self._forget_dropped()
-            return closed
+        return closed[0] if closed else None
 
     def closed_since(self, seen: int, limit: int = 1000) -> list[GroupClosed]:
         """Closings after the ``seen``-th, in order, at most ``limit``."""
@@ -109,7 +109,8 @@ class Planning(Closing):
             seen,
             limit,
         )
+        rewards = self._rewards([GroupId(group) for _, group, *_ in groups])
         return [
-            GroupClosed(seq, GroupId(group), task, GroupOutcome(outcome), size, self._rewards(group))
+            GroupClosed(seq, GroupId(group), task, GroupOutcome(outcome), size, rewards[GroupId(group)])
             for seq, group, task, outcome, size in groups
         ]
