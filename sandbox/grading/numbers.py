@@ -7,7 +7,7 @@ its operators, ``[[`` and ``case`` for a pattern: what the agent left would be a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from sandbox.grading.script import Script
 
@@ -23,16 +23,14 @@ _ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
 _EXPANDED = re.compile(r"\$\{?(\w+)\}?")
 
 
-def counts_by_itself(scripts: Sequence[Script], setters: Collection[str]) -> bool:
-    """``setters``: commands that set what their arguments name."""
-    texts = [_LENGTH.sub("", text) for script in scripts for text in script.evaluated]
-    counters = {name for text in texts for name in _COUNTS.findall(text)}
+def not_its_own(scripts: Sequence[Script], setters: Collection[str]) -> Iterator[str]:
+    """The expressions and expansions that may hold what the agent left.  ``setters``: commands that set what their
+    arguments name."""
+    texts = [text for script in scripts for text in script.evaluated]
+    counters = {name for text in texts for name in _COUNTS.findall(_LENGTH.sub("", text))}
     numbers, words = (counters | _always(each, scripts, setters) for each in (_NUMBER, _WORD))
-    return (
-        not any(map(_ANYTHING.search, texts))
-        and numbers.issuperset(name for text in texts for name in _NAME.findall(text))
-        and all(_is_one_of(words, tested) for script in scripts for tested in script.tested)
-    )
+    yield from (text for text in texts if not _is_of(numbers, _LENGTH.sub("", text)))
+    yield from (tested for script in scripts for tested in script.tested if not _is_one_of(words, tested))
 
 
 def counted_names(scripts: Sequence[Script]) -> list[str]:
@@ -54,6 +52,11 @@ def _always(kind: re.Pattern[str], scripts: Sequence[Script], setters: Collectio
     for name, over in (loop for script in scripts for loop in script.loops):
         known[name] = known.get(name, True) and all(map(kind.fullmatch, over))
     return {name for name, holds in known.items() if holds}
+
+
+def _is_of(numbers: Collection[str], text: str) -> bool:
+    """Whether arithmetic has no other variables."""
+    return not _ANYTHING.search(text) and all(name in numbers for name in _NAME.findall(text))
 
 
 def _is_one_of(names: Collection[str], word: str) -> bool:

@@ -11,12 +11,12 @@ but to run the tests (:mod:`sandbox.grading.pytest_call`); nothing that the agen
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
-from sandbox.grading.numbers import counted_names, counts_by_itself
+from sandbox.grading.numbers import counted_names, not_its_own
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
 from sandbox.grading.script import Script, Unreadable, read_script
 from sandbox.grading.written import is_safe
@@ -95,17 +95,24 @@ _INDEXED = re.compile(r"[^=]*\[[^=]*[$`]")
 
 def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
     """Of a test script, with the shell scripts that it brings along."""
+    return Isolation.KIT if doubt(script, tests, verifier=verifier) is None else Isolation.IMAGE
+
+
+def doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> str | None:
+    """What of the script is not certainly the kit's, the first of it; None where all is."""
     beside = [data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")]
-    if not shell_of(script, verifier=verifier).ours or sum(map(len, (script, *beside))) > _MOST_CHARACTERS:
-        return Isolation.IMAGE
+    if not shell_of(script, verifier=verifier).ours:
+        return script.split("\n", 1)[0]
+    if sum(map(len, (script, *beside))) > _MOST_CHARACTERS:
+        return f"more than {_MOST_CHARACTERS} characters"
     try:
         scripts = [read_script(each) for each in (script, *beside)]
-    except (Unreadable, RecursionError):
-        return Isolation.IMAGE
+    except (Unreadable, RecursionError) as error:
+        return str(error)
     reader = _Reader(scripts, tests, verifier=verifier)
-    ours = counts_by_itself(scripts, _SETTERS) and not any(map(_NAMED_SETTING.match, counted_names(scripts)))
-    ours = ours and all(map(reader.ours, scripts))
-    return Isolation.KIT if ours else Isolation.IMAGE
+    set_ones = filter(_NAMED_SETTING.match, counted_names(scripts))
+    doubts = chain(not_its_own(scripts, _SETTERS), set_ones, *map(reader.doubts, scripts))
+    return next(doubts, None)
 
 
 class _Reader:
@@ -122,17 +129,15 @@ class _Reader:
         self._made: set[str] = set()
         self._active = False
 
-    def ours(self, script: Script) -> bool:
-        if not all(map(is_safe, script.into)):
-            return False
+    def doubts(self, script: Script) -> Iterator[str]:
+        yield from (f"> {target}" for target in script.into if not is_safe(target))
         installer = False  # whether the command before has printed uv's
         for command in script.commands:
             if command.words in (("sh",), ("bash",)) and command.piped and installer:
                 continue
             if not self._command(command.words, command.within):
-                return False
+                yield " ".join(command.words)
             installer = isinstance(self._answer(command.words), Installer)
-        return True
 
     def _command(self, words: Sequence[str], within: str) -> bool:
         if any(map(_SETTINGS.match, words)):

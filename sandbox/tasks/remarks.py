@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from sandbox.grading.environment import withheld
-from sandbox.grading.whose import Isolation, isolation_of
+from sandbox.grading.whose import doubt
 from sandbox.tasks import dockerfile
 from sandbox.tasks.code import lacking, uncrossing
 from sandbox.tasks.expected import expected_tests
@@ -18,6 +18,7 @@ _NOBODY = re.compile(
     r"\b(?:user|group)\s*=\s*[\"']nobody|\b(?:su|runuser|sudo|setpriv|start-stop-daemon)\b.*\bnobody\b"
 )
 
+_MOST_SHOWN = 60
 _UNSAID = Task("", "").workdir
 
 
@@ -45,9 +46,13 @@ def remarks(task: Task) -> Iterator[str]:
             "its tests run in a clean container and it declares no artifacts: nothing that an agent does can pass; "
             "name the files to be graded in artifacts, or grade it at `same`"
         )
-    if task.run_tests and not _graded_in_a_clean_image(task) and _runs_on_the_image(task):
-        yield "its tests run on programs of the image, which an agent can have replaced: grade it at `artifacts`"
-    if (absent := sorted(_withheld(task))) and not _runs_on_the_image(task):
+    why = doubt(task.run_tests, task.tests)
+    if why is not None and not _graded_in_a_clean_image(task):
+        yield (
+            "its tests run on programs of the image, which an agent can have replaced, "
+            f"because of {_short(why)} in its script: grade it at `artifacts`"
+        )
+    if (absent := sorted(_withheld(task))) and why is None:
         yield f"its tests run on the kit's programs and do not get {', '.join(absent)}, which its environment sets"
 
 
@@ -80,8 +85,10 @@ def _parsed(build: ImageBuild) -> list[dockerfile.Instruction]:
     return dockerfile.instructions(build.files.get(build.dockerfile, b"").decode(errors="replace"))
 
 
-def _runs_on_the_image(task: Task) -> bool:
-    return isolation_of(task.run_tests, task.tests) is Isolation.IMAGE
+def _short(text: str) -> str:
+    """In one line."""
+    line = " ".join(text.split())
+    return f"`{line if len(line) <= _MOST_SHOWN else line[:_MOST_SHOWN] + ' …'}`"
 
 
 def _graded_in_a_clean_image(task: Task) -> bool:
