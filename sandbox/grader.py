@@ -175,7 +175,8 @@ async def _environment(
     image = await session.image_environment()
     ours_first = isolation is Isolation.KIT or shell_of(task.run_tests, verifier=True).posix
     offline = task.network.verify is NetworkMode.NONE
-    return environment_of_tests(image, task.env, network, isolation, ours_first=ours_first, offline=offline)
+    folders = (task.workdir, *task.artifacts)
+    return environment_of_tests(image, task.env, network, isolation, folders, ours_first=ours_first, offline=offline)
 
 
 async def _prepared(
@@ -191,7 +192,7 @@ async def _prepared(
     why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
-    removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR))
+    removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR, _VERDICTS))
     ran = _Ran(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
     return dataclasses.replace(ran, removed=removed)
 

@@ -11,10 +11,10 @@ in it what scripts source.  Where the image's programs run the tests they get ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sandbox.grading.whose import Isolation
-from sandbox.kit.phase import verify_environment
+from sandbox.kit.phase import ANSWERS, IMPORTABLE, verify_environment
 
 TESTS_DIR = "/tests"
 TEMPORARY_DIR = "/.sbx-tmp"
@@ -45,16 +45,21 @@ def environment_of_tests(
     task: Mapping[str, str],
     network: Mapping[str, str],
     isolation: Isolation,
+    folders: Collection[str] = (),
     *,
     ours_first: bool,
     offline: bool,
 ) -> dict[str, str]:
-    """``network`` is what the phase's needs; the others as for :func:`~sandbox.kit.phase.verify_environment`."""
+    """``network`` is what the phase's needs, ``folders`` hold what tests may import; the others as for
+    :func:`~sandbox.kit.phase.verify_environment`."""
     given = {**image, **task}
     if isolation is Isolation.KIT:
         given = {name: given[name] for name in given.keys() - withheld(given)}
     found = {**_DEFAULTS, **given}
     tools = verify_environment(found["PATH"], TESTS_DIR, ours_first=ours_first, offline=offline)
+    if isolation is Isolation.KIT:
+        names = {each.strip("/").partition("/")[0] for each in (TESTS_DIR, *folders)}
+        tools |= {ANSWERS: "1", IMPORTABLE: ":".join(sorted(names))}
     return {**found, **network, "TEST_DIR": TESTS_DIR, "PYTEST_DEBUG_TEMPROOT": TEMPORARY_DIR, **tools}
 
 

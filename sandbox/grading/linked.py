@@ -39,7 +39,11 @@ async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> Unlinked
         return Unlinked("", f"the links in the container could not all be looked at within {_LIMIT_S:g} s")
     if end.code or end.signalled:
         return Unlinked("", f"the links in the container could not all be looked at: {text}")
-    return Unlinked(f"links of the agent's into the tests were removed: {text}" if text else "")
+    return Unlinked(
+        f"links that lead, or may come to lead, to what the tests keep to themselves were removed: {text}"
+        if text
+        else ""
+    )
 
 
 def readable(names: bytes | bytearray) -> str:

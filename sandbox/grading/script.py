@@ -6,7 +6,8 @@ Nothing is expanded: a word is as it is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum, auto
 from typing import NamedTuple
 
 import tree_sitter_bash
@@ -37,6 +38,15 @@ class Unreadable(Exception):
     """Only a shell could tell what this is."""
 
 
+class When(Enum):
+    """Whether a script that comes to its end has run a command in its own shell, and waited for it."""
+
+    ALWAYS = auto()
+    THEN = auto()
+    """Where the one before it succeeded."""
+    MAYBE = auto()
+
+
 class Command(NamedTuple):
     words: tuple[str, ...]
     """With their quotes, and without redirections."""
@@ -44,12 +54,16 @@ class Command(NamedTuple):
     """It reads what the command before it prints."""
     within: str
     """The function whose body it is in; empty for none."""
+    when: When
+    at: int
+    """Where it begins in the script, bytes."""
 
 
 class Script(NamedTuple):
     commands: tuple[Command, ...]
     """Those in substitutions come before the one that they are part of."""
-    functions: frozenset[str]
+    functions: Mapping[str, int]
+    """Those that the script defines whatever happens, and where."""
     evaluated: tuple[str, ...]
     """What bash takes for arithmetic, in which the value of a variable is an expression again, with commands in it."""
     tested: tuple[str, ...]
@@ -66,7 +80,7 @@ def read_script(text: str) -> Script:
     root = Parser(_BASH).parse(text.encode(errors="replace")).root_node
     if root.has_error:
         raise Unreadable("no shell script, or one that is beyond this reader")
-    functions: set[str] = set()
+    functions: dict[str, int] = {}
     commands = tuple(_commands(root, "", functions))
     nodes = list(_nodes(root))
     evaluated = tuple(text for node in nodes for text in _evaluated(node))
@@ -74,7 +88,7 @@ def read_script(text: str) -> Script:
     loops = [node.named_children for node in nodes if node.type in ("for_statement", "select_statement")]
     over = tuple((_text(name), tuple(map(_text, values)) or ('"$@"',)) for name, *values, _ in loops)
     into = tuple(target for node in nodes if node.type == "file_redirect" for target in _into(node))
-    return Script(commands, frozenset(functions), evaluated, tested, over, into)
+    return Script(commands, functions, evaluated, tested, over, into)
 
 
 def _nodes(root: Node) -> Iterator[Node]:
@@ -132,18 +146,19 @@ def _index(element: str) -> str:
     return element[1:].rpartition("]=")[0] if element.startswith("[") else ""
 
 
-def _commands(node: Node, within: str, functions: set[str], depth: int = 0) -> Iterator[Command]:
+def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0) -> Iterator[Command]:
     if depth > _DEEPEST:
         raise Unreadable("it is nested too deep")
     if node.type == "function_definition" and (name := node.child_by_field_name("name")):
         within = _text(name)
-        functions.add(within)
+        if node.parent is not None and node.parent.type == "program":
+            functions.setdefault(within, node.start_byte)
     behind = tuple(_behind(node))
     for child in node.children:
         made = _commands(child, within, functions, depth + 1)
         yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
-        yield Command(tuple(_words(node)), _is_piped(node), within)
+        yield Command(tuple(_words(node)), _is_piped(node), within, _when(node), node.start_byte)
 
 
 def _with_more(commands: Sequence[Command], words: tuple[str, ...]) -> Iterator[Command]:
@@ -188,6 +203,20 @@ def _words(node: Node) -> Iterator[str]:
 def _is_part(assignment: Node) -> bool:
     """Whether it stands before a command, in one that declares, or at the head of a loop that counts."""
     return assignment.parent is not None and assignment.parent.type in _SIMPLE | _ASSIGNMENTS | _COUNTING
+
+
+def _when(node: Node) -> When:
+    when = When.ALWAYS
+    while (above := node.parent) is not None and above.type != "program":
+        if above.type == "list" and node != above.children[0]:
+            if above.children[1].type != "&&":
+                return When.MAYBE
+            when = When.THEN
+        elif above.type not in ("list", "redirected_statement"):
+            return When.MAYBE
+        node = above
+    waits = node.next_sibling is None or node.next_sibling.type != "&"
+    return when if waits else When.MAYBE
 
 
 def _is_piped(node: Node) -> bool:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain, pairwise
 from typing import NamedTuple
 
 from sandbox.grading.numbers import counted_names, not_its_own
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
-from sandbox.grading.script import Script, Unreadable, read_script
+from sandbox.grading.script import Command, Script, Unreadable, When, read_script
 from sandbox.grading.written import is_safe
 from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
 from sandbox.kit.phase import BASH, BUSYBOX
@@ -100,44 +101,81 @@ def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = Tr
 
 def doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> str | None:
     """What of the script is not certainly the kit's, the first of it; None where all is."""
-    beside = [data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")]
+    beside = {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")}
     if not shell_of(script, verifier=verifier).ours:
         return script.split("\n", 1)[0]
-    if sum(map(len, (script, *beside))) > _MOST_CHARACTERS:
+    if sum(map(len, (script, *beside.values()))) > _MOST_CHARACTERS:
         return f"more than {_MOST_CHARACTERS} characters"
     try:
-        scripts = [read_script(each) for each in (script, *beside)]
+        main, others = read_script(script), {path: read_script(text) for path, text in beside.items()}
     except (Unreadable, RecursionError) as error:
         return str(error)
-    reader = _Reader(scripts, tests, verifier=verifier)
+    scripts = [main, *others.values()]
+    reader = _Reader(main, others, tests, verifier=verifier)
     set_ones = filter(_NAMED_SETTING.match, counted_names(scripts))
     doubts = chain(not_its_own(scripts, _SETTERS), set_ones, *map(reader.doubts, scripts))
     return next(doubts, None)
 
 
+@dataclass(slots=True)
+class _State:
+    """Where a script is at one of its commands."""
+
+    functions: set[str] = field(default_factory=set[str])
+    installed: bool = False
+    made: set[str] = field(default_factory=set[str])
+    """Environments, whose paths mean the same as when they were made."""
+    active: bool = False
+    moves: int = 0
+    succeeded: bool = False
+    """The command before has certainly run, and could not fail."""
+
+
 class _Reader:
     """Reads scripts from top to bottom."""
 
-    def __init__(self, scripts: Sequence[Script], tests: Collection[str], *, verifier: bool) -> None:
-        self._tests = tests
-        self._verifier = verifier
-        self._functions = {name for script in scripts for name in script.functions}
-        commands = [command for script in scripts for command in script.commands]
+    def __init__(self, main: Script, others: Mapping[str, Script], tests: Collection[str], *, verifier: bool) -> None:
+        """``others``: by their paths below the tests' folder."""
+        self._others, self._tests, self._verifier = others, tests, verifier
+        commands = [command for script in (main, *others.values()) for command in script.commands]
         self._callers = {each.within for each in commands if each.within and _bare(each.words[0]) in _ITS_ARGUMENTS}
         """Functions that take their arguments for a command."""
-        self._installed = False
-        self._made: set[str] = set()
-        self._active = False
+        moves = [each for each in commands if _may_move(each)]
+        self._moves = -1 if any(each.within for each in moves) else len(moves)
+        """How many commands change the working directory; negative where nobody knows when."""
 
     def doubts(self, script: Script) -> Iterator[str]:
         yield from (f"> {target}" for target in script.into if not is_safe(target))
+        self._state = _State()
         installer = False  # whether the command before has printed uv's
         for command in script.commands:
+            self._state.functions |= {name for name, at in script.functions.items() if at < command.at}
             if command.words in (("sh",), ("bash",)) and command.piped and installer:
                 continue
             if not self._command(command.words, command.within):
                 yield " ".join(command.words)
+            self._pass(command)
             installer = isinstance(self._answer(command.words), Installer)
+
+    def _pass(self, command: Command) -> None:
+        """Know what it has done for those after it."""
+        state = self._state
+        state.moves += _may_move(command)
+        certain = command.when is When.ALWAYS or (command.when is When.THEN and state.succeeded)
+        found = self._answer(command.words)
+        state.succeeded = certain and isinstance(found, Done | Venv)
+        match found:
+            case Installer():
+                state.installed = True
+            case Venv(path) if certain and (path.startswith("/") or state.moves == self._moves):
+                state.made.add(path)
+            case _ if certain and command.words[0] in ("source", "."):
+                path = _bare(command.words[-1])
+                state.active = state.active or self._is_made(path)
+                if (read := TESTS.fullmatch(path)) and (other := self._others.get(read[1].strip("/"))):
+                    state.functions |= other.functions.keys()
+            case _:
+                pass
 
     def _command(self, words: Sequence[str], within: str) -> bool:
         if any(map(_SETTINGS.match, words)):
@@ -147,7 +185,7 @@ class _Reader:
         if not words:
             return True
         first = _bare(words[0])
-        if first in self._functions:
+        if first in self._state.functions:
             return first not in self._callers or self._command(words[1:], "")
         if first in _ITS_ARGUMENTS:
             return within in self._callers
@@ -167,7 +205,7 @@ class _Reader:
             return bool(arguments) and self._may_source(arguments[0])
         if first in _SHELLS:
             return (first != "bash" or self._verifier) and _is_read(_script_of(arguments))
-        if self._active and first in ("pytest", "py.test"):
+        if self._state.active and first in ("pytest", "py.test"):
             return runs_tests_alone(words[1:], self._tests)
         if first in _DECLARES:
             return not any(
@@ -185,11 +223,9 @@ class _Reader:
             case Done():
                 return True
             case Installer(""):
-                self._installed = True
                 return True
-            case Venv(path) if not _is_expanded(path):
-                self._made.add(path)
-                return True
+            case Venv(path):
+                return not _is_expanded(path)
             case Run(["pytest", *rest]):
                 return bool(rest) and runs_tests_alone(words[-len(rest) :], self._tests)
             case _:
@@ -197,13 +233,15 @@ class _Reader:
 
     def _may_source(self, path: str) -> bool:
         """What the kit has just written, and the tests' own scripts."""
-        if _INSTALLED.fullmatch(path):
-            return self._installed
+        return _is_read(path) or self._is_made(path) or (self._state.installed and bool(_INSTALLED.fullmatch(path)))
+
+    def _is_made(self, path: str) -> bool:
         made, _, end = path.removeprefix("./").rpartition("/bin/")
-        if end == "activate" and made in {each.removeprefix("./") for each in self._made}:
-            self._active = True
-            return True
-        return _is_read(path)
+        return end == "activate" and made in {each.removeprefix("./") for each in self._state.made}
+
+
+def _may_move(command: Command) -> bool:
+    return any(_bare(word) == "cd" for word in command.words)
 
 
 def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
@@ -212,7 +250,7 @@ def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
         case "set":
             return not any(map(_is_expanded, arguments[:1]))
         case "read" | "unset":
-            return not any(map(_is_expanded, arguments))
+            return not any(map(_is_expanded, arguments)) and "-f" not in arguments
         case "printf":
             return not any(option == "-v" and _is_expanded(name) for option, name in pairwise(arguments))
         case "test" | "[" | "[[":

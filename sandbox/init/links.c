@@ -6,8 +6,8 @@
  * every link of every file system there but the kernel's own and the kit's, and removes one that
  *
  *   - leads into or through a hidden folder (a path below ROOT), or to ROOT, where absolute links start;
- *   - leads through /proc, where a path may be another for each who follows it, but for what images have there;
- *   - leads through what is not there and up from it again, or through more links than the kernel follows.
+ *   - leads through a process's folder in /proc, where a path may be another for each who follows it;
+ *   - leads through what is not there and up from it again.
  *
  * Whether a link leads there is asked of the kernel, name by name, so that links on the way, `..` and paths without end
  * mean what they mean to it.  A link that only a removed one led on leads nowhere.
@@ -17,6 +17,7 @@
  * open at once, and it holds NAMES_MOST bytes of their names: more beside each other than that cannot be looked at.
  */
 #include "init.h"
+#include <ctype.h>
 #include <dirent.h>
 #include <limits.h>
 #include <sys/stat.h>
@@ -40,10 +41,9 @@ struct folder {
 static const char *const kinds[] = { /* file systems in which nobody makes a link */
     "proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "securityfs", "debugfs", "tracefs", "bpf",
 };
-/* What /etc/mtab and an image's logs lead to. */
-static const char *const in_proc[] = {"mounts/", "self/mounts/", "self/fd/1/", "self/fd/2/"};
 static const char *const in_dev[][2] = {
-    {"/dev/fd", "/proc/self/fd"}, {"/dev/stdin", "/proc/self/fd/0"}, {"/dev/core", "/proc/kcore"},
+    {"/dev/fd", "/proc/self/fd"},       {"/dev/stdin", "/proc/self/fd/0"}, {"/dev/stdout", "/proc/self/fd/1"},
+    {"/dev/stderr", "/proc/self/fd/2"}, {"/dev/core", "/proc/kcore"},
 };
 
 static struct folder root, here;                     /* here: whose links are looked at */
@@ -137,10 +137,11 @@ static char *put_before(char *left, const char *path) {
 
 static int goes_up(const char *left) { return !strncmp(left, "../", 3) || strstr(left, "/../"); }
 
-static int is_of_images(const char *left) {
-    for (size_t i = 0; i < sizeof in_proc / sizeof *in_proc; i++)
-        if (!strcmp(left, in_proc[i])) return 1;
-    return 0;
+/* A path in /proc: `mounts` is a link to `self/mounts`, /etc/mtab one to either. */
+static int is_of_a_process(const char *left) {
+    if (!strcmp(left, "mounts/") || !strcmp(left, "self/mounts/")) return 0;
+    return goes_up(left) || !strncmp(left, "self/", 5) || !strncmp(left, "thread-self/", 12) || isdigit(*left) ||
+           !strncmp(left, "net/", 4);
 }
 
 static void go_to(struct folder *at, struct folder to) {
@@ -167,7 +168,7 @@ static int follow(struct folder *at, char text[PATH_MOST]) {
         if (S_ISLNK(s.st_mode)) {
             int failed = read_link(at->fd, way, text);
             if (failed) return failed;
-            if (++links > LINKS_FOLLOWED) return GOES;
+            if (++links > LINKS_FOLLOWED) return STAYS; /* nobody gets through */
             left = put_before(left, text);
             if (*text == '/') go_to(at, root), length = 0;
             continue;
@@ -175,7 +176,7 @@ static int follow(struct folder *at, char text[PATH_MOST]) {
         if (!S_ISDIR(s.st_mode)) return goes_up(left) ? GOES : STAYS;
         at->which = which_of(&s);
         if (is_hidden(at->which)) return GOES;
-        if (same(at->which, proc)) return is_of_images(left) ? STAYS : GOES;
+        if (same(at->which, proc)) return is_of_a_process(left) ? GOES : STAYS;
         length += (size_t)sprintf(way + length + n, "/") + n;
         if (length <= WAY_MOST) continue;
         struct folder next = {openat(at->fd, way, FOLDER), at->which};

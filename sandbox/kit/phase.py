@@ -14,6 +14,11 @@ SHIMS = f"{VERIFY}/shim"
 """What stands in for the network's tools (:mod:`sandbox.kit.stand_in`)."""
 MADE = "/tests/.longshore-made"
 """Where stand-ins name what they make outside the tests' folder, each path ended by NUL."""
+ANSWERS = "LONGSHORE_KIT_ANSWERS"
+"""In the environment of tests that are the kit's: the stand-ins do what they can, also where there is a network and the
+real uv could do it, with the agent's projects."""
+IMPORTABLE = "LONGSHORE_IMPORTABLE"
+"""In their environment too: folders of ``/`` that tests may import from there, with ``:`` between."""
 FACTS = "/.sbx/kit.json"
 """There in every kit that has its verifier half."""
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sandbox.kit.answers import PROGRAMS
-from sandbox.kit.phase import ENVIRONMENT, PYTHONS, VERIFY
+from sandbox.kit.phase import ENVIRONMENT, IMPORTABLE, PYTHONS, VERIFY
 from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_all
 
 _COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py")
@@ -27,12 +27,14 @@ version = {version}
 """
 """Without its second line a user's own packages would be loaded."""
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
-import sys
+import os, sys
 from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
 from pytest import console_main
 
 class Above(FileFinder):
     def find_spec(self, name, target=None):
+        if name not in os.environ.get("{IMPORTABLE}", "").split(":"):
+            return None
         others = [each for each in sys.path if each != self.path]
         return PathFinder.find_spec(name, others) or super().find_spec(name, target)
 
@@ -47,8 +49,8 @@ sys.exit(console_main())
 """pytest looks for its settings before it knows of this plugin's option: its value would be the path of a test, and the
 folder that both are in, ``/``, the one that is searched.
 
-Tests that are a package have the folder above them, ``/``, first on their path.  It is the agent's: a module there is
-taken where no other has its name.
+Tests that are a package have the folder above them, ``/``, first on their path.  It is the agent's: a module is taken
+from there only where its name is one that tests mean (that package, the working directory) and no other has it.
 """
 
 

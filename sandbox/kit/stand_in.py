@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sandbox.kit import answers
-from sandbox.kit.phase import BIN, ENVIRONMENT, MADE, SHIMS, TOOLS
+from sandbox.kit.phase import ANSWERS, BIN, ENVIRONMENT, MADE, SHIMS, TOOLS
 
 _INSTALLER = f"""\
 /.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
@@ -33,13 +33,14 @@ _NOT_FOUND, _NO_NETWORK, _NO_HOST = 2, 100, 6
 
 def main(program: str, arguments: Sequence[str]) -> int:
     """Exit code of what needs no other program; anything else takes this process over."""
+    online = "UV_OFFLINE" not in os.environ
     match answers.answer(program, arguments):
         case answers.Installer(into):
             with _or_end():
                 _note(Path(os.environ.get("HOME", "/"), ".local/bin/env"))
                 _say(_INSTALLER, into)
             return 0
-        case _ if "UV_OFFLINE" not in os.environ:
+        case _ if online and ANSWERS not in os.environ:
             return _itself(program, arguments)
         case answers.Done():
             return 0
@@ -49,6 +50,8 @@ def main(program: str, arguments: Sequence[str]) -> int:
             return 0
         case answers.Run(command):
             return _run(command)
+        case answers.Missing() if online:
+            return _itself(program, arguments)
         case answers.Missing(names):
             missing = [name for name in names if program not in answers.APT_TOOLS or not _installed(name)]
             return _wanting(program, *missing) if missing else 0

@@ -41,6 +41,19 @@ PROJECT_TASK = Task(
     artifacts=("/app",),
     test_timeout_s=S,
 )
+PRINTS = b"""
+from pathlib import Path
+
+def test_answer():
+    print("the answer is 42")
+    assert "the answer is 42" in Path("/app/answer").read_text()
+"""
+COMPARES = """#!/bin/bash
+mkdir -p /logs/verifier
+grep -v '^#' "$TEST_DIR/expected.txt" > /logs/verifier/wanted.txt
+echo "=== short test summary info ==="
+cmp /app/answer /logs/verifier/wanted.txt && echo "PASSED test_answer"
+"""
 TASKS = {
     "project": PROJECT_TASK,
     "environment": replace(PROJECT_TASK, run_tests=ENVIRONMENT),
@@ -89,9 +102,28 @@ async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("link", ["/dev/stdout", "/proc/self/fd/1", "/var/log/x"])
+async def test_what_the_test_prints_is_no_answer(pool: SandboxPool, link: str, level: GradingLevel):
+    task = replace(PROJECT_TASK, grading=level, tests={"test_outputs.py": PRINTS})
+    result = await graded(pool, task, f"ln -s /dev/stdout /var/log/x; ln -s {link} answer")
+    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_what_the_script_writes_is_no_answer(pool: SandboxPool, level: GradingLevel):
+    task = replace(PROJECT_TASK, grading=level, run_tests=COMPARES, tests={"expected.txt": EXPECTED})
+    result = await graded(pool, task, "ln -s /logs/verifier/wanted.txt answer")
+    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+    assert (await graded(pool, task, "echo 'the answer is 42' > answer")).score == 1.0
+
+
+@pytest.mark.parametrize("level", LEVELS)
 async def test_the_log_names_what_was_removed(pool: SandboxPool, level: GradingLevel):
     result = await graded(pool, replace(PROJECT_TASK, grading=level), CHEATS["file"])
-    assert "[links of the agent's into the tests were removed: /app/answer]" in result.log
+    assert (
+        "[links that lead, or may come to lead, to what the tests keep to themselves were removed: /app/answer]"
+        in result.log
+    )
 
 
 async def test_a_kit_without_its_verifier_half_removes_them_too(docker_engine: Host):
@@ -101,19 +133,22 @@ async def test_a_kit_without_its_verifier_half_removes_them_too(docker_engine: H
     async with SandboxPool(PoolSettings("bare-links", "test", 1), replace(docker_engine, kit=bare)) as pool:
         result = await graded(pool, task, CHEATS["file"])
     assert result.score == 0.0
-    assert "[links of the agent's into the tests were removed: /app/answer]" in result.log
+    assert (
+        "[links that lead, or may come to lead, to what the tests keep to themselves were removed: /app/answer]"
+        in result.log
+    )
 
 
 HONEST = """mkdir -p out/v1 bin; printf 'the answer is 42\\n' > out/v1/answer; ln -s v1 out/latest
 ln -s out/latest/answer answer; ln -s /bin/sh bin/sh; ln -s none broken
-ln -s /dev/stdout log; ln -s /proc/mounts mounts"""
+ln -s loop loop; ln -s /proc/mounts mounts"""
 LINKS = b"""
 import os
 
 def test_links():
     assert os.readlink("/app/out/latest") == "v1" and os.readlink("/app/broken") == "none"
     assert os.access("/app/bin/sh", os.X_OK)
-    assert os.path.islink("/app/log") and os.path.islink("/app/mounts")
+    assert os.path.islink("/app/loop") and os.path.islink("/app/mounts")
 """
 
 
@@ -124,7 +159,7 @@ async def test_an_agent_s_own_links_stay(pool: SandboxPool, stock: str, level: G
     task = replace(TASKS[stock], grading=level, tests=own, expected_tests=("test_answer", "test_links"))
     result = await graded(pool, task, HONEST)
     assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
-    assert "links of" not in result.log
+    assert "links that" not in result.log
 
 
 async def test_a_box_with_more_links_than_are_looked_at_in_time_scores_nothing(pool: SandboxPool, monkeypatch):

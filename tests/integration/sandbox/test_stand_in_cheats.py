@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.grader import Isolation, grade
 from sandbox.pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Task
+from sandbox.tasks.task import GradingLevel, Network, NetworkMode, Task
 from tests.support.cheats.graders import SOLUTION, harbor_task, project_task
 from tests.support.python_image import python_image
 from tests.support.stock_scripts import ENVIRONMENT
@@ -69,12 +69,12 @@ async def test_a_script_ends_where_its_environment_or_installer_cannot_be_made(p
     assert (await scored(pool, task, SOLUTION))[:2] == (1.0, Isolation.KIT)
 
 
-MODULES = """for name in csv json _pytest pytest subprocess; do
+MODULES = """for name in csv json _pytest pytest subprocess _winapi winreg numpy; do
     echo 'import pathlib, subprocess
 pathlib.Path.read_bytes = lambda *_: b"the answer is 42\\n"
 class Done: stdout = b"144\\n"
 subprocess.run = lambda *_, **__: Done' > /$name.py
-done; echo wrong > /app/answer; mkdir /helpers; echo VALUE = 1 > /helpers/own.py"""
+done; echo wrong > /app/answer"""
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -83,10 +83,26 @@ async def test_a_package_of_tests_has_no_module_of_the_agent_s_in_the_place_of_a
     pool: SandboxPool, make, level: GradingLevel
 ):
     task = make(level, python_image(pool.host))
-    wanting = b"import csv, json\n" + task.tests["test_outputs.py"]
+    wanting = (
+        b"import csv, http.server, json\ntry:\n    import numpy\nexcept ImportError:\n    pass\n"
+        + task.tests["test_outputs.py"]
+    )
     package = replace(task, tests={**task.tests, "test_outputs.py": wanting, "__init__.py": b""})
     assert (await scored(pool, package, MODULES))[0] == 0.0
-    assert (await scored(pool, package, f"{SOLUTION}; mkdir /helpers; echo VALUE = 1 > /helpers/own.py"))[0] == 1.0
-    named = replace(package, tests={**package.tests, "test_outputs.py": b"import helpers.own\n" + wanting})
-    score, _, log = await scored(pool, named, f"{SOLUTION}; mkdir /helpers; echo VALUE = 1 > /helpers/own.py")
+    named = replace(package, tests={**package.tests, "test_outputs.py": b"import app.own\n" + wanting})
+    score, _, log = await scored(pool, named, f"{SOLUTION}; echo VALUE = 1 > /app/own.py")
     assert score == 1.0, log
+
+
+PROJECT = """printf '%s\\n' '[project]' 'name = "evil"' 'version = "1"' '[project.scripts]' 'pytest = "evil:main"' \\
+    '[build-system]' 'requires = []' 'build-backend = "backend"' 'backend-path = ["."]' > /app/pyproject.toml
+echo 'raise SystemExit("built")' > /app/backend.py
+"""
+
+
+async def test_nothing_of_an_agent_s_project_is_built_where_the_tests_have_a_network(pool: SandboxPool):
+    online = Network(verify=NetworkMode.FULL)
+    task = replace(project_task(GradingLevel.SAME, python_image(pool.host)), network=online)
+    score, isolation, log = await scored(pool, task, f"{PROJECT}{SOLUTION}")
+    assert (score, isolation) == (1.0, Isolation.KIT), log
+    assert "built" not in log

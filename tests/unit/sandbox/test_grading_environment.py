@@ -38,6 +38,13 @@ def test_the_images_programs_get_all_of_it_after_the_kits_stand_ins():
     assert folders(env)[-3:] == ["/opt/tool/bin", "/usr/bin", "/.sbx/bin"]
 
 
+def test_the_kits_programs_answer_and_import_what_tests_mean_the_images_do_as_they_like():
+    folders = ("/srv/app", "/app/out", "/")
+    kit = environment_of_tests({}, {}, {}, Isolation.KIT, folders, ours_first=True, offline=False)
+    assert (kit["LONGSHORE_KIT_ANSWERS"], kit["LONGSHORE_IMPORTABLE"].split(":")) == ("1", ["", "app", "srv", "tests"])
+    assert not [name for name in of(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
+
+
 def test_an_image_without_variables_has_the_usual_ones():
     env = of({})
     assert (env["HOME"], env["LANG"], env["TERM"]) == ("/root", "C.UTF-8", "dumb")

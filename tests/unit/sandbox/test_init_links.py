@@ -64,15 +64,17 @@ def swept(init: Path, root: Path) -> Sweep:
             "//tests/./deep/../expected",
         ),
         *("/tests/made/later", "/tests/../tests", "own/../../tests/expected", "/app/../tests/none"),
-        *("/proc/self/cwd/expected", "/proc/1/root/tests/expected", "../proc/self/fd/3", "/proc", "/proc/../tests"),
-        *("/dev/fd/3", "/dev/stdin", "/proc/self/fd/0", "/proc/mounts/../self/cwd"),
+        *("/proc/self/cwd/expected", "/proc/1/root/tests/expected", "../proc/self/fd/3", "/proc/../tests"),
+        *("/dev/fd/3", "/dev/stdin", "/dev/stdout", "/proc/self/fd/1", "/proc/mounts/../self/cwd"),
+        *("/proc/sys/../1/root", "/proc/thread-self/cwd", "/proc/net/../cwd"),
         *("not-yet/../../tests/expected", "/app/not-yet/x/../../tests", "own/file/../../tests/expected"),
-        *(f"{'a' * 300}/../tests/expected", "again", "own/" * 500 + "../../tests"),
+        f"{'a' * 300}/../tests/expected",
     ],
 )
 def test_a_link_among_the_tests_is_removed_and_named(root: Path, swept: Sweep, text: str):
     (root / "dev/fd").symlink_to("/proc/self/fd")
-    (root / "dev/stdin").symlink_to("/proc/self/fd/0")
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        (root / "dev" / name).symlink_to(f"/proc/self/fd/{number}")
     (root / "app/own/own").symlink_to(".")
     (root / "app/again").symlink_to(text)
     assert swept() == (0, "/app/again")
@@ -87,13 +89,18 @@ def test_links_that_lead_elsewhere_stay(root: Path, swept: Sweep):
         "app/none": "/nowhere/at/all",
         "app/up": "../etc",
         "app/lib": "/.sbx/busybox",
-        "app/log": "/dev/stdout",
+        "app/loop": "loop",
+        "app/long": "own/" * 500 + "../../tests",
+        "app/own/own": ".",
+        "app/kernel": "/proc/sys/net",
+        "app/proc": "../proc",
         "app/x": "/app/tests/expected",
         "etc/mtab": "../proc/self/mounts",
         "etc/mtab2": "/proc/mounts",
         "dev/fd": "/proc/self/fd",
         "dev/stdin": "/proc/self/fd/0",
         "dev/stdout": "/proc/self/fd/1",
+        "dev/stderr": "/proc/self/fd/2",
         "dev/core": "/proc/kcore",
         "tests/own": "/tests/expected",
         ".sbx/bin/cp": "/tests/expected",
