@@ -32,7 +32,7 @@ async def committed(engine: DockerEngine, container: str, *, pause: bool) -> Asy
 
     async def call() -> str:
         handle = engine.docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-        return cast("str", (await handle.commit(pause=pause))["Id"])
+        return cast("str", (await handle.commit(pause=pause, config={}))["Id"])
 
     async def copy() -> str:
         again = _NOT_FROZEN if pause else frozenset[int]()

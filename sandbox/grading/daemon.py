@@ -5,6 +5,7 @@ Never ``kill`` on a paused container: it resumes it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import aiodocker
 import aiohttp
 from aiodocker.containers import DockerContainer
 
+from sandbox.cgroups import cgroup_procs
 from sandbox.completion import made
 from sandbox.engine import DockerEngine, EngineError, retried
 
@@ -62,8 +64,17 @@ async def paused(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
 async def pids_of(engine: DockerEngine, container: str) -> tuple[int, ...]:
     """The container's processes by their number on the daemon's host.  Raises EngineError."""
     shown = await retried(f"look into container {container[:12]}", _container(engine, container).top, _AGAIN)
+    if not shown:  # Podman's answer where it cannot tell
+        return await _pids_of_cgroup(engine, container)
     column = shown["Titles"].index("PID")
     return tuple(int(row[column]) for row in shown["Processes"])
+
+
+async def _pids_of_cgroup(engine: DockerEngine, container: str) -> tuple[int, ...]:
+    members = cgroup_procs(await main_pid(engine, container), container)
+    if members is None:
+        raise EngineError(f"the engine does not say what runs in container {container[:12]}, nor does this host")
+    return tuple(map(int, (await asyncio.to_thread(members.read_text)).split()))
 
 
 async def main_pid(engine: DockerEngine, container: str) -> int:

@@ -9,18 +9,21 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from sandbox.engine import ContainerSpec, DockerEngine
+from sandbox.grader import grade
 from sandbox.host import Host
 from sandbox.images import calls
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.provision import engine_answers
 from sandbox.session import SandboxSession, SessionLimits
-from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 NAME = "longshore/test-podman:1"
@@ -56,24 +59,59 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
             shutil.rmtree(runtime, ignore_errors=True)
 
 
-async def test_an_image_and_a_session_live_on_podmans_socket(podman: str, docker_engine: Host, tmp_path: Path):
-    if not (docker_engine.kit / "bash").exists():
+@asynccontextmanager
+async def opened(url: str, host: Host) -> AsyncGenerator[SandboxSession]:
+    """On an image that has nothing but bash; nothing is left."""
+    if not (host.kit / "bash").exists():
         pytest.skip("the kit has no static bash here: python -m sandbox.kit build says why")
-    archive = tmp_path / "root.tar"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(docker_engine.kit / "bash", "bin/bash")
-    async with DockerEngine(podman) as engine:
-        await calls.import_archive(engine, archive, NAME, 60)
-        spec = ContainerSpec(NAME, docker_engine.kit, {"longshore.pool": "podman"})
-        opened = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
+    labels = {"longshore.pool": "podman"}
+    async with DockerEngine(url) as engine:
+        with TemporaryDirectory() as folder:
+            archive = Path(folder) / "root.tar"
+            with tarfile.open(archive, "w") as tar:
+                tar.add(host.kit / "bash", "bin/bash")
+            await calls.import_archive(engine, archive, NAME, 60)
+        session = await SandboxSession.start(
+            engine, ContainerSpec(NAME, host.kit, labels), "/", SessionLimits(120, 120)
+        )
         try:
-            assert (await opened.run("cd /bin; x=21; echo here", 30)).output == "here\n"
-            assert (await opened.run('echo "$PWD $x"', 30)).output == "/bin 21\n"
+            yield session
         finally:
-            await opened.close()
+            await session.close()
         async with asyncio.timeout(60):
-            while await engine.containers({"longshore.pool": "podman"}):  # noqa: ASYNC110  the engine tells nobody
+            while await engine.containers(labels):  # noqa: ASYNC110  the engine tells nobody
                 await asyncio.sleep(0.1)
+
+
+async def test_an_image_and_a_session_live_on_podmans_socket(podman: str, docker_engine: Host):
+    async with opened(podman, docker_engine) as session:
+        assert (await session.run("cd /bin; x=21; echo here", 30)).output == "here\n"
+        assert (await session.run('echo "$PWD $x"', 30)).output == "/bin 21\n"
+
+
+GRADES = """#!/bin/sh
+echo "=== short test summary info ==="
+cmp /app/answer /tests/expected && echo PASSED test_answer
+"""
+
+
+@pytest.mark.parametrize("level", GradingLevel)
+async def test_work_is_graded_there_at_every_level(podman: str, docker_engine: Host, level: GradingLevel):
+    task = Task(
+        "t",
+        "",
+        run_tests=GRADES,
+        tests={"expected": b"42\n"},
+        expected_tests=("test_answer",),
+        artifacts=("/app/answer",),
+        grading=level,
+        test_timeout_s=60.0,
+    )
+    for made, score in (("echo 42 > /app/answer", 1.0), ("/.sbx/busybox ln -s /tests/expected /app/answer", 0.0)):
+        async with opened(podman, docker_engine) as session:
+            await session.run(f"/.sbx/busybox mkdir /app; {made}", 30)
+            result = await grade(session, task)
+            assert result.score == score, result.log
 
 
 async def test_images_are_built_and_evicted_there_too(podman: str, tmp_path: Path):
