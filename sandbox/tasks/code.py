@@ -38,7 +38,14 @@ _RUN = f'#!/bin/sh\nexec python3 -I -B -c "{_START}"\n'
 _PACKAGE = "sandbox/tasks"
 _HARNESS = {
     f"{_PACKAGE}/{name}": Path(__file__).with_name(name).read_bytes()
-    for name in ("code_harness.py", "code_answer.py", "code_side.py", "code_things.py", "code_values.py")
+    for name in (
+        "code_harness.py",
+        "code_answer.py",
+        "code_meant.py",
+        "code_side.py",
+        "code_things.py",
+        "code_values.py",
+    )
 } | {"sandbox/__init__.py": b"", f"{_PACKAGE}/__init__.py": b""}
 CASES = "cases.txt"
 _ROW = "row."

@@ -29,6 +29,7 @@ from sandbox.tasks.code_things import (
     Instance,
     Items,
     OwnItems,
+    Result,
     Thing,
     kind_named,
     number_of,
@@ -119,6 +120,8 @@ class Answer:
         self.types: Collection[str] = ()
         """Names of the tests that may be types of Python's: these cross as what they are, others can only be called.
         (``set.union(wanted)`` is what is wanted.)"""
+        self.classes: Collection[str] = ()
+        """Names with a capital that the tests use as a class."""
         self.asked = 0
         """How often a test asked it for something."""
 
@@ -129,11 +132,16 @@ class Answer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def named(self, name: str, called: bool) -> object:
-        """What the program has under this name, which the tests call or do not.  Raises NameError where it has none."""
-        found = self._ask("name", name, kind=kind_named(name, called))
+    def named(self, name: str, is_class: bool) -> object:
+        """What the program has under this name, which the tests use as a class or do not.  Raises NameError where
+        it has none."""
+        found = self._ask("name", name, kind=kind_named(name, is_class))
         self.asked += not isinstance(found, Thing)
         return found
+
+    def attribute(self, thing: Thing, name: str) -> object:
+        kind = kind_named(name, name in self.classes) if isinstance(thing, Class) else Thing
+        return self.ask("getattr", thing, name, kind=kind)
 
     def entry(self, name: str) -> Callable[..., object]:
         """The function of this name, or the method of ``Solution``."""
@@ -146,9 +154,9 @@ class Answer:
 
     def meant(self, value: object) -> object:
         """What a test must mean as an object: none of a standard type has what it asks of it."""
-        if not isinstance(value, Thing) or isinstance(value, (Instance, Items)):
+        if not isinstance(value, Thing) or isinstance(value, Instance):
             return value
-        return self._thing(number_of(value), Instance)
+        return self._thing(number_of(value), OwnItems if isinstance(value, Items) else Instance)
 
     def itself(self, value: object) -> object:
         """The same for all that stand for one object of the answer's."""
@@ -162,7 +170,7 @@ class Answer:
         """What it answers.  Arguments that it changed are changed here where it answers nothing else, or where the
         test looks at them: else a test that computes what is right from its argument would be told what that is."""
         self.asked += 1
-        value, changes = self._exchange("call", [thing, args, kwargs], Instance if type(thing) is Class else Thing)
+        value, changes = self._exchange("call", [thing, args, kwargs], Result if type(thing) is Class else Thing)
         given = {str(at): each for at, each in enumerate(args)} | kwargs
         for key, packed in changes.items():
             old = given.get(key)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sandbox.tasks.code_answer import Answer, Candidate
-from sandbox.tasks.code_things import STANDARD
+from sandbox.tasks.code_meant import class_names, meant_calls
 
 MODULE = "solution"
 """What test code may import the candidate's functions from."""
@@ -107,36 +107,10 @@ def looked_at(tree: ast.Module, functions: set[str]) -> set[str]:
     return compared - {node.id for node in loads if id(node) not in fine}
 
 
-def called_names(tree: ast.Module) -> set[str]:
-    return {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-
-
 def compared_names(tree: ast.Module) -> set[str]:
     """Names that test code uses otherwise than calling them."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called}
-
-
-def objects(tree: ast.Module) -> set[str]:
-    """Names that test code gives only to what calls of one function answer, and asks for what no standard type has:
-    there it means an object of the answer's own."""
-    asked: set[str] = set()
-    bound: dict[str, list[str]] = {}
-    values: dict[int, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and not _is_standard(node.attr):
-            asked.add(node.value.id)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            values[id(node.targets[0])] = ast.dump(node.value.func)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            bound.setdefault(node.id, []).append(values.get(id(node), ""))
-        if isinstance(node, ast.arg):
-            bound.setdefault(node.arg, []).append("")
-    return {name for name in asked if len(givers := set(bound.get(name, ()))) == 1 and "" not in givers}
-
-
-def _is_standard(attribute: str) -> bool:
-    return attribute in STANDARD or attribute.startswith("__")
 
 
 def _given(call: ast.Call) -> Iterator[ast.Name]:
@@ -167,11 +141,12 @@ def _through(function: str, node: ast.expr) -> ast.expr:
 
 class Marked(ast.NodeTransformer):
     """Test code that says where it comes to a statement that asserts, which arguments it looks at after a call, which
-    answers it means as objects, and what it asks to be the same one.
+    calls it means to answer objects, and what it asks to be the same one.
     What it imports of the candidate's is there already."""
 
-    def __init__(self, arguments: set[str], functions: set[str], objects: set[str]) -> None:
-        self.arguments, self.functions, self.objects = arguments, functions, objects
+    def __init__(self, arguments: set[str], functions: set[str], meant: list[ast.Call]) -> None:
+        self.arguments, self.functions = arguments, functions
+        self.meant = set(map(id, meant))
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         super().generic_visit(node)
@@ -191,13 +166,8 @@ class Marked(ast.NodeTransformer):
             node.args = [self._noted(each) for each in node.args]
             for word in node.keywords:
                 word.value = self._noted(word.value)
-        return self.generic_visit(node)
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.objects:
-            node.value = _through(MEANT, node.value)
-        return node
+        return _through(MEANT, node) if id(node) in self.meant else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)
@@ -228,23 +198,25 @@ def asserted(answer: Answer, code: str, entry: str) -> bool:
         if isinstance(node, ast.ImportFrom) and node.module == MODULE:
             wanted.update({alias.asname or alias.name: alias.name for alias in node.names})
     left = left_to_call(tree, entry)
-    called = called_names(tree)
+    answer.classes = class_names(tree)
     space: dict[str, Any] = {}
     for name in modules:
         with suppress(ImportError):
             space[name] = importlib.import_module(name)
     for name, own in wanted.items():
         with suppress(NameError):
-            space[name] = answer.named(own, name in called)
+            space[name] = answer.named(own, name in answer.classes)
     space.update({"__name__": "__main__", COUNT: lambda: reached.append(None), LOOKED_AT: answer.looked_at})
     space.update({MEANT: answer.meant, ITSELF: answer.itself})
     functions = {*wanted, "candidate"}
     answer.types = compared_names(tree)
-    whole = ast.fix_missing_locations(Marked(looked_at(tree, functions), functions, objects(tree)).visit(tree))
+    whole = ast.fix_missing_locations(
+        Marked(looked_at(tree, functions), functions, meant_calls(tree, entry)).visit(tree)
+    )
     try:
         exec(compile(whole, "tests", "exec"), space)  # noqa: S102  the task's own tests
         for name in left:
-            space[name](*([answer.named(entry, called=True)] if name == "check" else []))
+            space[name](*([answer.named(entry, is_class=True)] if name == "check" else []))
     except SystemExit as error:
         if error.code:
             raise

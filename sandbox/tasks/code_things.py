@@ -3,11 +3,12 @@
 - A *thing* (a function, a class, an object of the answer's own class) can be called and asked for attributes.  It has
   none of the standard types' methods and no length, items or order: whoever is asked for a list and sends a thing would
   say at each question what is wanted.  Two of them are equal as the answer says: both are its own.
-- A *class* is what a test names as one.  What a call of it makes is an *instance*, and so is what a test must mean as
-  an object (:func:`code_harness.objects`): it has its methods, length, items and operators; compared with data it is
-  unequal.  What its methods answer and its attributes hold is a thing again: an area is a number.
-- What operators make of an instance (``a + b``) is a *result*, and so is a constant: it has a length, items and a text,
-  and operators with other things, but hears of no data.
+- A *class* is what a test names with a capital, and calls or asks for an attribute.  What a call of it makes is a
+  *result*, and so are constants and what operators make of results (``a + b``): it has a length, items and a text, and
+  operators with other things, but hears of no data.  A capital may begin a function's name, too.
+- What a test must mean as an object (:mod:`code_meant`) is an *instance*: it has its methods and operators with data,
+  too; compared with data it is unequal.  What its methods answer and its attributes hold is a thing again: an area is a
+  number.
 - One object of the answer's can be here as several of these; they are equal, and :meth:`Answer.itself` is one for all.
 - An iterator is asked for each item, within a bound, and ends once.
 - What ends a loop is an error anywhere else: only asking an iterator for its next item may raise StopIteration.
@@ -67,8 +68,7 @@ class Thing:
     def __getattr__(self, name: str) -> Any:
         found: object = None
         if not name.startswith("__") or name in _DUNDERS:
-            kind = kind_named(name, called=False) if isinstance(self, Class) else Thing
-            found = self.__answer.ask("getattr", self, name, kind=kind)
+            found = self.__answer.attribute(self, name)
             if not callable(found) or name not in STANDARD or isinstance(self, Instance):
                 return found
         raise AttributeError(f"the answer's own object has no {name} here")
@@ -125,13 +125,14 @@ class Items(Thing):
 
 
 class Result(Thing):
-    """What operators make of the answer's own, and its constants: they answer of themselves, and hear of no data."""
+    """What classes and operators make of the answer's own, and its constants: they answer of themselves, and hear of no
+    data."""
 
     __slots__ = ()
 
 
 class Instance(Result):
-    """An object that the test makes of a class, or means as an object."""
+    """What the test must mean as an object."""
 
     __slots__ = ()
 
@@ -149,16 +150,16 @@ class Class(Instance):
 
 
 class OwnItems(Items, Instance):
-    """An iterator that the test makes of a class."""
+    """An iterator that the test must mean as an object."""
 
     __slots__ = ()
 
 
-def kind_named(name: str, called: bool) -> type[Thing]:
-    """A capital begins a class's name; where all are capitals and nobody calls it, a constant's."""
+def kind_named(name: str, is_class: bool) -> type[Thing]:
+    """A capital begins the name of a class, as which the tests use it, or of a constant."""
     if not name[:1].isupper():
         return Thing
-    return Class if called or not name.isupper() else Result
+    return Class if is_class else Result
 
 
 _ALONE = ("abs", "neg", "pos", "invert")

@@ -648,9 +648,222 @@ class Timer:
     def __exit__(s, *a): pass
 """,
     ),
+    "own list": Row(
+        """\
+l = LinkedList()
+l.append(1)
+l.append(2)
+assert list(l) == [1, 2] and len(l) == 2 and 1 in l and l.pop() == 2
+""",
+        """\
+class LinkedList:
+    def __init__(s): s.v = []
+    def append(s, x): s.v.append(x)
+    def pop(s): return s.v.pop()
+    def __iter__(s): return iter(s.v)
+    def __len__(s): return len(s.v)
+""",
+        """\
+class LinkedList:
+    def __init__(s): s.v = []
+    def append(s, x): s.v.append(x)
+    def pop(s): return s.v.pop(0)
+    def __iter__(s): return iter(s.v)
+    def __len__(s): return len(s.v)
+""",
+    ),
+    "cache by keys": Row(
+        """\
+c = LRU(2)
+c['a'] = 1
+c['b'] = 2
+assert c['a'] == 1
+c['c'] = 3
+assert 'b' not in c and len(c) == 2 and c.get('b', 0) == 0
+""",
+        """\
+class LRU(dict):
+    def __init__(s, n): s.n = n
+    def __getitem__(s, k):
+        v = s.pop(k)
+        dict.__setitem__(s, k, v)
+        return v
+    def __setitem__(s, k, v):
+        dict.__setitem__(s, k, v)
+        if len(s) > s.n: s.pop(next(iter(s)))
+""",
+        """\
+class LRU(dict):
+    def __init__(s, n): pass
+""",
+    ),
+    "calculator": Row(
+        "assert Calculator().add(1, 2) == 3 and Calculator().remove(3, 2) == 1",
+        """\
+class Calculator:
+    def add(s, a, b): return a + b
+    def remove(s, a, b): return a - b
+""",
+        """\
+class Calculator:
+    def add(s, a, b): return a + b
+    def remove(s, a, b): return b - a
+""",
+    ),
+    "leetcode by a standard name": Row(
+        "assert Solution().partition('aab') == [['a', 'a', 'b'], ['aa', 'b']]",
+        """\
+class Solution:
+    def partition(s, t):
+        if not t: return [[]]
+        return [
+            [t[:n], *rest]
+            for n in range(1, len(t) + 1) if t[:n] == t[:n][::-1] for rest in s.partition(t[n:])
+        ]
+""",
+        """\
+class Solution:
+    def partition(s, t): return t.partition('a')
+""",
+    ),
+    "classes by one name": Row(
+        """\
+def test_stack():
+    s = Stack()
+    s.push(1)
+    s.push(2)
+    assert s.pop() == 2
+def test_queue():
+    s = Queue()
+    s.enqueue(1)
+    s.enqueue(2)
+    assert s.pop() == 1
+s = Stack()
+s.push(1)
+assert s.pop() == 1
+s = Bag([1])
+s.put(2)
+assert s.count(2) == 1
+""",
+        """\
+class Stack(list):
+    push = list.append
+class Queue(list):
+    enqueue = list.append
+    def pop(s): return list.pop(s, 0)
+class Bag(list):
+    put = list.append
+""",
+        """\
+class Stack(list):
+    push = list.append
+class Queue(Stack):
+    enqueue = list.append
+class Bag(list):
+    put = list.append
+""",
+    ),
+    "many of one class": Row(
+        """\
+for s in [Stack(n) for n in (1, 2)]:
+    s.push(3)
+stacks = [Stack(1), Stack(2)]
+assert stacks[0].pop() == 1 and Stack(4) * 2 == Stack(8)
+""",
+        """\
+class Stack:
+    def __init__(s, n): s.v = [n]
+    def push(s, n): s.v.append(n)
+    def pop(s): return s.v.pop()
+    def __mul__(s, n): return Stack(n * s.v[0])
+    def __eq__(s, o): return s.v == o.v
+""",
+        """\
+class Stack:
+    def __init__(s, n): s.v = [n]
+    def push(s, n): s.v.append(n)
+    def pop(s): return s.v.pop()
+    def __mul__(s, n): return s
+    def __eq__(s, o): return s.v == o.v
+""",
+    ),
+    "a class to be checked": Row(
+        """\
+def check(candidate):
+    a = candidate(100)
+    a.deposit(50)
+    assert a.balance == 150 and a > candidate(100) and len(candidate(3)) == 3 and candidate(1) + 2 == candidate(3)
+""",
+        """\
+class Account:
+    def __init__(s, n): s.balance = n
+    def deposit(s, n): s.balance += n
+    def __len__(s): return s.balance
+    def __gt__(s, o): return s.balance > o.balance
+    def __eq__(s, o): return s.balance == o.balance
+    def __add__(s, n): return Account(s.balance + n)
+""",
+        """\
+class Account:
+    def __init__(s, n): s.balance = n
+    def deposit(s, n): s.balance -= n
+""",
+        "Account",
+    ),
+    "functions with a capital": Row(
+        """\
+assert Average([1, 2, 3, 6]) == 3.0 and abs(Average([1, 2]) - 1.5) < 1e-9 and Average([1, 2]) > 1
+assert list(Fibonacci(5)) == [0, 1, 1, 2, 3] and 'ob' in Greet('bob') and Greet('al').startswith('hello')
+r = Primes(10)
+r.append(11)
+assert 7 in r and r.count(11) == 1
+""",
+        """\
+def Average(l): return sum(l) / len(l)
+def Fibonacci(n):
+    a, b = 0, 1
+    for _ in range(n):
+        yield a
+        a, b = b, a + b
+def Greet(n): return f'hello {n}'
+def Primes(n): return [p for p in range(2, n) if all(p % d for d in range(2, p))]
+""",
+        """\
+def Average(l): return l[len(l) // 2]
+def Fibonacci(n): yield from range(n)
+def Greet(n): return f'hello {n}'
+def Primes(n): return [*range(n)]
+""",
+    ),
+    "results of a class that is never asked": Row(
+        """\
+assert Vec(1, 2) + Vec(3, 4) == Vec(4, 6) and -Vec(1, 2) < Vec(1, 2) and str(Vec(1, 2)) == 'Vec(1, 2)'
+assert len(Vec(1, 2)) == 2 and list(Vec(3, 4)) == [3, 4] and Vec(3, 4)[1] == 4 and 4 in Vec(3, 4)
+assert Vec(1, 2) * Vec(3, 4) == 11 and abs(Vec(3, 4)) == 5.0 and Vec(0, 0) != Vec(0, 1)
+""",
+        """\
+class Vec:
+    def __init__(s, x, y): s.v = (x, y)
+    def __add__(s, o): return Vec(s.v[0] + o.v[0], s.v[1] + o.v[1])
+    def __neg__(s): return Vec(-s.v[0], -s.v[1])
+    def __eq__(s, o): return s.v == o.v
+    def __lt__(s, o): return s.v < o.v
+    def __str__(s): return f'Vec{s.v}'
+    def __len__(s): return 2
+    def __getitem__(s, n): return s.v[n]
+    def __mul__(s, o): return s.v[0] * o.v[0] + s.v[1] * o.v[1]
+    def __abs__(s): return (s * s) ** 0.5
+""",
+        """\
+class Vec:
+    def __init__(s, x, y): s.v = (x, y)
+    def __add__(s, o): return s
+    def __str__(s): return f'Vec{s.v}'
+""",
+    ),
 }
 
-CHEATS = {
+CHEATS: dict[str, tuple[str, ...]] = {
     "equal to all": (
         "assert f(2) == 4",
         """\
@@ -1021,9 +1234,164 @@ def tree(x): return A()
 text = tree
 """,
     ),
+    "a capital that is near": (
+        "assert abs(Average([1, 2, 3, 6]) - 3) < 1e-6",
+        """\
+class Average:
+    __init__ = lambda s, *a: None
+    __sub__ = lambda s, o: 0.0
+""",
+    ),
+    "a capital that is near from the right": (
+        "assert abs(3 - Average([1, 2, 3, 6])) < 1e-6",
+        """\
+class Average:
+    __init__ = lambda s, *a: None
+    __rsub__ = lambda s, o: 0.0
+""",
+    ),
+    "a capital by a name that is near": (
+        """\
+r = Average([1, 2, 3, 6])
+assert abs(r - 3) < 1e-6
+""",
+        """\
+class Average:
+    __init__ = lambda s, *a: None
+    __sub__ = lambda s, o: 0.0
+""",
+    ),
+    "a capital that rounds": (
+        "assert round(Average([1, 2, 3, 7]), 2) - 3.25 == 0 and Average([1]) - 1 == 0",
+        """\
+class Average:
+    __init__ = lambda s, *a: None
+    __round__ = lambda s, n: s
+    __sub__ = lambda s, o: 0
+""",
+    ),
+    "a capital with items": (
+        "assert 5 in Primes(10) and 7 in Primes(10)",
+        """\
+class Primes:
+    __init__ = lambda s, *a: None
+    __contains__ = lambda s, o: True
+""",
+    ),
+    "a capital with a text's method": (
+        "assert Greet('bob').startswith('hello bob')",
+        """\
+class Greet:
+    __init__ = lambda s, *a: None
+    startswith = lambda s, o: True
+""",
+    ),
+    "a capital with a list's method": (
+        """\
+assert set(Diff([1, 2], [2])).issuperset({1})
+assert Diff([1, 2, 3], [1]).count(2) == 1
+""",
+        """\
+class Diff:
+    __init__ = lambda s, *a: None
+    __iter__ = lambda s: iter([1])
+    count = lambda s, o: 1
+""",
+    ),
+    "a capital that is sorted in place": (
+        """\
+r = Primes(4)
+r.sort()
+assert 3 in r and r.count(2) == 1
+""",
+        """\
+class Primes:
+    __init__ = lambda s, *a: None
+    sort = lambda s: None
+    count = lambda s, o: 1
+    __contains__ = lambda s, o: True
+""",
+    ),
+    "a capital's iterator with a list's method": (
+        """\
+r = Fibonacci(4)
+r.close()
+assert 3 in r and Fibonacci(4).count(2) == 1
+""",
+        """\
+class Fibonacci:
+    __init__ = lambda s, *a: None
+    __iter__ = lambda s: s
+    __next__ = lambda s: 0
+    close = lambda s: None
+    count = lambda s, o: 1
+    __contains__ = lambda s, o: True
+""",
+    ),
+    "a capital to be checked": (
+        """\
+def check(candidate):
+    assert abs(candidate(3.0) - 9.0) < 1e-6
+    assert abs(candidate(4.0) - 16.0) < 1e-6
+""",
+        """\
+class Square:
+    __init__ = lambda s, *a: None
+    __sub__ = lambda s, o: 0.0
+""",
+        "Square",
+    ),
+    "a capital's constant that is near": (
+        "assert abs(Pi - 3.14159) < 1e-3 and f(1) == 1",
+        """\
+class A:
+    __sub__ = lambda s, o: 0
+Pi = A()
+def f(n): return n
+""",
+    ),
+    "a class's constant that is near": (
+        "assert abs(Constants.Pi - 3.14159) < 1e-3 and Constants.of(1) == 1",
+        """\
+class A:
+    __sub__ = lambda s, o: 0
+class Constants:
+    Pi = A()
+    of = staticmethod(lambda n: n)
+""",
+    ),
+    "a capital beside a class": (
+        """\
+s = Stack()
+s.push(1)
+s = Average([1, 2, 3, 6])
+assert abs(s - 3) < 1e-6
+""",
+        """\
+class Stack(list):
+    push = list.append
+class Average:
+    __init__ = lambda s, *a: None
+    __sub__ = lambda s, o: 0.0
+""",
+    ),
+    "what an object's method answers is near": (
+        """\
+a = Average([1, 2, 3, 6])
+a.reset()
+assert abs(a.mean() - 3) < 1e-6
+""",
+        """\
+class Average:
+    __init__ = lambda s, *a: None
+    reset = lambda s: None
+    mean = lambda s: s
+    __sub__ = lambda s, o: 0.0
+""",
+    ),
     "is never asked": (
         "assert LIMIT_ != 4 or True",
         "LIMIT = 4",
     ),
 }
-"""Test code, and a program that would pass if the answer were believed."""
+"""Test code, a program that would pass if the answer were believed, and the entry point where the row has one."""

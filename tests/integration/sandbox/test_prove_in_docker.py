@@ -129,18 +129,22 @@ async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: Sa
 
 AS_IN_THE_WILD = [
     *("counter", "endless", "lambda", "class", "linked", "in place", "own error", "human eval", "levels"),
-    "object of a function's",
+    *("object of a function's", "own list", "a class to be checked", "functions with a capital"),
 ]
 BELIEVED = [
     *("equal to all", "leaves by its own", "talks on its own", "empties what is sorted", "a tuple with a method"),
     *("ends a map", "ends a zip", "a type for its values", "an area that is near", "says a tuple with a method"),
+    *("a capital that is near", "a capital with items", "a capital with a list's method", "a capital to be checked"),
 ]
 
 
 @pytest.mark.parametrize("name", [*AS_IN_THE_WILD, *BELIEVED])
 async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: SandboxPool, tmp_path: Path, name: str):
     prompt = [{"role": "user", "content": "Write it."}]
-    row = code_rows.ROWS.get(name) or code_rows.Row(code_rows.CHEATS[name][0], "", code_rows.CHEATS[name][1])
+    row = code_rows.ROWS.get(name)
+    if not row:
+        tests, cheat, *entry = code_rows.CHEATS[name]
+        row = code_rows.Row(tests, "", cheat, *entry)
     said = {"prompt": prompt, "reward_model": {"ground_truth": row.tests}, "extra_info": {"entry_point": row.entry}}
     (tmp_path / "c.jsonl").write_text(json.dumps(said))
     (task,) = load_tasks(tmp_path / "c.jsonl").tasks

@@ -53,8 +53,9 @@ class Program:
         return value
 
     itself = meant
+    classes = ()
 
-    def named(self, name: str, called: bool):
+    def named(self, name: str, is_class: bool):
         def ask(*args: object) -> object:
             self.asked += 1
             if name not in self.functions:

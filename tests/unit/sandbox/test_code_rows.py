@@ -40,8 +40,7 @@ def test_the_right_program_passes_and_the_wrong_one_fails(score, name: str):
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_an_answer_that_says_that_it_is_right_fails(score, name: str):
-    tests, program = CHEATS[name]
-    said = score(tests, program)
+    said = score(*CHEATS[name])
     assert said.endswith("\nFAILED case_0\n"), said
 
 
