@@ -13,6 +13,24 @@ class Row(NamedTuple):
 
 
 ROWS = {
+    "asserts in other statements": Row(
+        """\
+for n in (1, 2):
+    if f(n) != n + 1:
+        assert False, n
+try:
+    f(None)
+    assert False
+except ValueError:
+    pass
+""",
+        """\
+def f(n):
+    if n is None: raise ValueError
+    return n + 1
+""",
+        "def f(n): return n + 1",
+    ),
     "counter": Row(
         "assert freq_count([10, 10, 20]) == ({10: 2, 20: 1})",
         """\
@@ -864,6 +882,18 @@ class Vec:
 }
 
 CHEATS: dict[str, tuple[str, ...]] = {
+    "nothing to loop over": (
+        "for got, want in zip(squares([1, 2, 3]), [1, 4, 9]): assert got == want",
+        "def squares(x): return []",
+    ),
+    "nothing to look at": (
+        """\
+res = table('ab')
+if res:
+    assert res == {'a': 1, 'b': 1}
+""",
+        "def table(s): return {}",
+    ),
     "equal to all": (
         "assert f(2) == 4",
         """\
