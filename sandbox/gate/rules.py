@@ -2,7 +2,7 @@
 
 Two checks, and both must pass.  The name: it, or ``*.`` and a name above it, is on the list.  The address that it
 resolves to: public, so that no name on a list leads to this machine or its neighbours.  Only an address that is itself
-on the list may be private.
+on the list may be private; a loopback address is that of the machine where the gate runs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import ipaddress
 from dataclasses import dataclass
 
 _WEB_PORTS = frozenset({80, 443})
+NO_HOST = "is no host: write example.org, *.example.org or example.org:8080"
+_ITSELF = "a sandbox reaches its own loopback without the gate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,13 @@ class AllowList:
         literal = address_of(host)
         if self.everywhere and (literal is None or literal.is_global):
             return True
-        return any(_matches(entry.lower(), host, port, by_suffix=literal is None) for entry in self.entries)
+        return port in self.ports(host)
+
+    def ports(self, host: str) -> frozenset[int]:
+        """At which the entries have it."""
+        host = host.rstrip(".").lower()
+        by_suffix = address_of(host) is None
+        return frozenset[int]().union(*(_ports(entry.lower(), host, by_suffix=by_suffix) for entry in self.entries))
 
     def allows_address(self, host: str, address: str) -> bool:
         """Whether ``host``, which is allowed, may be reached at the address that it resolved to."""
@@ -56,13 +64,26 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
     return host, int(port or default_port)
 
 
-def _matches(entry: str, host: str, port: int, *, by_suffix: bool) -> bool:
+def astray(entry: str) -> str:
+    """Why an entry leads nowhere, or elsewhere than to what it seems to name; empty for one that may be right."""
     parts = split_authority(entry, 0)
     if parts is None:
-        return False
-    name, wanted = parts
-    if not (port == wanted if wanted else port in _WEB_PORTS):
-        return False
-    if name.startswith("*."):
-        return by_suffix and host.endswith(name[1:])
-    return host == name
+        return f"which {NO_HOST}"
+    name = parts[0].removeprefix("*.").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return f"where the gate lets nobody through: a name must lead to a public address, and {_ITSELF}"
+    address = address_of(name)
+    if address is not None and (address.is_loopback or address.is_unspecified):
+        return f"which at the gate is the machine that it runs on: {_ITSELF}"
+    return ""
+
+
+def _ports(entry: str, host: str, *, by_suffix: bool) -> frozenset[int]:
+    parts = split_authority(entry, 0)
+    if parts is None:
+        return frozenset()
+    name, port = parts
+    matches = by_suffix and host.endswith(name[1:]) if name.startswith("*.") else host == name
+    if not matches:
+        return frozenset()
+    return frozenset({port}) if port else _WEB_PORTS

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from protocol.errors import UserError
 from sandbox.gate.doors import HOST, PORT
 from sandbox.gate.links import through
-from sandbox.gate.rules import split_authority
+from sandbox.gate.rules import NO_HOST, split_authority
 
 ADDRESS = f"http://{HOST}:{PORT}"
 
@@ -29,7 +29,7 @@ class GateSettings:
     def __post_init__(self) -> None:
         for host in self.always_allowed:
             if split_authority(host.removeprefix("*."), 0) is None:
-                raise UserError(f"'{host}' is no host: write example.org, *.example.org or example.org:8080")
+                raise UserError(f"'{host}' {NO_HOST}")
         for index in self._indexes:
             if urlsplit(index).scheme not in {"http", "https"}:
                 raise UserError(f"'{index}' is no package index: write its address, https://host/simple for example")

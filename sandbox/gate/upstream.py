@@ -60,7 +60,7 @@ class Request:
 async def vet(allowed: AllowList, host: str, port: int) -> Vetted:
     """Raises Refused, UpstreamError."""
     if not allowed.allows(host, port):
-        raise Refused(f"{host}:{port} is not among the hosts that this task allows")
+        raise Refused(_refusal(allowed, host, port))
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_CONNECT_S):
@@ -72,6 +72,12 @@ async def vet(allowed: AllowList, host: str, port: int) -> Vetted:
     if not good:
         raise Refused(f"{host} leads to {', '.join(addresses)}, which is not public")
     return Vetted(host, port, good)
+
+
+def _refusal(allowed: AllowList, host: str, port: int) -> str:
+    if ports := sorted(allowed.ports(host)):
+        return f"{host}:{port} is refused for its port: this task allows {host} at {' and '.join(map(str, ports))}"
+    return f"{host}:{port} is not among the hosts that this task allows"
 
 
 async def open_tunnel(vetted: Vetted) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from sandbox.gate.rules import astray
 from sandbox.grading.environment import withheld
 from sandbox.grading.whose import doubt
 from sandbox.tasks import dockerfile
@@ -25,6 +26,7 @@ _UNSAID = Task("", "").workdir
 def remarks(task: Task) -> Iterator[str]:
     """One sentence each."""
     yield from _of_images(task)
+    yield from (f"its allowed_hosts name {host}, {why}" for host in task.network.allowed_hosts if (why := astray(host)))
     if task.metadata.get("run_tests_in_same_shell") == "true":
         yield "its tests ask for the agent's own shell and get a fresh one"
     if not task.solution:

@@ -61,7 +61,7 @@ class Network:
     agent: NetworkMode = NetworkMode.NONE
     verify: NetworkMode = NetworkMode.NONE
     allowed_hosts: tuple[str, ...] = ()
-    """Where a phase is ``proxy``: host names, ``*.example.org`` for all below one."""
+    """Where a phase is ``proxy``: host names, ``*.example.org`` for all below one; without a port 80 and 443."""
 
     @property
     def is_none(self) -> bool:

@@ -143,9 +143,13 @@ async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives
 async def test_what_is_not_allowed_is_refused_counted_and_never_asked(tmp_path: Path):
     async with index() as served, gate(tmp_path) as opened, namespace() as pid:
         async with opened.opened(pid, ("files.example", "localhost")):
-            for url in (f"http://{served.host}/echo", f"http://localhost:{served.port}/echo", "http://127.0.0.1/"):
+            for url, why in (
+                (f"http://{served.host}/echo", b"not among the hosts"),
+                (f"http://localhost:{served.port}/echo", b"refused for its port: this task allows localhost at 80"),
+                ("http://127.0.0.1/", b"not among the hosts"),
+            ):
                 code, said = await curl(pid, "--proxy", ADDRESS, url)
-                assert (code, b"not among the hosts" in said) == (0, True), said
+                assert (code, why in said) == (0, True), said
             code, _ = await curl(pid, "--proxy", ADDRESS, f"https://{served.host}/")
             assert code != 0
             code, said = await curl(pid, "--proxy", ADDRESS, "http://localhost/")
@@ -164,7 +168,7 @@ async def test_nothing_is_reachable_before_the_phase_and_after_it(tmp_path: Path
             assert (await curl(pid, url))[0] == 0
         assert (await curl(pid, url))[0] == 7
         async with opened.opened(pid, ("127.0.0.1:1",)):
-            assert b"not among the hosts" in (await curl(pid, url))[1]
+            assert b"refused for its port: this task allows 127.0.0.1 at 1\n" in (await curl(pid, url))[1]
 
 
 async def test_nothing_listens_in_a_process_that_is_no_longer_who_was_meant(tmp_path: Path):

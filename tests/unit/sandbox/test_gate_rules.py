@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.gate.links import Rewriting, target_of, through
-from sandbox.gate.rules import AllowList, split_authority
+from sandbox.gate.rules import AllowList, astray, split_authority
+from sandbox.gate.upstream import Refused, vet
 
 GATE = "http://127.0.0.1:3128"
 LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2.3:99", "[fd00::1]:99"))
@@ -49,6 +50,38 @@ def test_an_address_on_the_list_is_allowed_as_itself_only():
     assert LIST.allows_address("10.1.2.3", "10.1.2.3")
     assert not LIST.allows_address("10.1.2.3", "10.1.2.4")
     assert LIST.allows_address("files.example", "8.8.8.8")
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "said"),
+    [
+        ("files.example", 22, "files.example:22 is refused for its port: this task allows files.example at 80 and 443"),
+        ("odd.example", 80, "odd.example:80 is refused for its port: this task allows odd.example at 8080"),
+        ("other.example", 80, "other.example:80 is not among the hosts that this task allows"),
+    ],
+)
+async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port: int, said: str):
+    with pytest.raises(Refused) as refused:
+        await vet(LIST, host, port)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("localhost", "lets nobody through"), ("LocalHost.:8080", "lets nobody through"),
+        ("*.localhost", "lets nobody through"), ("127.0.0.1", "is the machine"), ("127.8.0.1:99", "is the machine"),
+        ("[::1]", "is the machine"), ("[::ffff:127.0.0.1]:80", "is the machine"), ("[::]", "is the machine"),
+        ("::1", "is no host"), ("https://example.org", "is no host"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_leads_nowhere_or_to_the_gates_own_machine_is_named(entry: str, why: str):
+    assert why in astray(entry)
+
+
+@pytest.mark.parametrize("entry", [*LIST.entries, "localhost.example", "8.8.8.8"])
+def test_an_entry_that_may_be_right_is_not_named(entry: str):
+    assert not astray(entry)
 
 
 @given(st.text(max_size=30))

@@ -160,6 +160,14 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
     assert len(list(remarks(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
 
 
+def test_allowed_hosts_that_lead_nowhere_are_remarked():
+    task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true")
+    listed = replace(task, network=Network(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]")))
+    name, address = (each for each in remarks(listed) if each not in list(remarks(task)))
+    assert name.startswith("its allowed_hosts name localhost, where the gate lets nobody through")
+    assert address.startswith("its allowed_hosts name [::1], which at the gate is the machine that it runs on")
+
+
 def test_a_clean_container_without_artifacts_is_remarked():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true", grading=GradingLevel.ARTIFACTS)
     (said,) = remarks(task)
