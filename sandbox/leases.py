@@ -6,12 +6,13 @@ heartbeat cannot be held up by the operation that it keeps alive.
 
 Slots are OpenClaw's: at most ``tasks`` different task keys at once, at most ``runs_per_task`` leases for each.  A group
 (SETA's) is one task key, gets all of its slots or none, and is bounded by all that are free.  An allocation that is
-repeated with its request id gets the same lease.
+repeated with its request id gets the same lease; while that is remembered, the id can stand for no other task's.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,8 +39,18 @@ class SlotsExhausted(LongshoreError):
         self.code, self.retry_after_s = code, retry_after_s
 
 
+class RequestIdReused(LongshoreError):
+    """The request id is that of another task's allocation."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request id {request_id} was used for another request")
+
+
 class GroupConflict(LongshoreError):
     """A group of that name is held, with another number of slots."""
+
+    def __init__(self, group: str, held: int, asked: int) -> None:
+        super().__init__(f"group {group} holds {held} slots, not {asked}: release it first")
 
 
 class GroupTooLarge(LongshoreError):
@@ -92,19 +103,25 @@ class LeaseTable:
     """Smoothed."""
 
     def allocate(self, task_key: str, request_id: str = "") -> Allocation:
-        """One slot.  Raises SlotsExhausted."""
-        if request_id:
-            again = [
+        """One slot.  Raises SlotsExhausted, RequestIdReused."""
+        before = self._requested(request_id) if request_id else None
+        if before is None:
+            return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
+        if before.task_key != task_key:
+            raise RequestIdReused(request_id)
+        return Allocation((self.renew(before.id),), reused=True)
+
+    def _requested(self, request_id: str) -> Lease | None:
+        """What was given for it, while that is remembered."""
+        remembered = self.now() - self.limits.remember_s
+        return next(
+            (
                 lease
                 for lease in self._leases.values()
-                if (lease.task_key, lease.request_id) == (task_key, request_id)
-                and self.now() < lease.given_at + self.limits.remember_s
-                and not self._over(lease)
-            ]
-            if again:
-                self.renew(again[0].id)
-                return Allocation((again[0],), reused=True)
-        return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
+                if lease.request_id == request_id and lease.given_at > remembered and not self._over(lease)
+            ),
+            None,
+        )
 
     def allocate_group(self, group: str, slots: int) -> Allocation:
         """``slots`` slots of one task, or none.  Raises SlotsExhausted, GroupConflict, GroupTooLarge."""
@@ -112,7 +129,7 @@ class LeaseTable:
             raise GroupTooLarge(f"a group of {slots} slots has no place where there are {self.limits.slots}")
         held = self.group(group)
         if held and len(held) != slots:
-            raise GroupConflict(f"group {group} holds {len(held)} slots, not {slots}: release it first")
+            raise GroupConflict(group, len(held), slots)
         for lease in held:
             self.renew(lease.id)
         return Allocation(held or self._give(group, slots, group=group), reused=bool(held))
@@ -200,6 +217,10 @@ class LeaseTable:
 
     def group(self, name: str) -> tuple[Lease, ...]:
         return tuple(lease for lease in self._leases.values() if lease.group == name and not self._over(lease))
+
+    def groups(self) -> dict[str, int]:
+        """Group → leases whose time is not over."""
+        return Counter(lease.group for lease in self._leases.values() if lease.group and not self._over(lease))
 
     def task_keys(self) -> dict[str, int]:
         """Task key → leases."""

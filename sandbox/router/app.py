@@ -24,6 +24,7 @@ from sandbox.server.messages import Reply, WireError
 
 Body = TypeVar("Body", bound=m.Message)
 _ALL_FULL_RETRY_S = 2.0
+_REMEMBERED = 10_000
 
 
 class RouterStatus(m.Done):
@@ -48,11 +49,15 @@ class _Handlers:
     workers: Workers
     groups: Groups
 
+    def __init__(self) -> None:
+        self.gave: dict[str, str] = {}
+        """Request id of an allocation → url of the worker that gave the slot."""
+
     def table(self) -> list[Endpoint[Any]]:
         return [
             Endpoint("/healthz", "whether it answers", None, m.Done, self.health),
             Endpoint("/status", "every worker's", None, RouterStatus, self.status, (401,)),
-            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 429, 502, 503)),
+            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 409, 429, 502, 503)),
             Endpoint(
                 "/allocate_group", "slots, all or none", m.AllocateGroup, m.GroupAllocated, self.allocate_group,
                 (401, 409, 422, 502, 503),
@@ -97,10 +102,11 @@ class _Handlers:
         return await _While(call).does(lambda: self._place(call.body))
 
     async def _place(self, asked: m.Allocate) -> Reply:
-        """The first worker that has room.  A request that may have arrived somewhere is not sent to another."""
+        """The first worker that has room.  A request that may have arrived somewhere is not sent to another.  Who was
+        asked under this request id before is asked first: it knows whether that was the same request."""
         request = asked.model_dump(mode="json")
         full: list[Answer] = []
-        for node in order(asked.task_key, asked.image, self.workers.nodes):
+        for node in self._ordered(asked):
             try:
                 answer = await self.workers.ask(node, "/allocate", request)
             except WorkerUnreachable as error:
@@ -110,6 +116,7 @@ class _Handlers:
             if not answer.full:
                 if answer.status == 200:
                     answer.body["lease_id"] = lease_id(node, answer.body["lease_id"])
+                    self._remember(asked, node)
                 return _reply(answer)
             self.workers.counts["spilled"] += 1
             full.append(answer)
@@ -118,6 +125,16 @@ class _Handlers:
                 502, "WORKER_UNREACHABLE", "no worker can be reached: see /status", retry_after_s=_ALL_FULL_RETRY_S
             )
         return _reply(min(full, key=lambda answer: answer.retry_after_s))
+
+    def _ordered(self, asked: m.Allocate) -> list[Node]:
+        gave = self.gave.get(asked.request_id or "")
+        return sorted(order(asked.task_key, asked.image, self.workers.nodes), key=lambda node: node.url != gave)
+
+    def _remember(self, asked: m.Allocate, node: Node) -> None:
+        if asked.request_id:
+            if len(self.gave) >= _REMEMBERED:
+                self.gave.pop(next(iter(self.gave)))
+            self.gave[asked.request_id] = node.url
 
     async def allocate_group(self, call: Call[m.AllocateGroup]) -> Reply:
         slots = await self.groups.allocate(call.body)

@@ -1,7 +1,8 @@
 """A group of slots, all or none, on one worker if one has the room, else over several.
 
-Where the group is, the router remembers only so that a repeated request gets the same slots.  A group of which a part
-was refused is released as a whole; a part that could not be released ends at its deadline.
+A repeated request gets the same slots.  Which those are, the workers say: the router remembers only whom to ask.  A
+worker that does not answer counts for none.  A group of which a part was refused is released as a whole; a part that
+could not be released ends at its deadline.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sandbox.router.placement import Node, lease_id, never, order, split
+from sandbox.leases import GroupConflict
+from sandbox.router.placement import Node, held, lease_id, never, order, split
 from sandbox.router.workers import Workers, WorkerUnreachable
 from sandbox.server import failures
 from sandbox.server import messages as m
@@ -32,17 +34,21 @@ class Slots(NamedTuple):
 class Groups:
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._where: dict[str, dict[str, int]] = {}
-        """Group → url of the worker → slots there."""
+        self._where: dict[str, frozenset[str]] = {}
+        """Group → urls of the workers that gave it."""
         self._one_at_a_time = asyncio.Lock()
 
     async def allocate(self, asked: m.AllocateGroup) -> Slots:
-        """Raises WireError: 503 when there are not enough free slots, 422 when there never will be."""
+        """Raises GroupConflict, and WireError: 503 when there are not enough free slots, 422 when there never will
+        be."""
         async with self._one_at_a_time:  # two groups must not each take half of what is left
-            known = self._where.get(asked.task_id)
-            if known is not None:
-                by_url = {node.url: node for node in self._workers.nodes}
-                return await self._take(asked, {by_url[url]: slots for url, slots in known.items()})
+            shares = await self._held(asked.task_id)
+            if shares:
+                if (slots := sum(shares.values())) != asked.n_slots:
+                    raise GroupConflict(asked.task_id, slots, asked.n_slots)
+                with suppress(_Short):
+                    return await self._take(asked, shares)
+                raise _exhausted(asked)
             for node in order(asked.task_id, asked.image, self._workers.nodes):
                 with suppress(_Short):
                     return await self._take(asked, {node: asked.n_slots})
@@ -54,9 +60,13 @@ class Groups:
             if shares is not None and len(shares) > 1:
                 with suppress(_Short):
                     return await self._take(asked, shares)
-            raise WireError(
-                503, "RUN_SLOTS_EXHAUSTED", f"no {asked.n_slots} free slots on all workers", retry_after_s=_RETRY_S
-            )
+            raise _exhausted(asked)
+
+    async def _held(self, group: str) -> dict[Node, int]:
+        """As its workers say now."""
+        gave = self._where.get(group, frozenset())
+        await self._workers.look([node for node in self._workers.nodes if node.url in gave or group in node.groups])
+        return held(group, self._workers.nodes)
 
     async def _take(self, asked: m.AllocateGroup, shares: dict[Node, int]) -> Slots:
         """Raises _Short, and WireError where a worker holds another group of that name; then it holds nothing."""
@@ -79,7 +89,7 @@ class Groups:
             raise
         if len(self._where) >= _REMEMBERED:
             self._where.pop(next(iter(self._where)))
-        self._where[asked.task_id] = {node.url: slots for node, slots in shares.items()}
+        self._where[asked.task_id] = frozenset(node.url for node in shares)
         return Slots(tuple(taken), ttl_s)
 
     async def _given(self, node: Node, group: str, slots: int) -> dict[str, Any]:
@@ -113,3 +123,8 @@ class Groups:
 
 class _Short(Exception):
     """A worker does not have what was asked of it."""
+
+
+def _exhausted(asked: m.AllocateGroup) -> WireError:
+    said = f"no {asked.n_slots} free slots on all workers"
+    return WireError(503, "RUN_SLOTS_EXHAUSTED", said, retry_after_s=_RETRY_S)

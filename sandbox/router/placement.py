@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sandbox.images.names import tagged
@@ -26,6 +26,8 @@ class Node:
     """All that it has; 0 while it has not told."""
     new_tasks: bool = True
     """It takes a task key, and so a group, that it does not have yet."""
+    groups: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
+    """Group → slots that it holds."""
 
     @property
     def key(self) -> str:
@@ -52,6 +54,11 @@ def split(slots: int, nodes: Sequence[Node]) -> dict[Node, int] | None:
         if share > 0:
             shares[node] = share
     return shares if sum(shares.values()) == slots else None
+
+
+def held(group: str, nodes: Iterable[Node]) -> dict[Node, int]:
+    """Where its slots are."""
+    return {node: node.groups[group] for node in nodes if node.groups.get(group)}
 
 
 def never(slots: int, nodes: Sequence[Node]) -> bool:

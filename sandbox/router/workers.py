@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -83,10 +84,10 @@ class Workers:
             await asyncio.sleep(_LOOK_S)
             await self.look()
 
-    async def look(self) -> None:
-        """Ask every worker how it is."""
+    async def look(self, nodes: Iterable[Node] | None = None) -> None:
+        """Ask these workers, or all, how they are."""
         async with asyncio.TaskGroup() as group:
-            for node in self.nodes:
+            for node in self.nodes if nodes is None else nodes:
                 group.create_task(self._look_at(node))
 
     async def _look_at(self, node: Node) -> None:
@@ -102,6 +103,7 @@ class Workers:
                 frozenset(pool.get("images", ())),
                 slots,
                 pool.get("active_tasks", 0) < pool["max_tasks"],
+                pool.get("groups", {}),
             )
         except (WorkerUnreachable, TimeoutError, KeyError, TypeError) as error:
             self._lost(node, error)
@@ -109,7 +111,7 @@ class Workers:
             self._nodes[node.url], self.status[node.url] = found, answer.body
 
     def _lost(self, node: Node, error: Exception) -> None:
-        self._nodes[node.url] = replace(self._nodes[node.url], reachable=False)
+        self._nodes[node.url] = replace(self._nodes[node.url], reachable=False, groups={})
         self.status[node.url] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
     async def ask(self, node: Node, path: str, body: dict[str, Any], within_s: float | None = None) -> Answer:

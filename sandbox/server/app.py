@@ -53,7 +53,7 @@ class _Handlers:
         return [
             Endpoint("/healthz", "whether it answers", None, m.Done, self.health),
             Endpoint("/status", "slots, tasks, images", None, m.Status, self.status, (401,)),
-            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 429, 503)),
+            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 409, 429, 503)),
             Endpoint(
                 "/allocate_group", "slots, all or none", m.AllocateGroup, m.GroupAllocated, self.allocate_group,
                 (401, 409, 422, 503),
@@ -83,6 +83,7 @@ class _Handlers:
             total_active_runs=len(service.table),
             pending_closes=service.pending_closes,
             tasks={key: m.TaskRuns(active_runs=runs) for key, runs in keys.items()},
+            groups=service.table.groups(),
             images=list(service.images),
             wait_s=service.provider.wait_s(),
             draining=service.draining,

@@ -216,6 +216,7 @@ class PoolStatus(Message):
     total_active_runs: int
     pending_closes: int
     tasks: dict[str, TaskRuns]
+    groups: Annotated[dict[str, int], Field(description="Slots that each group holds.")]
     images: list[str]
     wait_s: float
     draining: bool

@@ -157,7 +157,7 @@ class PoolService:
     # ---- leases
 
     def allocate(self, task_key: str, request_id: str) -> Allocation:
-        """Raises SlotsExhausted."""
+        """Raises SlotsExhausted, RequestIdReused."""
         self._admit()
         return self._opened(self.table.allocate(task_key, request_id))
 

@@ -280,6 +280,73 @@ async def test_a_group_that_one_worker_refuses_for_its_name_leaves_nothing_on_th
         assert (len(empty.table), len(held.table)) == (0, 1)
 
 
+async def test_a_group_that_is_held_keeps_its_size(tmp_path: Path):
+    """On one worker or split, and for a router that did not give it."""
+    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=2)) as workers:
+        async with routed(workers.urls) as http:
+            for slots in (3, 6):
+                status, given = await call(http, "/allocate_group", task_id="g", n_slots=slots)
+                assert status == 200
+                for other in (slots - 1, slots // 2, slots + 1):
+                    status, told = await call(http, "/allocate_group", task_id="g", n_slots=other)
+                    assert (status, told["code"]) == (409, "GROUP_CONFLICT")
+                    assert told["error"] == f"group g holds {slots} slots, not {other}: release it first"
+                assert sum(len(service.table) for service in workers.services.values()) == slots
+                if slots == 3:
+                    await call(http, "/release_group", task_id="g")
+        async with routed(workers.urls) as http:
+            assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[1]["code"] == "GROUP_CONFLICT"
+            _, again = await call(http, "/allocate_group", task_id="g", n_slots=6)
+            assert {each["slot_id"] for each in again["assignments"]} == {
+                each["slot_id"] for each in given["assignments"]
+            }
+            await call(http, "/close", lease_id=given["assignments"][0]["slot_id"])
+            status, told = await call(http, "/allocate_group", task_id="g", n_slots=6)
+            assert (status, told["error"]) == (409, "group g holds 5 slots, not 6: release it first")
+            assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[0] == 200
+
+
+async def test_a_group_that_is_over_is_given_anew_in_the_size_asked_for(tmp_path: Path):
+    """And where there is room then, not where it was."""
+    async with fleet(tmp_path, 2, LeaseLimits(tasks=1, runs_per_task=5)) as workers, routed(workers.urls) as http:
+        assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[0] == 200
+        service = next(service for service in workers.services.values() if len(service.table))
+        service.release_group("g")
+        _, given = await call(http, "/allocate_group", task_id="g", n_slots=2)
+        assert (len(given["assignments"]), len(service.table)) == (2, 2)
+        service.release_group("g")
+        service.allocate("other", "")
+        assert (await call(http, "/allocate_group", task_id="g", n_slots=5))[0] == 200
+        assert sorted(len(each.table) for each in workers.services.values()) == [1, 5]
+
+
+async def test_a_group_whose_worker_is_gone_is_placed_on_another(tmp_path: Path):
+    async with fleet(tmp_path, 1) as workers, AsyncExitStack() as stack:
+        url, _ = await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / "gone"))
+        urls = [url, *workers.urls]
+        group = next(key for key in map(str, range(1000)) if order(key, "", map(Node, urls))[0].url == url)
+        async with routed(urls) as http:
+            assert (await call(http, "/allocate_group", task_id=group, n_slots=2))[0] == 200
+            await stack.aclose()
+            assert (await call(http, "/allocate_group", task_id=group, n_slots=3))[0] == 200
+        assert len(workers.services[workers.urls[0]].table) == 3
+
+
+async def test_a_request_id_gets_one_slot_of_all_workers(tmp_path: Path):
+    """Whatever task is named with it, and also where the worker that is asked first was full before."""
+    async with fleet(tmp_path, 2, LeaseLimits(tasks=2, runs_per_task=1)) as workers, routed(workers.urls) as http:
+        first = workers.first_for("t")
+        elsewhere = next(key for key in map(str, range(1000)) if workers.first_for(key) != first)
+        assert (await call(http, "/allocate", task_key="t", request_id="r"))[0] == 200
+        status, told = await call(http, "/allocate", task_key=elsewhere, request_id="r")
+        assert (status, told["code"]) == (409, "REQUEST_ID_REUSED")
+        _, spilled = await call(http, "/allocate", task_key="t", request_id="s")
+        for lease in workers.services[first].table.all():
+            workers.services[first].close(lease.id)
+        _, again = await call(http, "/allocate", task_key="t", request_id="s")
+        assert (again["lease_id"], again["reused"]) == (spilled["lease_id"], True)
+
+
 async def test_a_worker_that_never_answers_holds_up_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(groups, "_ANSWER_S", 0.2)
     monkeypatch.setattr("sandbox.router.workers._CONNECT_S", 0.2)

@@ -86,7 +86,7 @@ async def test_status_and_health_are_openclaws(provider: FakeProvider, tmp_path:
         pool = (await http.get("/status")).json()["pool"]
         assert pool | {"images": [], "wait_s": 0.0} == {
             "max_tasks": 16, "active_tasks": 1, "max_runs_per_task": 8, "total_active_runs": 1, "pending_closes": 0,
-            "tasks": {"t1": {"active_runs": 1}}, "images": [], "wait_s": 0.0, "draining": False,
+            "tasks": {"t1": {"active_runs": 1}}, "groups": {}, "images": [], "wait_s": 0.0, "draining": False,
         }  # fmt: skip
         text = (await http.get("/metrics")).text
         assert "longshore_sandbox_leases 1.0" in text
@@ -265,6 +265,13 @@ async def test_a_repetition_whose_client_waits_less_long_is_the_same_request(pro
         assert (await call(http, "/run", **asked | {"command": "y"}))[1]["code"] == "REQUEST_ID_REUSED"
 
 
+async def test_a_request_id_gets_no_slot_for_a_second_task(provider: FakeProvider, tmp_path: Path):
+    async with pool_server(provider, tmp_path) as (url, service), httpx.AsyncClient(base_url=url) as http:
+        assert (await call(http, "/allocate", task_key="a", request_id="r"))[0] == 200
+        status, told = await call(http, "/allocate", task_key="b", request_id="r")
+        assert (status, told["code"], len(service.table)) == (409, "REQUEST_ID_REUSED", 1)
+
+
 async def test_a_reset_ends_the_sandbox_before_it(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)
@@ -377,7 +384,8 @@ async def test_a_group_is_setas(provider: FakeProvider, tmp_path: Path):
         assert [each["slot_id"] for each in again["assignments"]] == slots
         assert (await call(http, "/allocate_group", task_id="h", n_slots=14))[0] == 503
         assert (await call(http, "/allocate_group", task_id="g", n_slots=2))[0] == 409
-        assert (await http.get("/status")).json()["pool"]["total_active_runs"] == 3
+        told = (await http.get("/status")).json()["pool"]
+        assert (told["total_active_runs"], told["groups"]) == (3, {"g": 3})
         assert (await call(http, "/reset", lease_id=slots[0], task_meta=INLINE))[0] == 200
         assert (await call(http, "/release_group", task_id="g"))[1]["released_slots"] == 3
         assert (await http.get("/status")).json()["pool"]["total_active_runs"] == 0
