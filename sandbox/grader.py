@@ -192,7 +192,8 @@ async def _prepared(
     why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
-    removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR, _VERDICTS))
+    verdicts = (_VERDICTS,) if _says(task, _VERDICTS) else ()
+    removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR, *verdicts))
     ran = _Ran(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
     return dataclasses.replace(ran, removed=removed)
 
@@ -266,6 +267,12 @@ def tests_folder(task: Task, isolation: Isolation) -> dict[str, bytes]:
     return files
 
 
+def _says(task: Task, path: str) -> bool:
+    """Whether one of the tests' scripts, or what says where their reports are, speaks of it."""
+    beside = (data.decode(errors="replace") for name, data in task.tests.items() if name.endswith(".sh"))
+    return any(path in text for text in (task.run_tests, *task.reports, *beside))
+
+
 async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> str:
     """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
     prevents it."""
@@ -275,9 +282,9 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
         await write_files(bench, files, mode=0o700)
         await replace(bench, f"{TEMPORARY_DIR}/", mode=0o1777)
         await write_files(bench, {_OF_ROOT: b""}, mode=0o700)
-        if any(_VERDICTS in each for each in (task.run_tests, *task.reports)):
+        if _says(task, _VERDICTS):
             await replace(bench, _VERDICTS, mode=0o755)
-        if isolation is Isolation.KIT and _INSTALLED in task.run_tests:
+        if isolation is Isolation.KIT and _says(task, _INSTALLED):
             installed = f"/root/{_INSTALLED}"
             await replace(bench, installed)
             await write_files(bench, {MADE: installed.encode() + b"\0"}, mode=0o600)

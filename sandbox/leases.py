@@ -6,7 +6,7 @@ heartbeat cannot be held up by the operation that it keeps alive.
 
 Slots are OpenClaw's: at most ``tasks`` different task keys at once, at most ``runs_per_task`` leases for each.  A group
 (SETA's) is one task key, gets all of its slots or none, and is bounded by all that are free.  An allocation that is
-repeated with its request id gets the same lease; while that is remembered, the id can stand for no other task's.
+repeated with its request id gets the same lease.
 """
 
 from __future__ import annotations
@@ -37,13 +37,6 @@ class SlotsExhausted(LongshoreError):
     def __init__(self, code: str, message: str, retry_after_s: float) -> None:
         super().__init__(message)
         self.code, self.retry_after_s = code, retry_after_s
-
-
-class RequestIdReused(LongshoreError):
-    """The request id is that of another task's allocation."""
-
-    def __init__(self, request_id: str) -> None:
-        super().__init__(f"request id {request_id} was used for another request")
 
 
 class GroupConflict(LongshoreError):
@@ -103,25 +96,19 @@ class LeaseTable:
     """Smoothed."""
 
     def allocate(self, task_key: str, request_id: str = "") -> Allocation:
-        """One slot.  Raises SlotsExhausted, RequestIdReused."""
-        before = self._requested(request_id) if request_id else None
-        if before is None:
-            return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
-        if before.task_key != task_key:
-            raise RequestIdReused(request_id)
-        return Allocation((self.renew(before.id),), reused=True)
-
-    def _requested(self, request_id: str) -> Lease | None:
-        """What was given for it, while that is remembered."""
-        remembered = self.now() - self.limits.remember_s
-        return next(
-            (
+        """One slot.  Raises SlotsExhausted."""
+        if request_id:
+            again = [
                 lease
                 for lease in self._leases.values()
-                if lease.request_id == request_id and lease.given_at > remembered and not self._over(lease)
-            ),
-            None,
-        )
+                if (lease.task_key, lease.request_id) == (task_key, request_id)
+                and self.now() < lease.given_at + self.limits.remember_s
+                and not self._over(lease)
+            ]
+            if again:
+                self.renew(again[0].id)
+                return Allocation((again[0],), reused=True)
+        return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
 
     def allocate_group(self, group: str, slots: int) -> Allocation:
         """``slots`` slots of one task, or none.  Raises SlotsExhausted, GroupConflict, GroupTooLarge."""

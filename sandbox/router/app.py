@@ -50,14 +50,14 @@ class _Handlers:
     groups: Groups
 
     def __init__(self) -> None:
-        self.gave: dict[str, str] = {}
-        """Request id of an allocation → url of the worker that gave the slot."""
+        self.gave: dict[tuple[str, str], str] = {}
+        """Task key and request id of an allocation → url of the worker that gave the slot."""
 
     def table(self) -> list[Endpoint[Any]]:
         return [
             Endpoint("/healthz", "whether it answers", None, m.Done, self.health),
             Endpoint("/status", "every worker's", None, RouterStatus, self.status, (401,)),
-            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 409, 429, 502, 503)),
+            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 429, 502, 503)),
             Endpoint(
                 "/allocate_group", "slots, all or none", m.AllocateGroup, m.GroupAllocated, self.allocate_group,
                 (401, 409, 422, 502, 503),
@@ -102,8 +102,8 @@ class _Handlers:
         return await _While(call).does(lambda: self._place(call.body))
 
     async def _place(self, asked: m.Allocate) -> Reply:
-        """The first worker that has room.  A request that may have arrived somewhere is not sent to another.  Who was
-        asked under this request id before is asked first: it knows whether that was the same request."""
+        """The first worker that has room.  A request that may have arrived somewhere is not sent to another.  Who
+        gave a slot for it before is asked first: a repeated request gets that one again."""
         request = asked.model_dump(mode="json")
         full: list[Answer] = []
         for node in self._ordered(asked):
@@ -127,14 +127,14 @@ class _Handlers:
         return _reply(min(full, key=lambda answer: answer.retry_after_s))
 
     def _ordered(self, asked: m.Allocate) -> list[Node]:
-        gave = self.gave.get(asked.request_id or "")
+        gave = self.gave.get((asked.task_key, asked.request_id or ""))
         return sorted(order(asked.task_key, asked.image, self.workers.nodes), key=lambda node: node.url != gave)
 
     def _remember(self, asked: m.Allocate, node: Node) -> None:
         if asked.request_id:
             if len(self.gave) >= _REMEMBERED:
                 self.gave.pop(next(iter(self.gave)))
-            self.gave[asked.request_id] = node.url
+            self.gave[asked.task_key, asked.request_id] = node.url
 
     async def allocate_group(self, call: Call[m.AllocateGroup]) -> Reply:
         slots = await self.groups.allocate(call.body)

@@ -53,7 +53,7 @@ class _Handlers:
         return [
             Endpoint("/healthz", "whether it answers", None, m.Done, self.health),
             Endpoint("/status", "slots, tasks, images", None, m.Status, self.status, (401,)),
-            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 409, 429, 503)),
+            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 429, 503)),
             Endpoint(
                 "/allocate_group", "slots, all or none", m.AllocateGroup, m.GroupAllocated, self.allocate_group,
                 (401, 409, 422, 503),

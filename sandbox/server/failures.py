@@ -12,7 +12,7 @@ from sandbox.errors import (
     ShellBusy,
     TaskFault,
 )
-from sandbox.leases import GroupConflict, GroupTooLarge, RequestIdReused, SlotsExhausted, UnknownLease
+from sandbox.leases import GroupConflict, GroupTooLarge, SlotsExhausted, UnknownLease
 from sandbox.server.messages import WireError
 
 DESTROYED, VANISHED, LOST = "SANDBOX_DESTROYED", "SANDBOX_VANISHED", "SANDBOX_LOST"
@@ -27,7 +27,6 @@ MAYBE_DONE = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
 _RETRY_S = 2.0
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownLease, 404, UNKNOWN_LEASE),
-    (RequestIdReused, 409, REUSED_ID),
     (GroupConflict, 409, "GROUP_CONFLICT"),
     (GroupTooLarge, 422, GROUP_TOO_LARGE),
     (ShellBusy, 409, SHELL_BUSY),

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from protocol.errors import InfraError
-from sandbox.leases import RequestIdReused
 from sandbox.server import failures
 from sandbox.server.messages import Reply, WireError
 
@@ -143,7 +142,7 @@ class Operations:
             self._count = max(self._count, int(known.key.partition("#")[2]))
 
     async def once(self, asked: Asked, do: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Do it, or join it, or give its reply again.  Raises RequestIdReused."""
+        """Do it, or join it, or give its reply again.  Raises WireError for a request id of another request."""
         self._forget_old()
         operation = self._find(asked)
         if operation is None:
@@ -180,7 +179,7 @@ class Operations:
         if asked.request_id:
             operation = self._known.get(f"{asked.what}/{asked.request_id}")
             if operation is not None and operation.digest not in ("", asked.digest):
-                raise RequestIdReused(asked.request_id)
+                raise WireError(409, failures.REUSED_ID, f"request id {asked.request_id} was used for another request")
             return operation
         blind = f"{asked.what}#"
         return next((e for e in self._known.values() if e.key.startswith(blind) and e.digest == asked.digest), None)

@@ -72,6 +72,8 @@ CHEATS = {
     "up from a folder that is replaced": "mkdir -p /1/2/3/4/5/app; cp -r . /1/2/3/4/5/app; cd /; rm -rf /app; "
     "ln -s /1/2/3/4/5/app /app; cd /app; mkdir -p .tbench-testing/bin .tbench-testing/lib/python3.13/site-packages; "
     f"ln -s .tbench-testing/lib/python3.13/site-packages/{UP}tests/expected.txt answer",
+    "in a folder that is taken for the tests'": "mkdir -p /logs; ln -s /app /logs/verifier; "
+    "ln -s /tests/expected.txt answer",
     "what a test will write": "ln -s /.sbx-tmp/pytest-of-root/pytest-0/test_answer0/wanted answer",
     "beyond any path": f"mkdir -p d; cd d; for i in $(seq 30); do mkdir {'n' * 200}; cd {'n' * 200}; done; "
     f"ln -s {'../' * 32}tests/expected.txt over; ln -s /tests/expected.txt /app/answer",

@@ -69,6 +69,24 @@ async def test_a_script_ends_where_its_environment_or_installer_cannot_be_made(p
     assert (await scored(pool, task, SOLUTION))[:2] == (1.0, Isolation.KIT)
 
 
+HELPER = b"""if ! command -v uv > /dev/null; then curl -LsSf https://installer.example/uv/0.7.13/install.sh | sh; fi
+source $HOME/.local/bin/env
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_a_helper_of_the_tests_sources_nothing_of_the_agent_s(pool: SandboxPool, level: GradingLevel):
+    task = project_task(level, python_image(pool.host))
+    script = '#!/bin/bash\nsource "$TEST_DIR/setup-uv-pytest.sh"\nuv run pytest "$TEST_DIR/test_outputs.py" -rA\n'
+    helped = replace(task, run_tests=script, tests={**task.tests, "setup-uv-pytest.sh": HELPER})
+    score, isolation, log = await scored(
+        pool, helped, f"{FORGED}mkdir -p /root/.local; mv /app/evil/bin /root/.local/bin"
+    )
+    assert (score, isolation) == (0.0, Isolation.KIT), log
+    score, isolation, log = await scored(pool, helped, SOLUTION)
+    assert (score, isolation) == (1.0, Isolation.KIT), log
+
+
 MODULES = """for name in csv json _pytest pytest subprocess _winapi winreg numpy; do
     echo 'import pathlib, subprocess
 pathlib.Path.read_bytes = lambda *_: b"the answer is 42\\n"

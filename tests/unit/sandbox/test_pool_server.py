@@ -265,13 +265,6 @@ async def test_a_repetition_whose_client_waits_less_long_is_the_same_request(pro
         assert (await call(http, "/run", **asked | {"command": "y"}))[1]["code"] == "REQUEST_ID_REUSED"
 
 
-async def test_a_request_id_gets_no_slot_for_a_second_task(provider: FakeProvider, tmp_path: Path):
-    async with pool_server(provider, tmp_path) as (url, service), httpx.AsyncClient(base_url=url) as http:
-        assert (await call(http, "/allocate", task_key="a", request_id="r"))[0] == 200
-        status, told = await call(http, "/allocate", task_key="b", request_id="r")
-        assert (status, told["code"], len(service.table)) == (409, "REQUEST_ID_REUSED", 1)
-
-
 async def test_a_reset_ends_the_sandbox_before_it(provider: FakeProvider, tmp_path: Path):
     async with pool_server(provider, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as http:
         lease = await leased(http)

@@ -102,6 +102,8 @@ def test_usual_calls_of_pytest_are_ours(call: str):
         "tar -xf /app/out.tar",
         "wget http://127.0.0.1/conftest.py",
         "touch /app/x",
+        "diff -r /app/out $TEST_DIR/unit",
+        "diff /app/out /app/x",
         "TEST_DIR=/app",
         "for TEST_DIR in /app; do :; done",
         "for PATH in /app; do ls; done",
@@ -118,7 +120,8 @@ def test_what_is_written_where_the_agent_may_have_made_a_link_is_no_test_of_ours
     [
         "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; echo >&2 done; ls &> /dev/null 2>&1 >&-",
         "exec >> '/logs/verifier/out.d/log' 2>&1; echo x | tee /dev/stderr",
-        "cd /tests; ls; diff -r unit /app/unit; head -1 <(cat /app/x) | cmp - /tests/expected",
+        "diff -u $TEST_DIR/run.sh /app/x; diff -q /app/x - < /tests/run.sh",
+        "cd /tests; ls; head -1 <(cat /app/x) | cmp - /tests/expected",
         'x=3; n=$(ls /app | wc -l); [ $x -eq 3 ] && test $? -eq 0 && test "$n" -gt 2; [ 1 -eq ${#names[@]} ]',
         'TEST_DIR="${TEST_DIR:-/tests}"; bash $TEST_DIR/run.sh',
         'x=$(cat /app/x); [[ $x == "$y" && $x =~ ^[0-9]+$ ]] || case $x in a*|"$y") true ;; esac',
