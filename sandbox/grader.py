@@ -283,7 +283,7 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
         await replace(bench, f"{TEMPORARY_DIR}/", mode=0o1777)
         await write_files(bench, {_OF_ROOT: b""}, mode=0o700)
         if _says(task, _VERDICTS):
-            await replace(bench, _VERDICTS, mode=0o755)
+            await replace(bench, _VERDICTS, mode=0o700)
         if isolation is Isolation.KIT and _says(task, _INSTALLED):
             installed = f"/root/{_INSTALLED}"
             await replace(bench, installed)

@@ -1,11 +1,11 @@
 """Whose programs run a task's tests: the kit's or the container's.  Pure.
 
 Read from the script: it is the kit's where each command is the shell's own, a function of the script's, a tool of the
-kit's that only reads and prints, or one that the kit stands in for (:mod:`sandbox.kit.answers`); pytest is told nothing
-but to run the tests (:mod:`sandbox.grading.pytest_call`); nothing that the agent left can be a program
-(:mod:`sandbox.grading.numbers`); and what is written goes where the agent can have made no link
-(:mod:`sandbox.grading.written`).  In doubt it is the container's.  What the tests themselves start is their own affair:
-``subprocess.run(["git", …])`` in a test asks the container's git.
+kit's that only reads and prints (:mod:`sandbox.grading.readers`), or one that the kit stands in for
+(:mod:`sandbox.kit.answers`); pytest is told nothing but to run the tests (:mod:`sandbox.grading.pytest_call`); nothing
+that the agent left can be a program (:mod:`sandbox.grading.numbers`); and what is written goes where the agent can have
+made no link (:mod:`sandbox.grading.written`).  In doubt it is the container's.  What the tests themselves start is
+their own affair: ``subprocess.run(["git", …])`` in a test asks the container's git.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from sandbox.grading.numbers import counted_names, not_its_own
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
+from sandbox.grading.readers import understands
 from sandbox.grading.script import Command, Script, Unreadable, When, read_script
 from sandbox.grading.written import is_safe
 from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
@@ -65,14 +66,6 @@ _BUILTINS = frozenset((
     ":", "[", "[[", "break", "cd", "continue", "echo", "exit", "false", "printf", "pwd", "read", "return", "set",
     "shift", "test", "true", "type", "ulimit", "umask", "unset", "wait",
 ))  # fmt: skip
-_READERS = frozenset((
-    "base64", "basename", "bzcat", "cat", "cmp", "cut", "date", "df", "dirname", "du", "egrep", "expand",
-    "expr", "fgrep", "fold", "grep", "groups", "head", "hexdump", "id", "ls", "lzcat", "md5sum", "netstat", "nl",
-    "nproc", "od", "paste", "pidof", "ps", "readlink", "realpath", "rev", "seq", "sha1sum", "sha256sum", "sha3sum",
-    "sha512sum", "sleep", "stat", "strings", "sync", "tac", "tail", "tr", "tty", "uname", "unexpand", "uptime",
-    "usleep", "wc", "which", "whoami", "xzcat", "yes", "zcat",
-))  # fmt: skip
-"""Of busybox: no option of theirs writes to a file or starts a program."""
 _DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
 """Builtins that set what their arguments name: PATH too, where these are not written out."""
 _SETTERS = _DECLARES | {"printf", "read", "unset"}
@@ -212,9 +205,11 @@ class _Reader:
                 each.startswith(("$", "`")) or _INDEXED.match(each) or re.match(r"[-+]\w*[in]", each)
                 for each in arguments
             )
-        if first == "diff":
-            return any(map(self._is_file, words[1:]))
-        return _only_speaks(first, words[1:])
+        if first == "start-stop-daemon":
+            return _is_as_told(words[1:])
+        if first == "diff" and not any(map(self._is_file, words[1:])):
+            return False
+        return _only_speaks(first, words[1:]) and (first in _BUILTINS or understands(first, arguments))
 
     def _is_file(self, word: str) -> bool:
         """Beside one, busybox's diff compares files; of two folders it passes over pipes and devices."""
@@ -252,7 +247,7 @@ def _may_move(command: Command) -> bool:
 
 
 def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
-    """Whether a builtin or a tool changes nothing that data names, and starts nothing but what the tests are about."""
+    """Whether a builtin or a tool of the kit's sets and makes nothing that data names, and writes where it may."""
     match program:
         case "set":
             return not any(map(_is_expanded, arguments[:1]))
@@ -265,11 +260,9 @@ def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
         case "mkdir":
             return not any(map(_is_expanded, arguments))
         case "tee":
-            return all(each in ("-a", "--append") or is_safe(each) for each in arguments)
-        case "start-stop-daemon":
-            return _is_as_told(arguments)
+            return all(each == "-a" or is_safe(each) for each in arguments)
         case _:
-            return program in _BUILTINS or program in _READERS
+            return True
 
 
 def _is_as_told(arguments: Sequence[str]) -> bool:

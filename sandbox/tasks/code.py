@@ -21,7 +21,7 @@ from typing import Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from sandbox.tasks.code_harness import MODULE, left_to_call, meant_modules, own_names, used_names
+from sandbox.tasks.code_harness import MODULE, left_to_call, meant_modules, own_names, parsed, used_names
 from sandbox.tasks.encoding import keep, unkeep
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.rows import OWN, Message, Row, RowFormat, user_message, user_text
@@ -157,7 +157,7 @@ def _asserts(text: object, entry: str) -> bool:
     if not isinstance(text, str):
         return False
     try:
-        tree = ast.parse(text)
+        tree = parsed(text)
         reached = used_names(tree) | set(left_to_call(tree, entry))
         return any(
             isinstance(each, ast.Assert) for node in tree.body if _runs(node, reached) for each in ast.walk(node)
@@ -206,7 +206,7 @@ def lacking(task: Task) -> Iterator[str]:
 def _test_code(task: Task) -> Iterator[tuple[int, ast.Module]]:
     """The asserts of a code task, by the number of their case."""
     cases = cast("list[Case]", ast.literal_eval(task.tests[CASES].decode()))
-    yield from ((number, ast.parse(str(code))) for number, (kind, code, _) in enumerate(cases) if kind == "asserts")
+    yield from ((number, parsed(str(code))) for number, (kind, code, _) in enumerate(cases) if kind == "asserts")
 
 
 def _imported(tree: ast.Module) -> set[str]:

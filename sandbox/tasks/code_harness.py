@@ -198,13 +198,35 @@ class Marked(ast.NodeTransformer):
         return ast.Pass() if node.module == MODULE else node
 
 
+def parsed(code: str) -> ast.Module:
+    """The test code, in which ``solution.name``, after ``import solution``, is ``name``.  Raises SyntaxError."""
+    tree = ast.parse(code)
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
+    names = {each.asname or each.name for node in imports for each in node.names if each.name == MODULE}
+    return ast.fix_missing_locations(_Unqualified(names).visit(tree)) if names else tree
+
+
+class _Unqualified(ast.NodeTransformer):
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def visit_Import(self, node: ast.Import) -> ast.stmt:
+        node.names = [each for each in node.names if each.name != MODULE]
+        return node if node.names else ast.Pass()
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id in self._names:
+            return ast.Name(node.attr, node.ctx)
+        return self.generic_visit(node)
+
+
 def asserted(answer: Answer, code: str, entry: str) -> bool:
     """Run the test code here, as a program, and the functions that it leaves to call; whether it came to a statement
     that asserts, and asked the candidate.
 
     Each name that it does not define itself is the candidate's, and ``entry`` the function to be checked.
     """
-    tree = ast.parse(code)
+    tree = parsed(code)
     reached: list[None] = []
     names = own_names(tree)
     modules = meant_modules(tree, names)

@@ -13,6 +13,30 @@ class Row(NamedTuple):
 
 
 ROWS = {
+    "a module": Row(
+        """\
+import math, solution as s
+import solution
+assert s.add(1, 2) == solution.add(2, 1) == math.floor(3.5)
+with_own = solution.Pair(1)
+with_own.put(2)
+assert len(with_own) == 2
+""",
+        """\
+def add(a, b): return a + b
+class Pair:
+    def __init__(self, a): self.items = [a]
+    def put(self, b): self.items.append(b)
+    def __len__(self): return len(self.items)
+""",
+        """\
+def add(a, b): return a - b
+class Pair:
+    def __init__(self, a): self.items = [a]
+    def put(self, b): pass
+    def __len__(self): return 2
+""",
+    ),
     "asserts in other statements": Row(
         """\
 for n in (1, 2):
