@@ -84,7 +84,7 @@ static int find_folder(const char *path, struct which *to) {
     struct stat s;
     path += strspn(path, "/");
     int fd = openat(root.fd, path, FOLDER); /* stays open: its number is not reused */
-    if (fd < 0) return errno == ENOENT ? 0 : errno;
+    if (fd < 0) return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : errno;
     if (fstat(fd, &s) < 0) return errno;
     *to = which_of(&s);
     return 0;
