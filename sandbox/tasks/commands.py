@@ -13,6 +13,9 @@ from sandbox.tasks.prove import Proof, Verdict
 from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import Task
 
+_NAMED = 3
+"""Tasks of which the same is to be known."""
+
 Say = Callable[[str], None]
 Answer = tuple[int, dict[str, object]]
 
@@ -27,12 +30,16 @@ class Note(TypedDict):
 
 
 def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Proof]] | None, say: Say) -> Answer:
-    """Say every problem and note, one line each; prove with ``prover``, which says each proof as it ends."""
+    """Say every problem and note, one line each, and once what is to be known of several tasks; prove with ``prover``,
+    which says each proof as it ends."""
     for problem in found.problems:
         say(str(problem))
     notes = [note for task in found.tasks for note in _notes(task)]
+    alike: dict[str, list[str]] = {}
     for note in notes:
-        say(f"note {note['task']}: {note['what']}")
+        alike.setdefault(note["what"], []).append(note["task"])
+    for what, tasks in alike.items():
+        say(f"note {_several(tasks)}: {what}")
     proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
     counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in Verdict}
     if not found.tasks and not found.problems:
@@ -57,6 +64,11 @@ def _notes(task: Task) -> list[Note]:
     if live := live_services(task):
         notes.append(Note(task=task.id, kind="live", what=f"its tests need live services: {', '.join(live)}"))
     return notes + [Note(task=task.id, kind="remark", what=what) for what in remarks(task)]
+
+
+def _several(tasks: list[str]) -> str:
+    more = len(tasks) - _NAMED
+    return ", ".join(tasks[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _line(proof: Proof) -> str:

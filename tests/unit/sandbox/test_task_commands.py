@@ -175,6 +175,15 @@ def test_a_clean_container_without_artifacts_is_remarked():
     assert not list(remarks(replace(task, artifacts=("/app",))))
 
 
+def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    row = {"reward_model": {"ground_truth": ["assert f(1) == 1"]}}
+    rows = [{"prompt": [{"role": "user", "content": str(number)}], **row} for number in range(5)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    assert main(["validate", str(tmp_path / "rows.jsonl")]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "it has no oracle" in each]
+    assert line.endswith(" and 2 more: it has no oracle")
+
+
 def notes_on(code: str, path: Path, word: str) -> list[str]:
     """What validate remarks with this word of a row with this test code."""
     row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
