@@ -162,8 +162,8 @@ class _Reader:
                 state.installed = True
             case Venv(path) if certain and (path.startswith("/") or state.moves == self._moves):
                 state.made.add(path)
-            case _ if certain and command.words[0] in ("source", "."):
-                path = _bare(command.words[-1])
+            case _ if certain and command.words[0] in ("source", ".") and len(command.words) > 1:
+                path = _bare(command.words[1])
                 state.active = state.active or self._is_made(path)
                 if (read := TESTS.fullmatch(path)) and (other := self._others.get(read[1].strip("/"))):
                     state.functions |= other.functions.keys()
@@ -218,7 +218,8 @@ class _Reader:
 
     def _answer(self, words: Sequence[str]) -> Answer:
         program, *arguments = (_bare(word) for word in words)
-        return answer(program, arguments) if program in PROGRAMS else Other()
+        stands_in = program in PROGRAMS and program not in self._state.functions
+        return answer(program, arguments) if stands_in else Other()
 
     def _stands_in(self, words: Sequence[str]) -> bool:
         match self._answer(words):

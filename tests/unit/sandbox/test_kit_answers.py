@@ -134,6 +134,8 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
         "ls x && uv venv v; source v/bin/activate",
         "uv venv v; cd src 2>/dev/null; source v/bin/activate",
         "go() { cd src; }; uv venv v; go; source v/bin/activate",
+        "uv() { ls; }; uv venv v; source v/bin/activate",
+        "uv venv v; . $TEST_DIR/inner.sh v/bin/activate; pytest /tests/test_a.py",
         "if true; then x() { ls; }; fi; x",
         "x; x() { ls; }",
         "(x() { ls; }); x",
