@@ -34,6 +34,7 @@ from protocol.groups import GroupPlan
 from protocol.journal import (
     Accounting,
     AppendOutcome,
+    Arrival,
     DiskFull,
     GroupClosed,
     Journal,
@@ -331,7 +332,7 @@ class Buffer:
     async def _append(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
         """The receiver's callback: durable on return."""
         try:
-            outcomes, closed = await self._in_thread(self._store, items)
+            outcomes, closed = await self._in_thread(self._store, items, [item.arrival() for item in items])
         except DiskFull as full:
             self._full = self._full or _Full(full, time.monotonic())
             raise
@@ -341,8 +342,9 @@ class Buffer:
         await self._progressed(closed)
         return outcomes
 
-    def _store(self, items: Sequence[Received]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
-        arrivals = [item.arrival() for item in items]
+    def _store(
+        self, items: Sequence[Received], arrivals: Sequence[Arrival]
+    ) -> tuple[list[AppendOutcome], list[GroupClosed]]:
         outcomes, closed = self._journal.append(arrivals)
         for item, arrival, outcome in zip(items, arrivals, outcomes, strict=True):
             if outcome is AppendOutcome.APPENDED:

@@ -42,6 +42,8 @@ DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
 _WINDOW_BYTES, _ALL_WINDOWS_BYTES = 32 * 1024 * 1024, 256 * 1024 * 1024
 _WAITING_BYTES = 64 * 1024 * 1024
+_APPENDS = 2
+"""At once: while one is being written, the next is made ready."""
 _BURST = 8
 """Messages taken before others in this event loop, the acknowledging task for one, have their turn."""
 _RECEIVE_HIGH_WATER, _SEND_HIGH_WATER = 256, 1024
@@ -119,9 +121,9 @@ class _Counts:
 class TrajectoryReceiver:
     """Takes trajectories of one run from any number of senders.  ``async with`` owns its tasks.
 
-    ``append`` gets what has arrived since it last returned, ``batch_bytes`` of it or one trajectory, and returns when
-    that is durable; when it raises InfraError (a full disk, say) nothing is acknowledged, and the same batch is tried
-    again every ``retry_s``.
+    ``append`` gets what has arrived since it was last called, ``batch_bytes`` of it or one trajectory, and returns when
+    that is durable; it is called with a second batch meanwhile.  When it raises InfraError (a full disk, say) nothing
+    is acknowledged, and the same batch is tried again every ``retry_s``.
 
     What has arrived and is not appended takes at most ``window_bytes`` for each sender.  The n-th sender is granted a
     window of 256 MiB ÷ n (at least one trajectory); what the ones before it were granted is never taken back, only not
@@ -161,6 +163,7 @@ class TrajectoryReceiver:
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
+        self._turns = asyncio.Semaphore(_APPENDS)
         self._counts = _Counts()
 
     @property
@@ -315,13 +318,18 @@ class TrajectoryReceiver:
         return Received(summary, frames, sender)
 
     async def _store(self) -> None:
-        while True:
-            await self._arrived.wait()
-            self._arrived.clear()
-            while self._waiting:
-                batch = self._batch()
-                outcomes = await self._append_until_stored([waiting.item for waiting in batch])
-                self._acknowledge(batch, outcomes)
+        async with asyncio.TaskGroup() as appends:
+            while True:
+                await self._turns.acquire()
+                while not self._waiting:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                appends.create_task(self._keep(self._batch()))
+
+    async def _keep(self, batch: Sequence[_Waiting]) -> None:
+        outcomes = await self._append_until_stored([waiting.item for waiting in batch])
+        self._turns.release()
+        self._acknowledge(batch, outcomes)
 
     def _batch(self) -> list[_Waiting]:
         batch = [self._waiting.popleft()]

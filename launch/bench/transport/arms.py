@@ -76,11 +76,9 @@ async def ours_durable(tokens: int, seconds: float, folder: Path) -> Arm:
             for group in range(most_of(tokens, seconds) // plan_of(0).size):
                 journal.open_group(plan_of(group), b"")
 
-        def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
-            return journal.append([item.arrival() for item in items])[0]
-
         async def store(items: Sequence[Received]) -> Sequence[AppendOutcome]:
-            return await loop.run_in_executor(thread, append, items)
+            arrivals = [item.arrival() for item in items]
+            return (await loop.run_in_executor(thread, journal.append, arrivals))[0]
 
         await loop.run_in_executor(thread, open_groups)
         try:

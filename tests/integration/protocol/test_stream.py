@@ -64,6 +64,7 @@ class Store:
         self.gate = asyncio.Event()
         self.gate.set()
         self.called = asyncio.Event()
+        self.waiting = 0
         self.failing = 0
         self.refused: list[tuple[Refusal, str]] = []
         self.details: list[str] = []
@@ -73,7 +74,9 @@ class Store:
 
     async def append(self, items: Sequence[Received]) -> list[AppendOutcome]:
         self.called.set()
+        self.waiting += 1
         await self.gate.wait()
+        self.waiting -= 1
         if self.failing:
             self.failing -= 1
             raise InfraError("disk full")
@@ -260,6 +263,24 @@ async def test_a_full_disk_delays_the_acknowledgement_and_loses_nothing() -> Non
     async with receiver_for(store) as receiver, sender_to(receiver) as sender:
         assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
         assert receiver.statistics().failed_appends == 3
+
+
+async def test_while_one_batch_is_written_the_next_is_made_ready_and_no_third() -> None:
+    store = Store()
+    store.gate.clear()
+    async with (
+        receiver_for(store, batch_bytes=1) as receiver,
+        sender_to(receiver) as sender,
+        asyncio.TaskGroup() as group,
+    ):
+        sends = [group.create_task(sender.send(make_trajectory(g), SOON_S)) for g in range(4)]
+        await until(lambda: receiver.statistics().received == 4)
+        assert store.waiting == 2
+        assert not any(each.done() for each in sends)
+        store.failing = 1
+        store.gate.set()
+    assert [await each for each in sends] == [AppendOutcome.APPENDED] * 4
+    assert receiver.statistics().failed_appends == 1
 
 
 async def test_credit_holds_a_sender_back_instead_of_growing_the_receiver() -> None:
