@@ -13,7 +13,7 @@ from aiodocker.containers import DockerContainer
 
 from sandbox import blueprint
 from sandbox.cgroups import cgroup_procs
-from sandbox.engine import DockerEngine, EngineError
+from sandbox.engine import CAPABILITIES, DockerEngine, EngineError
 from sandbox.errors import SandboxLost
 from sandbox.grader import grade
 from sandbox.grading import alone, place
@@ -26,6 +26,7 @@ from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 HEAD = '#!/bin/sh\necho "=== short test summary info ==="\n'
+NO_KILL = tuple(each for each in CAPABILITIES if each != "KILL")
 BESIDE = (GradingLevel.COMMIT, GradingLevel.ARTIFACTS, GradingLevel.SIBLING)
 
 
@@ -284,7 +285,7 @@ def another_users(command: str) -> str:
 
 
 async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(docker_engine: Host, monkeypatch):
-    monkeypatch.setattr(blueprint, "CAPABILITIES", ("SETUID", "SETGID"))
+    monkeypatch.setattr(blueprint, "CAPABILITIES", NO_KILL)
     graded = task("echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run(another_users("sleep 1009"), S)
@@ -295,7 +296,7 @@ async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_no
 
 @pytest.mark.slow
 async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: Host, monkeypatch):
-    monkeypatch.setattr(blueprint, "CAPABILITIES", ("SETUID", "SETGID"))
+    monkeypatch.setattr(blueprint, "CAPABILITIES", NO_KILL)
     graded = task("ps -o args | grep -q '[s]leep 1010' || echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run(another_users("sleep 1010"), S)
