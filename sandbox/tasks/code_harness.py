@@ -142,16 +142,10 @@ def _through(function: str, node: ast.expr) -> ast.expr:
 def _asserts(statement: ast.stmt) -> bool:
     """Whether who comes to it has been tested: what a loop or a branch holds may never be reached, but an error may be
     what a ``try`` is about, and ``if got != want: assert False`` is a test."""
-    asserts = [each for each in ast.walk(statement) if isinstance(each, ast.Assert)]
-    match statement:
-        case ast.Assert():
-            return True
-        case ast.Try():
-            return bool(asserts)
-        case ast.If():
-            return any(isinstance(each.test, ast.Constant) and not each.test.value for each in asserts)
-        case _:
-            return False
+    tests = [each.test for each in ast.walk(statement) if isinstance(each, ast.Assert)]
+    if isinstance(statement, ast.If):
+        return any(isinstance(test, ast.Constant) and not test.value for test in tests)
+    return isinstance(statement, (ast.Assert, ast.Try)) and bool(tests)
 
 
 class Marked(ast.NodeTransformer):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -123,3 +125,10 @@ def test_a_test_that_leaves_the_harness_fails_and_the_next_case_runs(tmp_path, m
     (tmp_path / "cases.txt").write_text(repr(cases))
     code_harness.main(tmp_path, tmp_path / "solution.py")
     assert capsys.readouterr().out.endswith("FAILED case_0\nPASSED case_1\n")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(code_harness.__file__).parent.glob("code_*.py")), ids=lambda path: path.name
+)
+def test_the_harness_is_written_in_the_grammar_of_the_oldest_python_that_it_runs_on(path: Path):
+    ast.parse(path.read_text(), feature_version=(3, 9))
