@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -43,6 +44,26 @@ class _Listener:
     def _over(self) -> None:
         self.told.set()
         self.ended.set()
+
+
+async def output_of(
+    session: SandboxSession,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    limit_s: float,
+    most_bytes: float = math.inf,
+) -> tuple[wire.GradeExit | None, bytes]:
+    """How a child ended, as :func:`run_child`, which also says what is raised; and what it printed.  Of more than
+    ``most_bytes`` there is some more than that, and no end."""
+    said = bytearray()
+
+    def take(data: bytes) -> bool:
+        said.extend(data)
+        return len(said) <= most_bytes
+
+    end = await run_child(session, argv, take, env=env, limit_s=limit_s)
+    return end, bytes(said)
 
 
 async def run_child(

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from sandbox import wire
-from sandbox.child import run_child
+from sandbox.child import output_of
 from sandbox.errors import SandboxLost
 from sandbox.link import ANSWER_S, Link
 
@@ -116,13 +116,7 @@ async def read_tree(
     SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
-    packed = bytearray()
-
-    def take(data: bytes) -> bool:
-        packed.extend(data)
-        return len(packed) <= room
-
-    end = await run_child(session, (*_PACK, path), take, env={}, limit_s=TREE_S)
+    end, packed = await output_of(session, (*_PACK, path), env={}, limit_s=TREE_S, most_bytes=room)
     if len(packed) > room:
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
     if end is None:
@@ -132,7 +126,7 @@ async def read_tree(
     if end.code and not packed.strip(b"\0"):
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
-        return unpack(bytes(packed), max_bytes=max_bytes, max_files=max_files)
+        return unpack(packed, max_bytes=max_bytes, max_files=max_files)
     except ValueError as error:
         raise OSError(errno.EIO, f"it changes as it is read, or holds what no archive can ({error})", path) from error
 

@@ -50,7 +50,7 @@ from sandbox.grading.reports import MAX_BYTES, read_report
 from sandbox.grading.settings import PLAIN, has_settings
 from sandbox.grading.summary import SummaryParser
 from sandbox.grading.suspicion import Suspicion, suspicions
-from sandbox.grading.whose import Isolation, isolation_of, shell_of
+from sandbox.grading.whose import Isolation, isolation_of, shell_of, shell_scripts
 from sandbox.kit.phase import FACTS, MADE
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
@@ -60,7 +60,7 @@ _SCRIPT = ".longshore-tests.sh"
 """What is run: a name in :data:`TESTS_DIR` that no task gives a file of its own."""
 _KNOWN_AS = ("run-tests.sh", "test.sh")
 """What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
-_VERDICTS = "/logs/verifier/"
+_VERDICTS = "/logs/verifier"
 """Harbor's folder for what tests leave: what the agent has made of it is gone."""
 _OF_ROOT = f"{TEMPORARY_DIR}/pytest-of-root/"
 """Where root's pytest makes its own: nobody else can have made it before."""
@@ -192,8 +192,7 @@ async def _prepared(
     why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
-    verdicts = (_VERDICTS,) if _says(task, _VERDICTS) else ()
-    removed, why = await remove_links(bench, (TESTS_DIR, TEMPORARY_DIR, *verdicts))
+    removed, why = await remove_links(bench, tuple(_folders(task)))
     ran = _Ran(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
     return dataclasses.replace(ran, removed=removed)
 
@@ -269,8 +268,13 @@ def tests_folder(task: Task, isolation: Isolation) -> dict[str, bytes]:
 
 def _says(task: Task, path: str) -> bool:
     """Whether one of the tests' scripts, or what says where their reports are, speaks of it."""
-    beside = (data.decode(errors="replace") for name, data in task.tests.items() if name.endswith(".sh"))
-    return any(path in text for text in (task.run_tests, *task.reports, *beside))
+    return any(path in text for text in (task.run_tests, *task.reports, *shell_scripts(task.tests).values()))
+
+
+def _folders(task: Task) -> dict[str, int]:
+    """The tests' own → mode."""
+    verdicts = {_VERDICTS: 0o700} if _says(task, f"{_VERDICTS}/") else {}
+    return {TESTS_DIR: 0o700, TEMPORARY_DIR: 0o1777, **verdicts}
 
 
 async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> str:
@@ -278,12 +282,9 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
     prevents it."""
     files = {f"{TESTS_DIR}/{name}": data for name, data in tests_folder(task, isolation).items()}
     try:
-        await replace(bench, f"{TESTS_DIR}/", mode=0o700)
-        await write_files(bench, files, mode=0o700)
-        await replace(bench, f"{TEMPORARY_DIR}/", mode=0o1777)
-        await write_files(bench, {_OF_ROOT: b""}, mode=0o700)
-        if _says(task, _VERDICTS):
-            await replace(bench, _VERDICTS, mode=0o700)
+        for folder, mode in _folders(task).items():
+            await replace(bench, f"{folder}/", mode=mode)
+        await write_files(bench, {**files, _OF_ROOT: b""}, mode=0o700)
         if isolation is Isolation.KIT and _says(task, _INSTALLED):
             installed = f"/root/{_INSTALLED}"
             await replace(bench, installed)

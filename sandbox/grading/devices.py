@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sandbox.child import run_child
+from sandbox.child import output_of
 from sandbox.errors import SandboxLost
 from sandbox.grading.artifacts import Unfit
 from sandbox.kit.phase import BUSYBOX, TOOLS
@@ -31,15 +31,9 @@ done
 async def mend_devices(session: SandboxSession) -> None:
     """In a container where nothing of the agent's runs.  Raises Unfit where it has taken a device away, SandboxLost,
     SandboxDestroyed."""
-    said = bytearray()
-
-    def take(data: bytes) -> bool:
-        said.extend(data)
-        return True
-
     argv = (BUSYBOX, "sh", "-c", f"{{ {_MEND} }} 2>&-")
     try:
-        end = await run_child(session, argv, take, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
+        end, said = await output_of(session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
     except OSError as error:
         raise SandboxLost(f"/dev could not be looked at: {error}") from error
     if end is None:

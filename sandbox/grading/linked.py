@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sandbox.child import run_child
+from sandbox.child import output_of
 from sandbox.errors import SandboxLost
 from sandbox.init.command import PROGRAM
 from sandbox.session import SandboxSession
@@ -24,14 +24,9 @@ class Unlinked(NamedTuple):
 async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> Unlinked:
     """Those into these folders and through ``/proc``, where nothing of the agent's runs.  Raises SandboxLost,
     SandboxDestroyed."""
-    said = bytearray()
-
-    def take(data: bytes) -> bool:
-        said.extend(data)
-        return len(said) <= _MOST_BYTES
-
+    argv = (PROGRAM, "links", "/", *hidden)
     try:
-        end = await run_child(bench, (PROGRAM, "links", "/", *hidden), take, env={}, limit_s=_LIMIT_S)
+        end, said = await output_of(bench, argv, env={}, limit_s=_LIMIT_S, most_bytes=_MOST_BYTES)
     except OSError as error:
         raise SandboxLost(f"its links could not be looked at: {error}") from error
     text = readable(said)

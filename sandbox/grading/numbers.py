@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from sandbox.grading.script import Script
+from sandbox.grading.script import Script, bare
 
 _LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
 _NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
@@ -26,10 +26,10 @@ _EXPANDED = re.compile(r"\$\{?(\w+)\}?")
 def not_its_own(scripts: Sequence[Script], setters: Collection[str]) -> Iterator[str]:
     """The expressions and expansions that may hold what the agent left.  ``setters``: commands that set what their
     arguments name."""
-    texts = [text for script in scripts for text in script.evaluated]
-    counters = {name for text in texts for name in _COUNTS.findall(_LENGTH.sub("", text))}
+    texts = {text: _LENGTH.sub("", text) for script in scripts for text in script.evaluated}
+    counters = {name for text in texts.values() for name in _COUNTS.findall(text)}
     numbers, words = (counters | _always(each, scripts, setters) for each in (_NUMBER, _WORD))
-    yield from (text for text in texts if not _is_of(numbers, _LENGTH.sub("", text)))
+    yield from (text for text, counted in texts.items() if not _is_of(numbers, counted))
     yield from (tested for script in scripts for tested in script.tested if not _is_one_of(words, tested))
 
 
@@ -43,12 +43,12 @@ def _always(kind: re.Pattern[str], scripts: Sequence[Script], setters: Collectio
     """The variables to which nothing else is assigned."""
     known: dict[str, bool] = {}
     for command in (command for script in scripts for command in script.commands):
-        sets = command.words[0].strip("\"'") in setters
+        sets = bare(command.words[0]) in setters
         for word in command.words:
             if found := _ASSIGNS.fullmatch(word):
                 known[found[1]] = known.get(found[1], True) and bool(kind.fullmatch(found[2]))
             elif sets:
-                known[word.strip("\"'")] = False
+                known[bare(word)] = False
     for name, over in (loop for script in scripts for loop in script.loops):
         known[name] = known.get(name, True) and all(map(kind.fullmatch, over))
     return {name for name, holds in known.items() if holds}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from sandbox.child import run_child
+from sandbox.child import output_of
 from sandbox.engine import Json
 from sandbox.errors import SandboxStartError
 from sandbox.kit.phase import BUSYBOX, TOOLS
@@ -36,18 +36,11 @@ async def clear(bench: SandboxSession, paths: Sequence[str]) -> None:
 async def _said(bench: SandboxSession, script: str, paths: Sequence[str]) -> bytes:
     if not paths:
         return b""
-    said = bytearray()
-
-    def take(data: bytes) -> bool:
-        said.extend(data)
-        return True
-
+    argv = (BUSYBOX, "sh", "-c", f"{script} 2>&-", "sh", *paths)
     try:
-        end = await run_child(
-            bench, (BUSYBOX, "sh", "-c", f"{script} 2>&-", "sh", *paths), take, env={"PATH": TOOLS}, limit_s=_LIMIT_S
-        )
+        end, said = await output_of(bench, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
     except OSError as error:
         raise SandboxStartError(f"the kit's shell does not start in a clean container: {error}") from error
     if end is None:
         raise SandboxStartError(f"{', '.join(paths)} could not be made ready within {_LIMIT_S:g} s")
-    return bytes(said)
+    return said

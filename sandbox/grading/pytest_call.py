@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
+from sandbox.grading.script import bare
 from sandbox.grading.written import is_safe
 
 TESTS = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)((?:/(?!\.\.)[\w.:-]*)*)(?:\[.*\])?")
@@ -33,7 +34,7 @@ def runs_tests_alone(words: Sequence[str], tests: Collection[str]) -> bool:
     left = iter(words)
     for word in left:
         option, equals, value = word.partition("=")
-        if found := TESTS.fullmatch(_plain(word)):
+        if found := TESTS.fullmatch(bare(word)):
             if not _is_there(found[1].partition("::")[0], tests):
                 return False
             named = True
@@ -46,7 +47,7 @@ def runs_tests_alone(words: Sequence[str], tests: Collection[str]) -> bool:
             if not equals and _is_unwritten(next(left, "$")):
                 return False
         elif word == "-p":
-            if not _NO_PLUGIN.fullmatch(_plain(next(left, ""))):
+            if not _NO_PLUGIN.fullmatch(bare(next(left, ""))):
                 return False
         elif not _FLAG.fullmatch(word):
             return False
@@ -61,7 +62,3 @@ def _is_there(path: str, tests: Collection[str]) -> bool:
 def _is_unwritten(word: str) -> bool:
     """It is, or may be, other words when it is run."""
     return "$" in word or "`" in word or (word[:1] not in ('"', "'") and bool(_SEVERAL.search(word)))
-
-
-def _plain(word: str) -> str:
-    return word.replace('"', "").strip("'")

@@ -6,6 +6,7 @@ What busybox does not know ends in an error, which a test script may take for an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from getopt import GetoptError, getopt
 from itertools import takewhile
 
 _SUM = "cw"
@@ -19,8 +20,6 @@ _OPTIONS = {
     "tr": "cds", "uname": "amnrspvio", "wc": "cmlwL", "which": "a", "whoami": "", "xzcat": "", "zcat": "",
 }  # fmt: skip
 """As getopt has them: with a value where a colon follows.  No option of theirs writes or starts anything."""
-_COUNTS = frozenset(("head", "tail"))
-"""``head -5`` is ``head -n 5``."""
 
 
 def understands(tool: str, arguments: Sequence[str]) -> bool:
@@ -28,27 +27,15 @@ def understands(tool: str, arguments: Sequence[str]) -> bool:
     letters = _OPTIONS.get(tool)
     if letters is None:
         return False
-    left = iter(list(takewhile(lambda each: each != "--", arguments)))
-    for word in left:
-        if not word.startswith("-") or word == "-" or (tool in _COUNTS and word[1:].isdigit()):
-            continue
-        if not _is_known(word[1:], letters):
-            return False
-        if word[-1] + ":" in letters and _waits(word[1:], letters):
-            next(left, "")
+    left = [each for each in takewhile(lambda each: each != "--", arguments) if not _counts(tool, each)]
+    try:
+        while left:  # options may stand behind what is none
+            left = getopt(left, letters)[1][1:]
+    except GetoptError:
+        return False
     return True
 
 
-def _is_known(word: str, letters: str) -> bool:
-    """Each letter is an option, up to one that takes the rest for its value."""
-    for letter in word:
-        if letter == ":" or letter not in letters:
-            return False
-        if f"{letter}:" in letters:
-            return True
-    return True
-
-
-def _waits(word: str, letters: str) -> bool:
-    """Whether the value of its last letter is the next word."""
-    return not any(f"{letter}:" in letters for letter in word[:-1])
+def _counts(tool: str, word: str) -> bool:
+    """``head -5`` is ``head -n 5``."""
+    return tool in ("head", "tail") and word.startswith("-") and word[1:].isdigit()

@@ -75,6 +75,11 @@ class Script(NamedTuple):
     """What redirections write to."""
 
 
+def bare(word: str) -> str:
+    """Less the quotes around it."""
+    return word.replace('"', "").strip("'")
+
+
 def read_script(text: str) -> Script:
     """Raises Unreadable."""
     root = Parser(_BASH).parse(text.encode(errors="replace")).root_node

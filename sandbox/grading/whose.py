@@ -20,7 +20,7 @@ from typing import NamedTuple
 from sandbox.grading.numbers import counted_names, not_its_own
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
 from sandbox.grading.readers import understands
-from sandbox.grading.script import Command, Script, Unreadable, When, read_script
+from sandbox.grading.script import Command, Script, Unreadable, When, bare, read_script
 from sandbox.grading.written import is_safe
 from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
 from sandbox.kit.phase import BASH, BUSYBOX
@@ -92,9 +92,14 @@ def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = Tr
     return Isolation.KIT if doubt(script, tests, verifier=verifier) is None else Isolation.IMAGE
 
 
+def shell_scripts(tests: Mapping[str, bytes]) -> dict[str, str]:
+    """Those that tests bring along."""
+    return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")}
+
+
 def doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> str | None:
     """What of the script is not certainly the kit's, the first of it; None where all is."""
-    beside = {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")}
+    beside = shell_scripts(tests)
     if not shell_of(script, verifier=verifier).ours:
         return script.split("\n", 1)[0]
     if sum(map(len, (script, *beside.values()))) > _MOST_CHARACTERS:
@@ -120,6 +125,8 @@ class _State:
     """Environments, whose paths mean the same as when they were made."""
     active: bool = False
     moves: int = 0
+    printed: bool = False
+    """The command before prints uv's installer."""
     succeeded: bool = False
     """The command before has certainly run, and could not fail."""
 
@@ -131,7 +138,7 @@ class _Reader:
         """``others``: by their paths below the tests' folder."""
         self._others, self._tests, self._verifier = others, tests, verifier
         commands = [command for script in (main, *others.values()) for command in script.commands]
-        self._callers = {each.within for each in commands if each.within and _bare(each.words[0]) in _ITS_ARGUMENTS}
+        self._callers = {each.within for each in commands if each.within and bare(each.words[0]) in _ITS_ARGUMENTS}
         """Functions that take their arguments for a command."""
         moves = [each for each in commands if _may_move(each)]
         self._moves = -1 if any(each.within for each in moves) else len(moves)
@@ -140,15 +147,13 @@ class _Reader:
     def doubts(self, script: Script) -> Iterator[str]:
         yield from (f"> {target}" for target in script.into if not is_safe(target))
         self._state = _State()
-        installer = False  # whether the command before has printed uv's
         for command in script.commands:
             self._state.functions |= {name for name, at in script.functions.items() if at < command.at}
-            if command.words in (("sh",), ("bash",)) and command.piped and installer:
+            if command.words in (("sh",), ("bash",)) and command.piped and self._state.printed:
                 continue
             if not self._command(command.words, command.within):
                 yield " ".join(command.words)
             self._pass(command)
-            installer = isinstance(self._answer(command.words), Installer)
 
     def _pass(self, command: Command) -> None:
         """Know what it has done for those after it."""
@@ -156,6 +161,7 @@ class _Reader:
         state.moves += _may_move(command)
         certain = command.when is When.ALWAYS or (command.when is When.THEN and state.succeeded)
         found = self._answer(command.words)
+        state.printed = isinstance(found, Installer)
         state.succeeded = certain and isinstance(found, Done | Venv)
         match found:
             case Installer():
@@ -163,7 +169,7 @@ class _Reader:
             case Venv(path) if certain and (path.startswith("/") or state.moves == self._moves):
                 state.made.add(path)
             case _ if certain and command.words[0] in ("source", ".") and len(command.words) > 1:
-                path = _bare(command.words[1])
+                path = bare(command.words[1])
                 state.active = state.active or self._is_made(path)
                 if (read := TESTS.fullmatch(path)) and (other := self._others.get(read[1].strip("/"))):
                     state.functions |= other.functions.keys()
@@ -177,7 +183,7 @@ class _Reader:
             words = words[1:]
         if not words:
             return True
-        first = _bare(words[0])
+        first = bare(words[0])
         if first in self._state.functions:
             return first not in self._callers or self._command(words[1:], "")
         if first in _ITS_ARGUMENTS:
@@ -191,7 +197,7 @@ class _Reader:
         return self._program(first, words)
 
     def _program(self, first: str, words: Sequence[str]) -> bool:
-        arguments = [_bare(word) for word in words[1:]]
+        arguments = [bare(word) for word in words[1:]]
         if first in PROGRAMS:
             return self._verifier and self._stands_in(words)
         if first in ("source", "."):
@@ -213,11 +219,11 @@ class _Reader:
 
     def _is_file(self, word: str) -> bool:
         """Beside one, busybox's diff compares files; of two folders it passes over pipes and devices."""
-        named = TESTS.fullmatch(_bare(word))
+        named = TESTS.fullmatch(bare(word))
         return word == "-" or word.startswith("<(") or (named is not None and named[1].strip("/") in self._tests)
 
     def _answer(self, words: Sequence[str]) -> Answer:
-        program, *arguments = (_bare(word) for word in words)
+        program, *arguments = (bare(word) for word in words)
         stands_in = program in PROGRAMS and program not in self._state.functions
         return answer(program, arguments) if stands_in else Other()
 
@@ -244,7 +250,7 @@ class _Reader:
 
 
 def _may_move(command: Command) -> bool:
-    return any(_bare(word) == "cd" for word in command.words)
+    return any(bare(word) == "cd" for word in command.words)
 
 
 def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
@@ -281,11 +287,6 @@ def _is_as_told(arguments: Sequence[str]) -> bool:
 
 def _is_expanded(word: str) -> bool:
     return "$" in word or "`" in word
-
-
-def _bare(word: str) -> str:
-    """Less the quotes around it."""
-    return word.replace('"', "").strip("'")
 
 
 def _started(words: Sequence[str]) -> Sequence[str]:

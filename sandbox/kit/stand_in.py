@@ -1,9 +1,9 @@
 """The programs that stand in for apt-get, curl, wget, uv and uvx while tests run: :mod:`sandbox.kit.answers`, acted on.
 
 A copy runs in the container, on the kit's Python, from the kit's own read-only folder.  What the kit does not answer
-goes to the next program of that name on PATH, or to the real uv; so does everything but uv's installer where the phase
-has a network (then ``UV_OFFLINE`` is not set).  What they make is noted, to be taken away.  What could only
-come from the network is named: ``needs-network …``.
+goes to the next program of that name on PATH, or to the real uv.  Where the phase has a network (then ``UV_OFFLINE`` is
+not set) so does what the kit lacks and, unless the tests are the kit's own, everything but uv's installer; where it has
+none, what could only come from there is named: ``needs-network …``.  What they make is noted, to be taken away.
 """
 
 from __future__ import annotations

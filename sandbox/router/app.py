@@ -15,7 +15,7 @@ from sandbox.edge.auth import Access
 from sandbox.edge.endpoint import Call, Endpoint
 from sandbox.leases import UnknownLease
 from sandbox.router.groups import Groups
-from sandbox.router.placement import Node, lease_id, order, parse_lease
+from sandbox.router.placement import Node, lease_id, order, parse_lease, remember
 from sandbox.router.workers import Answer, Workers, WorkerUnreachable
 from sandbox.server import failures
 from sandbox.server import messages as m
@@ -24,7 +24,6 @@ from sandbox.server.messages import Reply, WireError
 
 Body = TypeVar("Body", bound=m.Message)
 _ALL_FULL_RETRY_S = 2.0
-_REMEMBERED = 10_000
 
 
 class RouterStatus(m.Done):
@@ -132,9 +131,7 @@ class _Handlers:
 
     def _remember(self, asked: m.Allocate, node: Node) -> None:
         if asked.request_id:
-            if len(self.gave) >= _REMEMBERED:
-                self.gave.pop(next(iter(self.gave)))
-            self.gave[asked.task_key, asked.request_id] = node.url
+            remember(self.gave, (asked.task_key, asked.request_id), node.url)
 
     async def allocate_group(self, call: Call[m.AllocateGroup]) -> Reply:
         slots = await self.groups.allocate(call.body)

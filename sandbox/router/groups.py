@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sandbox.leases import GroupConflict
-from sandbox.router.placement import Node, held, lease_id, never, order, split
+from sandbox.router.placement import Node, held, lease_id, never, order, remember, split
 from sandbox.router.workers import Workers, WorkerUnreachable
 from sandbox.server import failures
 from sandbox.server import messages as m
@@ -23,7 +23,6 @@ from sandbox.server.messages import WireError
 _RETRY_S = 2.0
 _ANSWER_S = 10.0
 """A worker gives and takes slots without waiting for anything: one that does not answer by then holds up no group."""
-_REMEMBERED = 10_000
 
 
 class Slots(NamedTuple):
@@ -87,9 +86,7 @@ class Groups:
             if isinstance(error, WorkerUnreachable):
                 raise _Short from error
             raise
-        if len(self._where) >= _REMEMBERED:
-            self._where.pop(next(iter(self._where)))
-        self._where[asked.task_id] = frozenset(node.url for node in shares)
+        remember(self._where, asked.task_id, frozenset(node.url for node in shares))
         return Slots(tuple(taken), ttl_s)
 
     async def _given(self, node: Node, group: str, slots: int) -> dict[str, Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sandbox.images.names import tagged
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 ALWAYS_REPEATABLE = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
 """Paths whose request does the same when it comes twice."""
+_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,13 @@ def split(slots: int, nodes: Sequence[Node]) -> dict[Node, int] | None:
 def held(group: str, nodes: Iterable[Node]) -> dict[Node, int]:
     """Where its slots are."""
     return {node: node.groups[group] for node in nodes if node.groups.get(group)}
+
+
+def remember(memory: dict[K, V], key: K, value: V) -> None:
+    """The oldest of so many goes."""
+    if len(memory) >= _REMEMBERED:
+        memory.pop(next(iter(memory)))
+    memory[key] = value
 
 
 def never(slots: int, nodes: Sequence[Node]) -> bool:

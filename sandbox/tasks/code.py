@@ -21,7 +21,8 @@ from typing import Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from sandbox.tasks.code_harness import MODULE, left_to_call, meant_modules, own_names, parsed, used_names
+from sandbox.tasks.code_harness import left_to_call, meant_modules, own_names, parsed, used_names
+from sandbox.tasks.code_side import MODULE
 from sandbox.tasks.encoding import keep, unkeep
 from sandbox.tasks.problems import Problems
 from sandbox.tasks.rows import OWN, Message, Row, RowFormat, user_message, user_text

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from sandbox.tasks.code_side import ancestry, receive, send
+from sandbox.tasks.code_side import MODULE, ancestry, receive, send
 from sandbox.tasks.code_things import (
     ITEMS,
     STANDARD,
@@ -184,8 +184,8 @@ class Answer:
             raise CandidateError("an argument became another type")
         put(old, new)
 
-    def _ask(self, what: str, *args: object, kind: type[Thing] | None = None) -> Any:
-        return self._exchange(what, list(args), kind or Thing)[0]
+    def _ask(self, what: str, *args: object, kind: type[Thing] = Thing) -> Any:
+        return self._exchange(what, list(args), kind)[0]
 
     def _exchange(self, what: str, args: list[object], kind: type[Thing]) -> tuple[Any, dict[str, Any]]:
         packed = [self._pack(each) for each in args]
@@ -311,7 +311,7 @@ class Answer:
 
     def _new_error(self, name: str, bases: tuple[type, ...]) -> type[Exception]:
         try:
-            made = type(name, bases, {"__module__": "solution", "__str__": _text})
+            made = type(name, bases, {"__module__": MODULE, "__str__": _text})
         except TypeError as error:
             raise CandidateError(name) from error
         if not issubclass(made, Exception):

@@ -2,8 +2,8 @@
 
 The candidate runs as ``nobody`` in a process of its own, one for each case, and sees arguments only: expected values
 stay here.  What it prints or answers is compared here (:mod:`sandbox.tasks.code_answer`), so it can neither claim a
-pass nor read one.  A case of asserts that comes to none,
-or never asks the candidate, has failed.  Prints a pytest summary: ``case_0`` …
+pass nor read one.  A case of asserts that comes to none, or never asks the candidate, has failed.  Prints a pytest
+summary: ``case_0`` …
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import Any, cast
 
 from sandbox.tasks.code_answer import Answer, Candidate
 from sandbox.tasks.code_meant import class_names, meant_calls
+from sandbox.tasks.code_side import MODULE
 
-MODULE = "solution"
-"""What test code may import the candidate's functions from."""
 COUNT = "__an_assert_is_near__"
 LOOKED_AT = "__a_test_looks_at__"
 MEANT = "__a_test_means_an_object__"

@@ -21,6 +21,7 @@ from typing import Any, cast
 from sandbox.tasks.code_values import CHANGEABLE, named_tuple, pack, unpack
 
 MODULE = "solution"
+"""The program, which test code may import its functions from."""
 HEAD_BYTES = 8
 _NUMBERS = ("numpy", "array")
 """Modules whose arrays and numbers cross as lists and numbers."""

@@ -57,7 +57,7 @@ def unmet(task: Task) -> tuple[Need, ...]:
 
 def live_services(task: Task) -> tuple[str, ...]:
     """What must be alive while the tests run: declared services, and local ports that the tests speak to."""
-    spoken = [found for text in _test_texts(task) for found in LOCAL.finditer(text)]
+    spoken = [found for text in test_texts(task) for found in LOCAL.finditer(text)]
     ports = {f"localhost:{found[1]}" if found[1] else "localhost" for found in spoken}
     return (*(service.name for service in task.services), *sorted(ports))
 
@@ -72,7 +72,8 @@ def _text(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
-def _test_texts(task: Task) -> list[str]:
+def test_texts(task: Task) -> list[str]:
+    """The scripts and Python files of its tests."""
     return [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith((".py", ".sh")))]
 
 

@@ -11,7 +11,7 @@ from sandbox.grading.whose import doubt
 from sandbox.tasks import dockerfile
 from sandbox.tasks.code import lacking, uncrossing
 from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.needs import builds
+from sandbox.tasks.needs import builds, test_texts
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
@@ -35,7 +35,7 @@ def remarks(task: Task) -> Iterator[str]:
         yield "it has no tests: it cannot be graded"
     if "\r\n" in task.run_tests:
         yield "its test script's lines end in CR LF, which no shell takes: dos2unix makes it one"
-    if any(map(_NOBODY.search, _texts(task))):
+    if any(map(_NOBODY.search, test_texts(task))):
         yield "its tests name the user nobody, and who that is the agent may say in /etc/passwd: name 65534"
     if absent := sorted(_named_tests(task) - task.tests.keys()):
         yield f"its tests name {', '.join(absent)}, which is not among them"
@@ -95,12 +95,6 @@ def _short(text: str) -> str:
 
 def _graded_in_a_clean_image(task: Task) -> bool:
     return task.grading is GradingLevel.ARTIFACTS or (task.grading is GradingLevel.SIBLING and bool(task.artifacts))
-
-
-def _texts(task: Task) -> Iterator[str]:
-    """Its scripts and its Python files."""
-    yield task.run_tests
-    yield from (data.decode(errors="replace") for path, data in task.tests.items() if path.endswith((".sh", ".py")))
 
 
 def _named_tests(task: Task) -> set[str]:
