@@ -133,7 +133,7 @@ async def grade(
         async with (
             place(session, task, limit_s) as bench,
             session.verifying(bench) as network,
-            _taken_back(bench, task.reports, wanted=bench is session),
+            _taken_back(bench, task, wanted=bench is session),
         ):
             verifier = await _has_verifier(bench)
             isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
@@ -222,27 +222,27 @@ async def _test(bench: SandboxSession, task: Task, limit_s: float, env: Mapping[
 
 
 @asynccontextmanager
-async def _taken_back(bench: SandboxSession, reports: Sequence[str], *, wanted: bool) -> AsyncGenerator[None]:
-    """At the end, however it comes, what the tests left running is dead, their folder and their reports are empty, and
+async def _taken_back(bench: SandboxSession, task: Task, *, wanted: bool) -> AsyncGenerator[None]:
+    """At the end, however it comes, what the tests left running is dead, their folders and their reports are empty, and
     what pytest and the stand-ins made elsewhere is gone; or the container has ended, and the verdict that has been read
     stands."""
     try:
         yield
     finally:
         if wanted and bench.alive:
-            await asyncio.shield(_take_back(bench, reports))
+            await asyncio.shield(_take_back(bench, task))
 
 
-async def _take_back(bench: SandboxSession, reports: Sequence[str]) -> None:
+async def _take_back(bench: SandboxSession, task: Task) -> None:
     try:
         await leave_alone(bench)
         made = await _made(bench)
         for at in range(0, len(made), _AT_ONCE):
             await clear(bench, made[at : at + _AT_ONCE])
-        for report in reports:
-            await replace(bench, report, mode=0o600)
-        for folder in (TEMPORARY_DIR, TESTS_DIR):
+        for folder in _folders(task):
             await replace(bench, f"{folder}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
+        for report in task.reports:
+            await replace(bench, report, mode=0o600)
     except (OSError, FileTooLarge, InfraError, SandboxDestroyed) as error:
         await bench.destroy(SandboxDestroyed(f"its tests could not be taken out of it again: {error}", Ruin.TESTED))
 

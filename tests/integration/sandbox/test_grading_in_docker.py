@@ -100,15 +100,18 @@ async def test_tests_that_nobody_waits_for_any_more_are_dead_and_cannot_be_read(
         assert (await session.run("ls -A /tests; pgrep -cf 'sleep 100[9]'", S)).output == "0\n"
 
 
+LISTED = "/logs/verifier:\n\n/tests:\n"
+
+
 async def test_after_a_grading_its_tests_cannot_be_read_and_another_finds_them_again(pool: SandboxPool):
-    says = TASK.run_tests + "mkdir -p /logs; echo '{\"reward\": 1}' > /logs/reward.json\n"
+    says = TASK.run_tests + "echo 42 > /logs/verifier/wanted; echo '{\"reward\": 1}' > /logs/reward.json\n"
     told = dataclasses.replace(TASK, run_tests=says, reports=("/logs/reward.json",))
     async with pool.acquire(told) as session:
         await session.run("echo 42 > /app/answer", S)
         for _ in range(2):
             result = await grade(session, told)
             assert (result.all_passed, result.reward) == (True, 1.0)
-            assert (await session.run("ls -A /tests; cat /logs/*", S)).output == ""
+            assert (await session.run("ls -A /tests /logs/verifier; cat /logs/*.json", S)).output == LISTED
 
 
 async def there(session: SandboxSession, path: str) -> bool:
