@@ -23,7 +23,7 @@ from tests.support.fake_pid1 import FakePid1
 
 LONG_S = 3600.0
 TASK = Task("t", "", run_tests="#!/bin/sh\ntrue\n", tests={"expected": b"42"}, test_timeout_s=LONG_S)
-TAKEN_BACK = [("I", wire.GRADE_SLOT), ("K", 0), ("F", MADE), ("W", "/.sbx-tmp/"), ("W", "/tests/")]
+TAKEN_BACK = [("I", wire.GRADE_SLOT), ("K", 0), ("F", MADE), ("W", "/tests/"), ("W", "/.sbx-tmp/")]
 
 
 def child(pid_1: FakePid1) -> Coroutine[Any, Any, wire.GradeExit | None]:
