@@ -173,10 +173,9 @@ async def _environment(
 ) -> dict[str, str]:
     """Of the tests; ``network`` is what they need there for theirs."""
     image = await session.image_environment()
-    ours_first = isolation is Isolation.KIT or shell_of(task.run_tests, verifier=True).posix
     offline = task.network.verify is NetworkMode.NONE
     folders = (task.workdir, *task.artifacts)
-    return environment_of_tests(image, task.env, network, isolation, folders, ours_first=ours_first, offline=offline)
+    return environment_of_tests(image, task.env, network, isolation, folders, offline=offline)
 
 
 async def _prepared(

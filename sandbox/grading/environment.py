@@ -47,7 +47,6 @@ def environment_of_tests(
     isolation: Isolation,
     folders: Collection[str] = (),
     *,
-    ours_first: bool,
     offline: bool,
 ) -> dict[str, str]:
     """``network`` is what the phase's needs, ``folders`` hold what tests may import; the others as for
@@ -56,8 +55,9 @@ def environment_of_tests(
     if isolation is Isolation.KIT:
         given = {name: given[name] for name in given.keys() - withheld(given)}
     found = {**_DEFAULTS, **given}
+    ours_first = isolation is Isolation.KIT
     tools = verify_environment(found["PATH"], TESTS_DIR, ours_first=ours_first, offline=offline)
-    if isolation is Isolation.KIT:
+    if ours_first:
         names = {each.strip("/").partition("/")[0] for each in (TESTS_DIR, *folders)}
         tools |= {ANSWERS: "1", IMPORTABLE: ":".join(sorted(names))}
     return {**found, **network, "TEST_DIR": TESTS_DIR, "PYTEST_DEBUG_TEMPROOT": TEMPORARY_DIR, **tools}

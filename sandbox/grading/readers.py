@@ -1,41 +1,44 @@
-"""The kit's tools that only read and print, with the options that busybox and GNU understand alike.  Pure.
-
-What busybox does not know ends in an error, which a test script may take for an answer.
-"""
+"""The kit's tools that only read and print (:mod:`sandbox.kit.tools`), whatever options they get but a few.  Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from getopt import GetoptError, getopt
-from itertools import takewhile
 
-_SUM = "cw"
-_OPTIONS = {
-    "base64": "dw:", "basename": "as:", "cat": "nbvteA", "cmp": "lsn:", "cut": "b:c:d:f:s", "date": "uR",
-    "diff": "abBdiqstTwuU:L:", "dirname": "", "egrep": "HhnlLcoqvsriwxzm:A:B:C:e:f:", "expr": "",
-    "fgrep": "HhnlLcoqvsriwxzm:A:B:C:e:f:", "grep": "HhnlLcoqvsriwxFEzm:A:B:C:e:f:", "head": "n:c:qv", "id": "ugGnr",
-    "ls": "1aAdLHRFplinshrSt", "md5sum": _SUM, "mkdir": "pm:", "nproc": "", "od": "abcdfhilovxt:A:N:j:w:",
-    "paste": "d:s", "readlink": "fnv", "realpath": "", "rev": "", "seq": "ws:", "sha1sum": _SUM, "sha256sum": _SUM,
-    "sha512sum": _SUM, "sleep": "", "stat": "Lc:", "strings": "ft:n:", "tac": "", "tail": "n:c:qv", "tee": "a",
-    "tr": "cds", "uname": "amnrspvio", "wc": "cmlwL", "which": "a", "whoami": "", "xzcat": "", "zcat": "",
-}  # fmt: skip
-"""As getopt has them: with a value where a colon follows.  No option of theirs writes or starts anything."""
+from sandbox.grading.script import bare
+from sandbox.kit.pins import TOOL_ALIASES, TOOLS
+
+_WHOLE = {each for tools in TOOLS.values() for each in tools} - {"find", "sort", "uniq"} | {
+    *TOOL_ALIASES,
+    "which",
+}
+"""Of these no option, and no operand, writes or starts anything."""
+_STARTS_OR_WRITES = frozenset(
+    ("-delete", "-exec", "-execdir", "-fls", "-fprint", "-fprint0", "-fprintf", "-ok", "-okdir")
+)
+"""In an expression of find's."""
+_SORTS_ELSEWHERE = re.compile(r"-[^-]*[oT].*|--(?:o|te|co).*")
+"""Options of sort's that name a file, a folder or a program; long ones may be cut short."""
+_KNOWN = re.compile(
+    r"""(?:'[^']*'|"(?:[^"$`\\]|\\.|\$TEST_DIR\b|\$\{TEST_DIR\})*"|\$TEST_DIR\b|\$\{TEST_DIR\}|\\.|[^'"$`\\*?\[{~])*"""
+)
+"""A word that is what it says, as the script has it, wherever the tests' folder is."""
 
 
-def understands(tool: str, arguments: Sequence[str]) -> bool:
-    """Whether it is one of them and knows these options; ``arguments`` are without the quotes around them."""
-    letters = _OPTIONS.get(tool)
-    if letters is None:
+def only_reads(tool: str, words: Sequence[str]) -> bool:
+    """Whether it is one of them and does nothing else with these arguments, as the script has them.  Where an option or
+    an operand would, none may come of what is not written out."""
+    if tool in _WHOLE:
+        return True
+    if not all(map(_KNOWN.fullmatch, words)):
         return False
-    left = [each for each in takewhile(lambda each: each != "--", arguments) if not _counts(tool, each)]
-    try:
-        while left:  # options may stand behind what is none
-            left = getopt(left, letters)[1][1:]
-    except GetoptError:
-        return False
-    return True
-
-
-def _counts(tool: str, word: str) -> bool:
-    """``head -5`` is ``head -n 5``."""
-    return tool in ("head", "tail") and word.startswith("-") and word[1:].isdigit()
+    arguments = list(map(bare, words))
+    match tool:
+        case "find":
+            return not _STARTS_OR_WRITES.intersection(arguments)
+        case "sort":
+            return not any(map(_SORTS_ELSEWHERE.fullmatch, arguments))
+        case "uniq":
+            return sum(not each.startswith("-") for each in arguments) < 2
+        case _:
+            return False

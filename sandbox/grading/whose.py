@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from sandbox.grading.numbers import counted_names, not_its_own
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
-from sandbox.grading.readers import understands
+from sandbox.grading.readers import only_reads
 from sandbox.grading.script import Command, Script, Unreadable, When, bare, read_script
 from sandbox.grading.written import is_safe
 from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
@@ -41,8 +41,6 @@ class Shell(NamedTuple):
     argv: tuple[str, ...]
     """Before the script's path; empty for a script that names an interpreter of the container's."""
     ours: bool
-    posix: bool
-    """A ``#!/bin/sh`` script finds the kit's tools first, whatever else it starts."""
 
 
 _MOST_CHARACTERS = 64 << 10
@@ -51,15 +49,18 @@ _INTERPRETER = re.compile(r"#!\s*(?:/usr)?(?:/local)?/bin/(?:env\s+(?:-S\s+)?)?(
 
 
 def shell_of(script: str, *, verifier: bool) -> Shell:
-    """``verifier``: whether this kit has its verifier half, and so a bash."""
+    """As Terminal-Bench runs it: by bash, if it names a shell or nothing.  ``verifier``: whether this kit has its
+    verifier half, and so a bash."""
     first = script.split("\n", 1)[0].strip()
     found = _INTERPRETER.fullmatch(first)
     name, options = (found[1], tuple(found[2].split())) if found else ("", ())
-    if not first.startswith("#!") or name in ("sh", "dash", "ash"):
-        return Shell((BUSYBOX, "sh", *options), ours=True, posix=True)
+    if first.startswith("#!") and name not in ("bash", "sh", "dash", "ash"):
+        return Shell((), ours=False)
+    if verifier:
+        return Shell((BASH, "--noprofile", "--norc", *options), ours=True)
     if name == "bash":
-        return Shell((BASH if verifier else "/bin/bash", "--noprofile", "--norc", *options), verifier, posix=False)
-    return Shell((), ours=False, posix=False)
+        return Shell(("/bin/bash", "--noprofile", "--norc", *options), ours=False)
+    return Shell((BUSYBOX, "sh", *options), ours=True)
 
 
 _BUILTINS = frozenset((
@@ -213,14 +214,9 @@ class _Reader:
             )
         if first == "start-stop-daemon":
             return _is_as_told(words[1:])
-        if first == "diff" and not any(map(self._is_file, words[1:])):
+        if first not in _BUILTINS and not (self._verifier and only_reads(first, words[1:])):
             return False
-        return _only_speaks(first, words[1:]) and (first in _BUILTINS or understands(first, arguments))
-
-    def _is_file(self, word: str) -> bool:
-        """Beside one, busybox's diff compares files; of two folders it passes over pipes and devices."""
-        named = TESTS.fullmatch(bare(word))
-        return word == "-" or word.startswith("<(") or (named is not None and named[1].strip("/") in self._tests)
+        return _only_speaks(first, words[1:])
 
     def _answer(self, words: Sequence[str]) -> Answer:
         program, *arguments = (bare(word) for word in words)

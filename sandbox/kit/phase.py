@@ -26,7 +26,10 @@ BASH = "/.sbx/bash"
 """A static bash."""
 BUSYBOX = "/.sbx/busybox"
 TOOLS = "/.sbx/bin"
-"""Static tools."""
+"""busybox's tools, static."""
+GNU = f"{VERIFY}/gnu"
+"""GNU's, of those that test scripts read and compare with."""
+OURS = (GNU, TOOLS)
 
 
 def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offline: bool = True) -> dict[str, str]:
@@ -35,7 +38,7 @@ def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offli
     ``ours_first``: the kit's tools come before the image's, else after them, for an image that lacks some.  The real uv
     keeps no cache between its calls, and what it makes lies in ``fresh``: elsewhere the agent could have put its own.
     """
-    tools = f"{TOOLS}:{path}" if ours_first else f"{path}:{TOOLS}"
+    tools = ":".join((*OURS, path) if ours_first else (path, *OURS))
     env = {
         "PATH": f"{SHIMS}:{BIN}:{tools}",
         "UV_FIND_LINKS": WHEELS,

@@ -32,3 +32,20 @@ APT_PACKAGES = ("ca-certificates", "curl", "wget")
 
 INSTALLERS = ("http*://*/uv/install.sh", "http*://*/uv/*/install.sh")
 """Addresses of uv's installer, as patterns: what they give is in the kit."""
+
+TOOLS = {
+    "coreutils": (
+        "b2sum", "base32", "base64", "basename", "basenc", "cat", "cksum", "comm", "cut", "date", "df", "dirname", "du",
+        "expand", "expr", "factor", "fmt", "fold", "head", "id", "join", "ls", "md5sum", "mkdir", "nl", "nproc",
+        "numfmt", "od", "paste", "pr", "printenv", "readlink", "realpath", "seq", "sha1sum", "sha224sum", "sha256sum",
+        "sha384sum", "sha512sum", "sleep", "sort", "stat", "sum", "tac", "tail", "tee", "timeout", "tr", "tsort",
+        "uname", "unexpand", "uniq", "wc", "whoami",
+    ),
+    "diffutils": ("cmp", "diff"),
+    "findutils": ("find",),
+    "grep": ("grep",),
+}  # fmt: skip
+"""GNU's, of Debian's packages, that read and print; ``mkdir``, ``tee``, ``timeout`` too."""
+
+TOOL_ALIASES = {"egrep": "grep -E", "fgrep": "grep -F"}
+"""What is a script in Debian."""

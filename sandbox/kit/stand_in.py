@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sandbox.kit import answers
-from sandbox.kit.phase import ANSWERS, BIN, ENVIRONMENT, MADE, SHIMS, TOOLS
+from sandbox.kit.phase import ANSWERS, BIN, ENVIRONMENT, MADE, OURS, SHIMS
 
 _INSTALLER = f"""\
 /.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
@@ -103,8 +103,8 @@ def _venv(path: Path) -> None:
 
 def _run(command: Sequence[str]) -> NoReturn:
     """The tests' own programs find the kit's Python first, and the image's tools before ours."""
-    rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (TOOLS, f"{ENVIRONMENT}/bin")]
-    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, TOOLS)), VIRTUAL_ENV=ENVIRONMENT)
+    rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (*OURS, f"{ENVIRONMENT}/bin")]
+    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, *OURS)), VIRTUAL_ENV=ENVIRONMENT)
     _become(command[0], command)
 
 

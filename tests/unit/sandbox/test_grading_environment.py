@@ -15,9 +15,7 @@ IMAGE = {"PATH": "/opt/tool/bin:/usr/bin", "MODE": "prod", "PYTHONPATH": "/opt/l
 def of(
     image: Mapping[str, str], isolation: Isolation = Isolation.KIT, *, task: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    return environment_of_tests(
-        image, task or {}, {"http_proxy": "gate"}, isolation, ours_first=isolation is Isolation.KIT, offline=True
-    )
+    return environment_of_tests(image, task or {}, {"http_proxy": "gate"}, isolation, offline=True)
 
 
 def folders(env: Mapping[str, str]) -> list[str]:
@@ -35,12 +33,12 @@ def test_the_kits_programs_get_the_images_variables_and_its_path_after_their_own
 def test_the_images_programs_get_all_of_it_after_the_kits_stand_ins():
     env = of(IMAGE, Isolation.IMAGE)
     assert env.items() >= {key: value for key, value in IMAGE.items() if key != "PATH"}.items()
-    assert folders(env)[-3:] == ["/opt/tool/bin", "/usr/bin", "/.sbx/bin"]
+    assert folders(env)[-4:] == ["/opt/tool/bin", "/usr/bin", "/.sbx/verify/gnu", "/.sbx/bin"]
 
 
 def test_the_kits_programs_answer_and_import_what_tests_mean_the_images_do_as_they_like():
     folders = ("/srv/app", "/app/out", "/")
-    kit = environment_of_tests({}, {}, {}, Isolation.KIT, folders, ours_first=True, offline=False)
+    kit = environment_of_tests({}, {}, {}, Isolation.KIT, folders, offline=False)
     assert (kit["LONGSHORE_KIT_ANSWERS"], kit["LONGSHORE_IMPORTABLE"].split(":")) == ("1", ["", "app", "srv", "tests"])
     assert not [name for name in of(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
 

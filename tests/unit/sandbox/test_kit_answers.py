@@ -142,14 +142,17 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
         "y() { x() { ls; }; }; x",
         "x() { ls; }; unset -f x; x",
         "y() { x; }; y; x() { ls; }",
-        r"if grep -qP 'eval\(' /app/x; then exit 1; fi",
-        "grep --quiet x /app/y",
-        "grep -rq --include='*.py' eval /app",
-        "sha256sum --check /tests/sums",
-        "date -d tomorrow",
-        "readlink -e /app/x",
-        "head --lines=2 /app/x",
-        "cut '--fields=1' /app/x",
+        "rev /app/x",
+        "sort -t, -uo/app/y /app/x",
+        "sort --out=/app/y /app/x",
+        "sort --comp ./x /app/x",
+        'sort "$(cat /app/p)"',
+        "sort /app/*",
+        "sort ~/x",
+        "uniq /app/x $y",
+        'find "$where" -name x',
+        "find /app -name x -fprintf /app/y a",
+        "find /app -name *.sh",
         "uv venv v; [ -e x ] && . v/bin/activate; pytest /tests/test_a.py",
         ". ./env.sh",
         'export PATH="/app/bin:$PATH"',
@@ -231,6 +234,11 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
         f"wget -qO- {URL} | sh && . $HOME/.local/bin/env",
         "DEBIAN_FRONTEND=noninteractive apt-get install -y curl > /dev/null 2>&1",
         "command -v python3 > /dev/null || exec 2>&1",
+        r"if grep -qP 'eval\(' /app/x; then exit 1; fi; grep -rq --include='*.py' eval /app; grep --quiet x /app/y",
+        "sha256sum --check /tests/sums; date -d now; readlink -e /app/x; head --lines=2 /app/x | tr -cd '[:print:]'",
+        'sort -t, -k2,2n /app/x | uniq -c | sort --numeric-sort; sort -u "$TEST_DIR/a b" ${TEST_DIR}/c /app/it\\\'s',
+        "find /app -maxdepth 1 \\( -name '*.sh' -o -name \"x*\" \\) -newer $TEST_DIR/x -printf '%s\\n' | wc -l",
+        'diff -r /app/out "$expected"; diff <(cat /app/x) - | grep "^[<>]"; uniq -d $TEST_DIR/x',
         "head -5 x; tail -n +2 x; tail -c5 x; cut -d, -f 1,2 x; grep -rnA 2 -e -v x; cmp -s a b; stat -c %s x",
         "set -euo pipefail; export A=1 B=$(pwd); mkdir -p /logs; wc -l < /app/x",
         "function check {\n ls /app\n}\ncheck \\\n  | wc -l",
@@ -301,15 +309,17 @@ def test_whoever_starts_the_agent_s_program_by_its_name_runs_more_than_ours():
 @pytest.mark.parametrize(
     ("first", "argv", "ours"),
     [
-        ("", (BUSYBOX, "sh"), True),
-        ("#!/bin/sh -e", (BUSYBOX, "sh", "-e"), True),
+        ("", (BASH, "--noprofile", "--norc"), True),
+        ("#!/bin/sh -e", (BASH, "--noprofile", "--norc", "-e"), True),
         ("#!/usr/bin/env bash", (BASH, "--noprofile", "--norc"), True),
         ("#! /bin/bash -eu", (BASH, "--noprofile", "--norc", "-eu"), True),
         ("#!/usr/bin/env python3", (), False),
         ("#!/opt/sh", (), False),
     ],
 )
-def test_a_script_gets_the_shell_that_its_first_line_names(first: str, argv: tuple[str, ...], ours: bool):
-    assert shell_of(f"{first}\n", verifier=True)[:2] == (argv, ours)
+def test_a_script_that_names_a_shell_or_nothing_gets_a_bash_of_ours(first: str, argv: tuple[str, ...], ours: bool):
+    assert shell_of(f"{first}\n", verifier=True) == (argv, ours)
     if "bash" in first:
-        assert shell_of(f"{first}\n", verifier=False)[:2] == (("/bin/bash", *argv[1:]), False)
+        assert shell_of(f"{first}\n", verifier=False) == (("/bin/bash", *argv[1:]), False)
+    elif ours:
+        assert shell_of(f"{first}\n", verifier=False) == ((BUSYBOX, "sh", *argv[3:]), True)

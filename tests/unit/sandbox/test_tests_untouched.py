@@ -102,8 +102,6 @@ def test_usual_calls_of_pytest_are_ours(call: str):
         "tar -xf /app/out.tar",
         "wget http://127.0.0.1/conftest.py",
         "touch /app/x",
-        "diff -r /app/out $TEST_DIR/unit",
-        "diff /app/out /app/x",
         "TEST_DIR=/app",
         "for TEST_DIR in /app; do :; done",
         "for PATH in /app; do ls; done",

@@ -1,0 +1,68 @@
+"""Programs of this machine that run in any image, with their loader and libraries at one fixed place.  Blocking.
+
+Each names its loader by an absolute path in the kit and finds every library by a DT_RPATH there, so that the image's
+libc (old, musl, or replaced by the agent) is never asked.  The loader and the libc themselves are closed
+(:mod:`sandbox.kit.closed`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from protocol.errors import UserError
+from sandbox.kit import closed
+from sandbox.kit.phase import VERIFY
+from sandbox.provision import run
+
+LIBRARIES = f"{VERIFY}/lib"
+_LOADER = "ld.so"
+_LIBC = "libc.so.6"
+_LDD = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+
+
+def relocate(program: Path, patchelf: Path) -> None:
+    """A copy that asks for what :func:`take_libraries` takes."""
+    found = ("--set-interpreter", f"{LIBRARIES}/{_LOADER}", "--force-rpath", "--set-rpath", LIBRARIES)
+    run((str(patchelf), *found, str(program)), f"make {program.name} relocatable")
+
+
+def without_rpath(library: Path, patchelf: Path) -> None:
+    run((str(patchelf), "--remove-rpath", str(library)), f"make {library.name} relocatable")
+
+
+def take_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> None:
+    """What these programs of this machine (the first is none of a library's) load, and their loader, into ``folder``.
+    Raises UserError where one lacks something here."""
+    loader = Path(run((str(patchelf), "--print-interpreter", str(originals[0])), "read a program's loader").strip())
+    needed = _libraries(originals)
+    folder.mkdir()
+    for library in needed | _loaded_later(needed):
+        if library.name != loader.name:
+            shutil.copy(library, folder / library.name)
+            without_rpath(folder / library.name, patchelf)
+    _rewrite(folder / _LIBC, closed.LIBC)
+    shutil.copy(loader, folder / _LOADER)
+    _rewrite(folder / _LOADER, closed.LOADER)
+
+
+def _libraries(programs: Iterable[Path]) -> set[Path]:
+    found: set[Path] = set()
+    for program in programs:
+        said = run(("ldd", str(program)), f"list the libraries of {program.name}")
+        if "not found" in said:
+            raise UserError(f"{program} lacks libraries on this machine:\n{said}")
+        found.update(Path(path) for path in _LDD.findall(said))
+    return found
+
+
+def _loaded_later(needed: Iterable[Path]) -> set[Path]:
+    """What glibc itself loads when a thread is ended early: from the container, if not from here."""
+    beside = (each.with_name("libgcc_s.so.1") for each in needed if each.name == _LIBC)
+    return {each for each in beside if each.exists()}
+
+
+def _rewrite(library: Path, wanted: Sequence[closed.Place]) -> None:
+    library.write_bytes(closed.closed(library.name, library.read_bytes(), *wanted))

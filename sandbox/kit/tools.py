@@ -1,0 +1,57 @@
+"""GNU's tools that read and print, as test scripts know them: this machine's, made to run in any image.  Blocking.
+
+busybox answers many questions differently (``diff`` of what cannot be opened, ``tr -d '[:print:]'``, the exit code of
+``timeout``), and a test script takes the answer for a verdict.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from protocol.errors import UserError
+from sandbox.kit import pins
+from sandbox.kit.closed import closed
+from sandbox.kit.phase import BUSYBOX, GNU
+from sandbox.kit.relocated import relocate
+from sandbox.provision import run
+
+_PAGER, _NONE = b"/usr/bin/pr\0", b"/.sbx//nopr\0"
+"""What diff starts where it is asked for pages, which is the container's; what it does not find in the kit."""
+
+
+def originals() -> list[Path]:
+    """Raises UserError where this machine lacks one."""
+    return [_original(name, package) for package, names in pins.TOOLS.items() for name in names]
+
+
+def versions() -> list[str]:
+    """Of each package.  Raises UserError where one is missing or another's."""
+    return [_version(names[0], package) for package, names in pins.TOOLS.items()]
+
+
+def install(folder: Path, patchelf: Path) -> None:
+    """With no message of theirs, and no program, from the container."""
+    folder.mkdir()
+    for original in originals():
+        copy = folder / original.name
+        copy.write_bytes(closed(copy.name, original.read_bytes()).replace(_PAGER, _NONE))
+        copy.chmod(0o755)
+        relocate(copy, patchelf)
+    for alias, command in pins.TOOL_ALIASES.items():
+        (folder / alias).write_text(f'#!{BUSYBOX} sh\nexec {GNU}/{command} "$@"\n')
+        (folder / alias).chmod(0o755)
+
+
+def _version(name: str, package: str) -> str:
+    said = run((str(_original(name, package)), "--version"), f"ask {name} for its version").split("\n")[0]
+    if "GNU" not in said:
+        raise UserError(f"this machine's {name} is not GNU's ({said}): apt-get install {package}")
+    return said
+
+
+def _original(name: str, package: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise UserError(f"this machine has no {name}: apt-get install {package}")
+    return Path(found)
