@@ -18,7 +18,7 @@ Links that lead to the tests' folder are removed when the tests are in, so that 
 
 No grader can protect tests from code that they run in their own process or as their own user: tests that start the
 agent's program do it as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c 65534:65534
--x PROGRAM -- …`` of the kit).
+-x PROGRAM -- … < /dev/null`` of the kit).
 
 Tests that fail, hang, are killed or cannot be written because the agent filled its disk are outcomes.  Only a daemon or
 a PID 1 that does not answer is infrastructure (InfraError).
@@ -68,6 +68,7 @@ _MOST_MADE_BYTES, _AT_ONCE = 64 << 10, 128
 _INSTALLED = ".local/bin/env"
 """What uv's installer writes and scripts source, in root's home."""
 _LOG_BYTES = 16 << 10
+_UNQUOTED = str.maketrans("", "", "\"'\\")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,13 +267,14 @@ def tests_folder(task: Task, isolation: Isolation) -> dict[str, bytes]:
 
 
 def _says(task: Task, path: str) -> bool:
-    """Whether one of the tests' scripts, or what says where their reports are, speaks of it."""
-    return any(path in text for text in (task.run_tests, *task.reports, *shell_scripts(task.tests).values()))
+    """Whether a script of the tests, or what says where their reports are, speaks of it, wherever its quotes are."""
+    texts = (task.run_tests, *task.reports, *shell_scripts(task.tests).values())
+    return any(path in text.translate(_UNQUOTED) for text in texts)
 
 
 def _folders(task: Task) -> dict[str, int]:
     """The tests' own → mode."""
-    verdicts = {_VERDICTS: 0o700} if _says(task, f"{_VERDICTS}/") else {}
+    verdicts = {_VERDICTS: 0o700} if _says(task, _VERDICTS) else {}
     return {TESTS_DIR: 0o700, TEMPORARY_DIR: 0o1777, **verdicts}
 
 

@@ -31,7 +31,10 @@ _MATCHES = frozenset(("=", "==", "!=", "=~"))
 _EXPANSION = re.compile(r"\$[\w{(]")
 _OPERATOR = re.compile(r"(?<!\S)-\w+(?!\S)")
 _ALL_OF = re.compile(r"\$\{![^}]*(?:[@*]|\[[@*]\])\}")
-_PIECE_OF = re.compile(r"\$\{\w+:(?![-=?+])(.*)\}", re.DOTALL)
+_PIECE_OF = re.compile(r"\$\{(?:\w+|[@*])(?:\[[^]]*\])?:(?![-=?+])(.*)\}", re.DOTALL)
+_BESIDE = frozenset(("&", "process_substitution"))
+_INHERITED = re.compile(r"(?:/dev/(?:stdin|fd)|/proc)\b")
+_NAMED_DESCRIPTOR = re.compile(r"(?<!\$)\{\w+\}[<>]")
 
 
 class Unreadable(Exception):
@@ -57,6 +60,10 @@ class Command(NamedTuple):
     when: When
     at: int
     """Where it begins in the script, bytes."""
+    alone: bool
+    """Nothing is joined with it by a pipe, and nothing goes on meanwhile, as far as its function says."""
+    fed: bool
+    """It says itself what its standard input is."""
 
 
 class Script(NamedTuple):
@@ -73,6 +80,10 @@ class Script(NamedTuple):
     """The variable of each, and what it is over: where that is not written, the arguments."""
     into: tuple[str, ...]
     """What redirections write to."""
+    opened: tuple[str, ...]
+    """Redirections of other descriptors than a program's three, or that read by those it writes to."""
+    beside: tuple[str, ...]
+    """What runs while the script goes on."""
 
 
 def bare(word: str) -> str:
@@ -93,7 +104,9 @@ def read_script(text: str) -> Script:
     loops = [node.named_children for node in nodes if node.type in ("for_statement", "select_statement")]
     over = tuple((_text(name), tuple(map(_text, values)) or ('"$@"',)) for name, *values, _ in loops)
     into = tuple(target for node in nodes if node.type == "file_redirect" for target in _into(node))
-    return Script(commands, functions, evaluated, tested, over, into)
+    opened = (*_NAMED_DESCRIPTOR.findall(text), *(_text(node) for node in nodes if _opens(node)))
+    beside = tuple(_text(node) for node in nodes if node.type in _BESIDE)
+    return Script(commands, functions, evaluated, tested, over, into, opened, beside)
 
 
 def _nodes(root: Node) -> Iterator[Node]:
@@ -163,7 +176,8 @@ def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0
         made = _commands(child, within, functions, depth + 1)
         yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
-        yield Command(tuple(_words(node)), _is_piped(node), within, _when(node), node.start_byte)
+        words = tuple(_words(node))
+        yield Command(words, _is_piped(node), within, _when(node), node.start_byte, _is_alone(node), _is_fed(node))
 
 
 def _with_more(commands: Sequence[Command], words: tuple[str, ...]) -> Iterator[Command]:
@@ -193,9 +207,8 @@ def _destinations(redirection: Node) -> list[Node]:
 
 def _into(redirection: Node) -> Iterator[str]:
     """The file that is written, if one is."""
-    operator = next((_text(child) for child in redirection.children if not child.is_named), "")
     for target in _destinations(redirection)[:1]:
-        if ">" in operator and target.type not in ("number", "process_substitution"):
+        if ">" in _operator(redirection) and target.type not in ("number", "process_substitution"):
             yield _text(target)
 
 
@@ -230,6 +243,54 @@ def _is_piped(node: Node) -> bool:
         node = node.parent
     before = node.prev_sibling
     return before is not None and before.type in ("|", "|&")
+
+
+def _is_alone(node: Node) -> bool:
+    while (above := node.parent) is not None and node.type != "function_definition":
+        behind = (more.type for each in above.children if each.type == "heredoc_redirect" for more in each.children)
+        if above.type in ("pipeline", "process_substitution") or "pipeline" in behind:
+            return False
+        if node.next_sibling is not None and node.next_sibling.type == "&":
+            return False
+        node = above
+    return True
+
+
+def _is_fed(node: Node) -> bool:
+    """All that is said of its standard input is a file, or a text of the script's."""
+    given = [child for child in node.children if child.type in _REDIRECTIONS]
+    while (above := node.parent) is not None and above.type in ("negated_command", "redirected_statement"):
+        given += [child for child in above.children if child.type in _REDIRECTIONS]
+        node = above
+    return bool(said := [_is_file_or_text(each) for each in given if _reads(each)]) and all(said)
+
+
+def _reads(redirection: Node) -> bool:
+    """Whether it is about standard input."""
+    descriptor = redirection.child_by_field_name("descriptor")
+    return (descriptor is None and "<" in _operator(redirection)) or (
+        descriptor is not None and _text(descriptor) == "0"
+    )
+
+
+def _is_file_or_text(redirection: Node) -> bool:
+    if redirection.type != "file_redirect":
+        return True
+    into = _destinations(redirection)[:1]
+    return _operator(redirection) == "<" and not any(
+        each.type == "process_substitution" or _INHERITED.match(bare(_text(each))) for each in into
+    )
+
+
+def _opens(node: Node) -> bool:
+    descriptor = node.child_by_field_name("descriptor") if node.type in _REDIRECTIONS else None
+    return descriptor is not None and (_text(descriptor), "<" in _operator(node)) not in (
+        ("0", True), ("1", False), ("2", False)
+    )  # fmt: skip
+
+
+def _operator(redirection: Node) -> str:
+    return next((_text(child) for child in redirection.children if child.type != "file_descriptor"), "")
 
 
 def _text(node: Node) -> str:

@@ -3,9 +3,10 @@
 Read from the script: it is the kit's where each command is the shell's own, a function of the script's, a tool of the
 kit's that only reads and prints (:mod:`sandbox.grading.readers`), or one that the kit stands in for
 (:mod:`sandbox.kit.answers`); pytest is told nothing but to run the tests (:mod:`sandbox.grading.pytest_call`); nothing
-that the agent left can be a program (:mod:`sandbox.grading.numbers`); and what is written goes where the agent can have
-made no link (:mod:`sandbox.grading.written`).  In doubt it is the container's.  What the tests themselves start is
-their own affair: ``subprocess.run(["git", …])`` in a test asks the container's git.
+that the agent left can be a program (:mod:`sandbox.grading.numbers`); what is written goes where the agent can have
+made no link (:mod:`sandbox.grading.written`); and a program of the agent's is nobody's, and told nothing by accident
+(:mod:`sandbox.grading.nobody`).  In doubt it is the container's.  What the tests themselves start is their own affair:
+``subprocess.run(["git", …])`` in a test asks the container's git.
 """
 
 from __future__ import annotations
@@ -14,9 +15,22 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from getopt import GetoptError, getopt
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+from sandbox.grading.nobody import (
+    ASSIGNED,
+    DECLARES,
+    ITS_ARGUMENTS,
+    SHELL_OPTION,
+    SHELLS,
+    START,
+    STARTERS,
+    Doubt,
+    named,
+    told,
+)
 from sandbox.grading.numbers import counted_names, not_its_own
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
 from sandbox.grading.readers import only_reads
@@ -67,14 +81,8 @@ _BUILTINS = frozenset((
     ":", "[", "[[", "break", "cd", "continue", "echo", "exit", "false", "printf", "pwd", "read", "return", "set",
     "shift", "test", "true", "type", "ulimit", "umask", "unset", "wait",
 ))  # fmt: skip
-_DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
-"""Builtins that set what their arguments name: PATH too, where these are not written out."""
-_SETTERS = _DECLARES | {"printf", "read", "unset"}
+_SETTERS = DECLARES | {"printf", "read", "unset"}
 """Builtins that set or forget what their arguments name."""
-_SHELLS = frozenset(("sh", "ash", "bash"))
-_AS_NOBODY = frozenset(("-S", "-q", "--start", "--quiet"))
-_AS_NOBODY_VALUED = frozenset(("-c", "-x", "-a", "--chuid", "--exec", "--startas"))
-_ASSIGNED = re.compile(r"\w+\+?=")
 _SETTING = (
     r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|PS4|(?:PYTHON|PYTEST_|UV_|LD_)\w*|"
     r"TEST_DIR(?!=[\"']?(?:/tests|\$\{TEST_DIR:-/tests\})/?[\"']?$))"
@@ -82,10 +90,11 @@ _SETTING = (
 _SETTINGS, _NAMED_SETTING = re.compile(rf"{_SETTING}\+?="), re.compile(rf"{_SETTING}[\"']?$")
 _INSTALLED = re.compile(r"(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env")
 _LIMIT = re.compile(r"-\w+|[\d.]+[smhd]?")
-_STARTERS = frozenset(("exec", "command", "time", "timeout"))
-_ITS_ARGUMENTS = frozenset(("$1", "$@"))
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_INDEXED = re.compile(r"[^=]*\[[^=]*[$`]")
+_DECLARED = re.compile(r"[-+](?!\w*[in])\w+|[A-Za-z_]\w*(?:\+?=.*)?", re.DOTALL)
+_READ_OPTIONS = "ersa:d:i:n:N:p:t:u:"
+_PLAIN = {"unset": re.compile(r"-v|[A-Za-z_]\w*"), "wait": re.compile(r"-[nf]|%?\d+|\$!")}
+"""What they may be told: a subscript would be evaluated."""
 
 
 def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
@@ -95,25 +104,31 @@ def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = Tr
 
 def shell_scripts(tests: Mapping[str, bytes]) -> dict[str, str]:
     """Those that tests bring along."""
-    return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(".sh")}
+    return _texts(tests, ".sh")
 
 
-def doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> str | None:
+def _texts(tests: Mapping[str, bytes], end: str) -> dict[str, str]:
+    return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(end)}
+
+
+def doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Doubt | None:
     """What of the script is not certainly the kit's, the first of it; None where all is."""
     beside = shell_scripts(tests)
+    if by_name := next(named((script, *beside.values(), *_texts(tests, ".py").values())), None):
+        return by_name
     if not shell_of(script, verifier=verifier).ours:
-        return script.split("\n", 1)[0]
+        return Doubt(script.split("\n", 1)[0])
     if sum(map(len, (script, *beside.values()))) > _MOST_CHARACTERS:
-        return f"more than {_MOST_CHARACTERS} characters"
+        return Doubt(f"more than {_MOST_CHARACTERS} characters")
     try:
         main, others = read_script(script), {path: read_script(text) for path, text in beside.items()}
     except (Unreadable, RecursionError) as error:
-        return str(error)
+        return Doubt(str(error))
     scripts = [main, *others.values()]
     reader = _Reader(main, others, tests, verifier=verifier)
     set_ones = filter(_NAMED_SETTING.match, counted_names(scripts))
-    doubts = chain(not_its_own(scripts, _SETTERS), set_ones, *map(reader.doubts, scripts))
-    return next(doubts, None)
+    others_programs = chain(not_its_own(scripts, _SETTERS), set_ones, *map(reader.doubts, scripts))
+    return next(chain(told(main, others), map(Doubt, others_programs)), None)
 
 
 @dataclass(slots=True)
@@ -139,7 +154,7 @@ class _Reader:
         """``others``: by their paths below the tests' folder."""
         self._others, self._tests, self._verifier = others, tests, verifier
         commands = [command for script in (main, *others.values()) for command in script.commands]
-        self._callers = {each.within for each in commands if each.within and bare(each.words[0]) in _ITS_ARGUMENTS}
+        self._callers = {each.within for each in commands if each.within and bare(each.words[0]) in ITS_ARGUMENTS}
         """Functions that take their arguments for a command."""
         moves = [each for each in commands if _may_move(each)]
         self._moves = -1 if any(each.within for each in moves) else len(moves)
@@ -180,20 +195,20 @@ class _Reader:
     def _command(self, words: Sequence[str], within: str) -> bool:
         if any(map(_SETTINGS.match, words)):
             return False
-        while words and _ASSIGNED.match(words[0]):
+        while words and ASSIGNED.match(words[0]):
             words = words[1:]
         if not words:
             return True
         first = bare(words[0])
         if first in self._state.functions:
             return first not in self._callers or self._command(words[1:], "")
-        if first in _ITS_ARGUMENTS:
+        if first in ITS_ARGUMENTS:
             return within in self._callers
         if first in ("set", "shift") and within in self._callers:
             return False
         if first in _SETTERS and any(map(_NAMED_SETTING.match, words[1:])):
             return False
-        if first in _STARTERS:
+        if first in STARTERS:
             return self._command(_started(words), within)
         return self._program(first, words)
 
@@ -203,17 +218,14 @@ class _Reader:
             return self._verifier and self._stands_in(words)
         if first in ("source", "."):
             return bool(arguments) and self._may_source(arguments[0])
-        if first in _SHELLS:
+        if first in SHELLS:
             return (first != "bash" or self._verifier) and _is_read(_script_of(arguments))
         if self._state.active and first in ("pytest", "py.test"):
             return runs_tests_alone(words[1:], self._tests)
-        if first in _DECLARES:
-            return not any(
-                each.startswith(("$", "`")) or _INDEXED.match(each) or re.match(r"[-+]\w*[in]", each)
-                for each in arguments
-            )
-        if first == "start-stop-daemon":
-            return _is_as_told(words[1:])
+        if first in DECLARES:
+            return all(map(_DECLARED.fullmatch, arguments))
+        if first == START:
+            return True  # told() has judged it
         if first not in _BUILTINS and not (self._verifier and only_reads(first, words[1:])):
             return False
         return _only_speaks(first, words[1:])
@@ -254,10 +266,12 @@ def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
     match program:
         case "set":
             return not any(map(_is_expanded, arguments[:1]))
-        case "read" | "unset":
-            return not any(map(_is_expanded, arguments)) and "-f" not in arguments
+        case "read":
+            return not any(map(_is_expanded, arguments)) and _names_plainly([*map(bare, arguments)])
+        case "unset" | "wait":
+            return all(_PLAIN[program].fullmatch(bare(each)) for each in arguments)
         case "printf":
-            return not any(option == "-v" and _is_expanded(name) for option, name in pairwise(arguments))
+            return _formats([*map(bare, arguments)])
         case "test" | "[" | "[[":
             return not any(way == "-v" and not _NAME.fullmatch(name) for way, name in pairwise(arguments))
         case "mkdir":
@@ -268,17 +282,20 @@ def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
             return True
 
 
-def _is_as_told(arguments: Sequence[str]) -> bool:
-    """Whether start-stop-daemon starts a program, as somebody, and does nothing else."""
-    left = iter(arguments)
-    for word in left:
-        if word == "--":
-            return True
-        if word in _AS_NOBODY_VALUED:
-            next(left, "")
-        elif word not in _AS_NOBODY:
-            return False
-    return True
+def _names_plainly(arguments: list[str]) -> bool:
+    """Whether ``read`` sets variables, none by a subscript, which would be evaluated."""
+    try:
+        options, names = getopt(arguments, _READ_OPTIONS)
+    except GetoptError:
+        return False
+    return all(map(_NAME.fullmatch, (*names, *(value for option, value in options if option == "-a"))))
+
+
+def _formats(arguments: list[str]) -> bool:
+    """Whether ``printf`` prints, or sets a variable: no option of its comes from elsewhere."""
+    if arguments[:1] == ["-v"]:
+        return bool(_NAME.fullmatch("".join(arguments[1:2]))) and _formats(arguments[2:])
+    return not arguments or arguments[0] == "--" or not arguments[0].startswith(("-", "$", "`"))
 
 
 def _is_expanded(word: str) -> bool:
@@ -286,7 +303,7 @@ def _is_expanded(word: str) -> bool:
 
 
 def _started(words: Sequence[str]) -> Sequence[str]:
-    """What one of :data:`_STARTERS` starts; nothing where it only asks for a program's place."""
+    """What one of :data:`STARTERS` starts; nothing where it only asks for a program's place."""
     if words[1:2] in (("-v",), ("-V",)):
         return ()
     at = 1
@@ -297,7 +314,7 @@ def _started(words: Sequence[str]) -> Sequence[str]:
 
 def _script_of(arguments: Sequence[str]) -> str:
     """What a shell runs."""
-    return next((each for each in arguments if not re.fullmatch(r"-[eux]+", each)), "")
+    return next((each for each in arguments if not SHELL_OPTION.fullmatch(each)), "")
 
 
 def _is_read(path: str) -> bool:

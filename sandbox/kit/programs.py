@@ -26,10 +26,13 @@ include-system-site-packages = false
 version = {version}
 """
 """Without its second line a user's own packages would be loaded."""
+_UNTOLD = "longshore_untold"
+"""What :mod:`sandbox.kit.untold` is called there."""
 _PYTEST = f"""#!{ENVIRONMENT}/bin/python
 import os, sys
 from importlib.machinery import FileFinder, PathFinder, SourceFileLoader
 from pytest import console_main
+from {_UNTOLD} import forget_arguments, keep_untold
 
 class Above(FileFinder):
     def find_spec(self, name, target=None):
@@ -44,6 +47,8 @@ while "--ctrf" in words[:-1]:
     at = words.index("--ctrf")
     words[at : at + 2] = ["=".join(words[at : at + 2])]
 sys.argv[1:] = words
+forget_arguments()
+keep_untold()
 sys.exit(console_main())
 """
 """pytest looks for its settings before it knows of this plugin's option: its value would be the path of a test, and the
@@ -56,7 +61,7 @@ from there only where its name is one that tests mean (that package, the working
 
 def texts() -> list[str]:
     """All that a change of these programs changes."""
-    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(text_of(name) for name in _COPIED)]
+    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *(text_of(name) for name in (*_COPIED, "untold.py"))]
 
 
 def install(source: SourcePython, name: str, verify: Path) -> None:
@@ -83,6 +88,7 @@ def _environment(verify: Path, source: SourcePython, home: str) -> None:
     for wheel in sorted((verify / "wheels").glob("*-none-any.whl")):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
+    (packages / f"{_UNTOLD}.py").write_text(text_of("untold.py"))
     compile_all(source, packages, f"{ENVIRONMENT}/{packages.relative_to(made)}")
     (made / "pyvenv.cfg").write_text(_VENV.format(home=home, version=source.version))
     for program in ("pytest", "py.test"):

@@ -11,13 +11,10 @@ from sandbox.grading.whose import doubt
 from sandbox.tasks import dockerfile
 from sandbox.tasks.code import lacking, uncrossing
 from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.needs import builds, test_texts
+from sandbox.tasks.needs import builds
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
-_NOBODY = re.compile(
-    r"\b(?:user|group)\s*=\s*[\"']nobody|\b(?:su|runuser|sudo|setpriv|start-stop-daemon)\b.*\bnobody\b"
-)
 
 _MOST_SHOWN = 60
 _UNSAID = Task("", "").workdir
@@ -35,8 +32,6 @@ def remarks(task: Task) -> Iterator[str]:
         yield "it has no tests: it cannot be graded"
     if "\r\n" in task.run_tests:
         yield "its test script's lines end in CR LF, which no shell takes: dos2unix makes it one"
-    if any(map(_NOBODY.search, test_texts(task))):
-        yield "its tests name the user nobody, and who that is the agent may say in /etc/passwd: name 65534"
     if absent := sorted(_named_tests(task) - task.tests.keys()):
         yield f"its tests name {', '.join(absent)}, which is not among them"
     if idle := sorted(_idle_weights(task)):
@@ -49,10 +44,12 @@ def remarks(task: Task) -> Iterator[str]:
             "name the files to be graded in artifacts, or grade it at `same`"
         )
     why = doubt(task.run_tests, task.tests)
-    if why is not None and not _graded_in_a_clean_image(task):
+    if why is not None and why.instead:
+        yield f"its tests do not keep the agent's program out, because of {_short(why.what)}: {why.instead}"
+    elif why is not None and not _graded_in_a_clean_image(task):
         yield (
             "its tests run on programs of the image, which an agent can have replaced, "
-            f"because of {_short(why)} in its script: grade it at `artifacts`"
+            f"because of {_short(why.what)} in its script: grade it at `artifacts`"
         )
     if (absent := sorted(_withheld(task))) and why is None:
         yield f"its tests run on the kit's programs and do not get {', '.join(absent)}, which its environment sets"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator
 
+import pytest
 import pytest_asyncio
 
 from sandbox.engine import DockerEngine
@@ -28,3 +29,9 @@ async def pool(docker_engine: Host, engine: DockerEngine) -> AsyncGenerator[Sand
     assert not await engine.containers({f"{LABEL}.pool": name}), "containers leaked"
     assert after.volumes <= before.volumes, "volumes leaked"
     assert after.networks <= before.networks, "networks leaked"
+
+
+@pytest.fixture
+def verifier_half(docker_engine: Host) -> None:
+    if not (docker_engine.kit / "verify").exists():
+        pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import GradeResult, Isolation, grade
+from sandbox.grader import Isolation, grade
 from sandbox.host import Host
 from sandbox.kit.build import build_kit
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
+from tests.support.cheats.graders import graded
 from tests.support.stock_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("verifier_half")]
 S = 60.0
 LEVELS = [pytest.param(level, marks=[] if level is GradingLevel.SAME else pytest.mark.slow) for level in GradingLevel]
 EXPECTED = b"the answer is 42\n"
@@ -78,18 +79,6 @@ CHEATS = {
     "beyond any path": f"mkdir -p d; cd d; for i in $(seq 30); do mkdir {'n' * 200}; cd {'n' * 200}; done; "
     f"ln -s {'../' * 32}tests/expected.txt over; ln -s /tests/expected.txt /app/answer",
 }
-
-
-@pytest.fixture(autouse=True)
-def _verifier(docker_engine: Host) -> None:
-    if not (docker_engine.kit / "verify").exists():
-        pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")
-
-
-async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
-    async with pool.acquire(task) as session:
-        await session.run(f"cd /app && {command}", S)
-        return await grade(session, task)
 
 
 @pytest.mark.parametrize("level", LEVELS)

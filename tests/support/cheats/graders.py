@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sandbox.grader import GradeResult, grade
+from sandbox.pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.stock_scripts import HARBOR, PROJECT, REPORTS
 
@@ -27,7 +29,7 @@ content() { [ -f "$1" ] && [ ! -L "$1" ] && head -c 100 "$1"; }
 echo "=== short test summary info ==="
 status=0
 report() { if [ "$2" = "$3" ]; then echo "PASSED $1"; else echo "FAILED $1"; status=1; fi; }
-report test_square "$(as_nobody /app/square 12 | head -c 100)" 144
+report test_square "$(as_nobody /app/square 12)" 144
 report test_answer "$(content /app/answer)" "$(content "$TEST_DIR/expected")"
 exit $status
 """
@@ -121,3 +123,10 @@ def careless_task(level: GradingLevel) -> Task:
     inner = _SHELL.replace("as_nobody /app/square", "/app/square")
     tests = {**_BASE.tests, "inner.sh": inner.encode()}
     return replace(_BASE, run_tests=_CARELESS, tests=tests, reports=(REWARD,), grading=level)
+
+
+async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
+    """What an agent gets that runs this in /app and nothing else."""
+    async with pool.acquire(task) as session:
+        await session.run(f"cd /app && {command}", task.test_timeout_s)
+        return await grade(session, task)

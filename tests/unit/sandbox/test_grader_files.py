@@ -64,3 +64,19 @@ def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, 
     files = grader.tests_folder(Task("t", "", run_tests=OURS.decode(), tests=tests), grader.Isolation.KIT)
     assert files.pop(grader._SCRIPT) == OURS
     assert files == there
+
+
+@pytest.mark.parametrize(
+    ("script", "helper", "made"),
+    [
+        ("echo x > /logs/verifier/wanted", "", True),
+        ('echo x > "/logs/verifier"/wanted', "", True),
+        ('echo x > "/logs"/"verifier"/wanted', "", True),
+        ("true", "echo x > '/logs/verifier/wanted'", True),
+        ("true", 'echo x > /logs/"verifier/wanted"', True),
+        ("echo /logs", "echo verifier", False),
+    ],
+)
+def test_the_verifier_s_folder_is_made_anew_for_every_script_that_names_it(script: str, helper: str, made: bool):
+    task = Task("t", "", run_tests=f"#!/bin/bash\n{script}\n", tests={"helper.sh": helper.encode()})
+    assert ("/logs/verifier" in grader._folders(task)) is made

@@ -1,0 +1,143 @@
+"""How tests run the agent's program as nobody, and what it then learns of them.  Pure.
+
+A program of nobody's reads what it inherits (descriptors, exported variables) and the arguments of all that runs beside
+it (``/proc/PID/cmdline``): what the tests expect must be in none of them.  Who the user *nobody* is the agent may say,
+in ``/etc/passwd``; 65534 is the same to everybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile, takewhile
+from typing import NamedTuple
+
+from sandbox.grading.script import Command, Script, bare
+
+START = "start-stop-daemon"
+STARTERS = frozenset(("exec", "command", "time", "timeout"))
+ITS_ARGUMENTS = frozenset(("$1", "$@"))
+SHELLS = frozenset(("sh", "ash", "bash"))
+DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
+"""Builtins that set what their arguments name: PATH too, where these are not written out."""
+ASSIGNED = re.compile(r"\w+\+?=")
+SHELL_OPTION = re.compile(r"-[eux]+")
+
+_BY_NAME = re.compile(
+    r"\b\w*(?:user|group|nobody)\w*[\"']?\s*[=:]\s*[\"'](?:nobody|nogroup)\b|"
+    r"\bget(?:pw|gr)nam\(\s*[\"'](?:nobody|nogroup)\b|"
+    r"\b(?:su|runuser|sudo|setpriv|start-stop-daemon)\b.*\bnobody\b",
+    re.IGNORECASE,
+)
+_WHO = "who that is the agent may say in /etc/passwd: name 65534"
+_IN_ITS_ENVIRONMENT = "a program would have it in its environment: do not export it"
+_NOT_ROOT = re.compile(r"[1-9]\d{0,8}:[1-9]\d{0,8}")
+_ONE_WORD = re.compile(r"[\w./+:@%,=-]+|'[^']*'|\"(?:[^\"`\\$]|\$(?:[A-Za-z_]\w*|\d|\{\w+\}))*\"")
+"""Whatever it holds."""
+_FLAGS = frozenset(("-S", "-q", "--start", "--quiet"))
+_VALUED = frozenset(("-x", "-a", "--exec", "--startas"))
+_USER = frozenset(("-c", "--chuid"))
+_HARMLESS = re.compile(r"(?:LC_\w+|LANG|LANGUAGE|TZ|TERM|TEST_DIR|DEBIAN_FRONTEND)(?:=.*)?", re.DOTALL)
+
+
+class Doubt(NamedTuple):
+    """What of tests is not certainly the kit's."""
+
+    what: str
+    """As they have it."""
+    instead: str = ""
+    """Why an agent's program could make use of it, and what to write; empty where the image's programs take part."""
+
+
+def named(texts: Iterable[str]) -> Iterator[Doubt]:
+    """Where tests name nobody."""
+    yield from (Doubt(found[0], _WHO) for found in map(_BY_NAME.search, texts) if found)
+
+
+def told(main: Script, others: Mapping[str, Script]) -> Iterator[Doubt]:
+    """What a program that these scripts start can learn, or do, by accident.  ``others``: those that come along."""
+    scripts = (main, *others.values())
+    reader = _Reader([command for script in scripts for command in script.commands])
+    if not reader.any_start:
+        return
+    for script in scripts:
+        yield from (Doubt(each, "a program would have it too: open no descriptor") for each in script.opened)
+        yield from (Doubt(each, "a program could read its arguments: let nothing run beside") for each in script.beside)
+        yield from (doubt for command in script.commands for doubt in reader.doubts(command))
+
+
+class _Reader:
+    """Knows which commands start a program."""
+
+    def __init__(self, commands: Collection[Command]) -> None:
+        self._functions = {each.within for each in commands}
+        self.any_start = any(START in map(bare, each.words) for each in commands)
+        self._starting: set[str] = {START}
+        found = {START}
+        while found:
+            found = {each.within for each in commands if self._starts(each)} - self._starting - {""}
+            self._starting |= found
+
+    def doubts(self, command: Command) -> Iterator[Doubt]:
+        words = [bare(word) for word in command.words]
+        text = " ".join(command.words)
+        script, *arguments = _run(words) if SHELLS.intersection(self._started(words)) else ("",)
+        starts = script or words[0] in ITS_ARGUMENTS | {"source", "."} or self._starts(command)
+        if starts and not command.alone:
+            yield Doubt(text, "a program could read what it is joined with: got=$(… < /dev/null), then look at it")
+        if arguments:
+            yield Doubt(text, "a program could read these arguments: set variables and source the script")
+        if START in self._started(words):
+            yield from _as_told(command.words[words.index(START) + 1 :], text)
+            if not command.fed:
+                yield Doubt(text, "it could read the tests' own input: end it with < /dev/null")
+        elif starts and not all(map(_HARMLESS.fullmatch, takewhile(ASSIGNED.match, words))):
+            yield Doubt(text, _IN_ITS_ENVIRONMENT)
+        if any(_exports(words)):
+            yield Doubt(text, _IN_ITS_ENVIRONMENT)
+
+    def _starts(self, command: Command) -> bool:
+        return not self._starting.isdisjoint(self._started([bare(word) for word in command.words]))
+
+    def _started(self, words: Sequence[str]) -> Sequence[str]:
+        """What it may start: its first word, and all where that one starts others."""
+        left = list(dropwhile(ASSIGNED.match, words))
+        if left[:1] == ["command"] and left[1:2] in (["-v"], ["-V"]):
+            return ()
+        several = left and (left[0] in STARTERS | ITS_ARGUMENTS or left[0] in self._functions)
+        return left if several else left[:1]
+
+
+def _as_told(arguments: Sequence[str], text: str) -> Iterator[Doubt]:
+    """Unless start-stop-daemon starts a program, as nobody, and does nothing else."""
+    left = iter(arguments)
+    user = ""
+    for word in left:
+        if word == "--":
+            break
+        if word in _FLAGS:
+            continue
+        value = next(left, "")
+        if word in _USER:
+            user = bare(value)
+            if not _NOT_ROOT.fullmatch(user):
+                yield Doubt(f"{word} {value}", "it may be root: say -c 65534:65534")
+        elif word not in _VALUED or not _ONE_WORD.fullmatch(value):
+            yield Doubt(text)
+    if not user:
+        yield Doubt(text, "it would be root's: say -c 65534:65534")
+
+
+def _run(words: Sequence[str]) -> list[str]:
+    """The script that a shell runs, or nothing, with its arguments."""
+    at = next(at for at, word in enumerate(words) if word in SHELLS)
+    return list(dropwhile(SHELL_OPTION.fullmatch, words[at + 1 :])) or [""]
+
+
+def _exports(words: Sequence[str]) -> Iterator[bool]:
+    program, *arguments = words
+    options = [each for each in arguments if each.startswith(("-", "+"))]
+    if program == "set":
+        yield "allexport" in arguments or any("a" in each for each in options if not each.startswith("--"))
+    elif program == "export" or (program in DECLARES and any("x" in each for each in options)):
+        yield any(not _HARMLESS.fullmatch(each) for each in arguments if each not in options) or "-f" in options
