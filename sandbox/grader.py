@@ -18,7 +18,7 @@ Links that lead to the tests' folder are removed when the tests are in, so that 
 
 No grader can protect tests from code that they run in their own process or as their own user: tests that start the
 agent's program do it as nobody (pytest: ``subprocess.run(…, user=65534)``; shell: ``start-stop-daemon -S -c 65534:65534
--x PROGRAM -- … < /dev/null`` of the kit).
+-x PROGRAM -- … < /dev/null 2> /dev/null``, its output taken).
 
 Tests that fail, hang, are killed or cannot be written because the agent filled its disk are outcomes.  Only a daemon or
 a PID 1 that does not answer is infrastructure (InfraError).

@@ -72,19 +72,27 @@ class _Reader:
     def __init__(self, commands: Collection[Command]) -> None:
         self._functions = {each.within for each in commands}
         self.any_start = any(START in map(bare, each.words) for each in commands)
-        self._starting: set[str] = {START}
-        found = {START}
+        self._starting = self._and_callers(commands)
+        self._loud = {of: self._and_callers([each for each in commands if of in each.heard]) for of in ("1", "2")}
+        """By descriptor, where nothing says yet where it goes what a program prints there."""
+
+    def _and_callers(self, commands: Collection[Command]) -> set[str]:
+        """What starts a program, with the functions that do so in one of these commands."""
+        known, found = set[str](), {START}
         while found:
-            found = {each.within for each in commands if self._starts(each)} - self._starting - {""}
-            self._starting |= found
+            known |= found
+            found = {each.within for each in commands if self._starts(each, known)} - known - {""}
+        return known
 
     def doubts(self, command: Command) -> Iterator[Doubt]:
         words = [bare(word) for word in command.words]
         text = " ".join(command.words)
         script, *arguments = _run(words) if SHELLS.intersection(self._started(words)) else ("",)
-        starts = script or words[0] in ITS_ARGUMENTS | {"source", "."} or self._starts(command)
+        starts = bool(script) or words[0] in ITS_ARGUMENTS | {"source", "."} or self._starts(command, self._starting)
         if starts and not command.alone:
-            yield Doubt(text, "a program could read what it is joined with: got=$(… < /dev/null), then look at it")
+            yield Doubt(
+                text, "a program could read what it is joined with: got=$(… < /dev/null 2> /dev/null), then look at it"
+            )
         if arguments:
             yield Doubt(text, "a program could read these arguments: set variables and source the script")
         if START in self._started(words):
@@ -95,9 +103,11 @@ class _Reader:
             yield Doubt(text, _IN_ITS_ENVIRONMENT)
         if any(_exports(words)):
             yield Doubt(text, _IN_ITS_ENVIRONMENT)
+        if not command.within and any(self._starts(command, self._loud[of]) for of in command.heard):
+            yield Doubt(text, "a program could print a verdict: got=$(… < /dev/null 2> /dev/null), then look at it")
 
-    def _starts(self, command: Command) -> bool:
-        return not self._starting.isdisjoint(self._started([bare(word) for word in command.words]))
+    def _starts(self, command: Command, known: Collection[str]) -> bool:
+        return any(each in known for each in self._started([bare(word) for word in command.words]))
 
     def _started(self, words: Sequence[str]) -> Sequence[str]:
         """What it may start: its first word, and all where that one starts others."""

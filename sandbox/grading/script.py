@@ -33,7 +33,7 @@ _OPERATOR = re.compile(r"(?<!\S)-\w+(?!\S)")
 _ALL_OF = re.compile(r"\$\{![^}]*(?:[@*]|\[[@*]\])\}")
 _PIECE_OF = re.compile(r"\$\{(?:\w+|[@*])(?:\[[^]]*\])?:(?![-=?+])(.*)\}", re.DOTALL)
 _BESIDE = frozenset(("&", "process_substitution"))
-_INHERITED = re.compile(r"(?:/dev/(?:stdin|fd)|/proc)\b")
+_INHERITED = re.compile(r"(?:/dev/(?:std\w+|fd|tty)|/proc)\b")
 _NAMED_DESCRIPTOR = re.compile(r"(?<!\$)\{\w+\}[<>]")
 
 
@@ -64,6 +64,8 @@ class Command(NamedTuple):
     """Nothing is joined with it by a pipe, and nothing goes on meanwhile, as far as its function says."""
     fed: bool
     """It says itself what its standard input is."""
+    heard: frozenset[str]
+    """Of its descriptors 1 and 2 those that lead where the script's own do, as far as its function says."""
 
 
 class Script(NamedTuple):
@@ -177,7 +179,8 @@ def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0
         yield from _with_more(list(made), behind) if behind and child == node.child_by_field_name("body") else made
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         words = tuple(_words(node))
-        yield Command(words, _is_piped(node), within, _when(node), node.start_byte, _is_alone(node), _is_fed(node))
+        of_program = (_is_alone(node), _is_fed(node), _heard(node))
+        yield Command(words, _is_piped(node), within, _when(node), node.start_byte, *of_program)
 
 
 def _with_more(commands: Sequence[Command], words: tuple[str, ...]) -> Iterator[Command]:
@@ -263,6 +266,32 @@ def _is_fed(node: Node) -> bool:
         given += [child for child in above.children if child.type in _REDIRECTIONS]
         node = above
     return bool(said := [_is_file_or_text(each) for each in given if _reads(each)]) and all(said)
+
+
+def _heard(node: Node) -> frozenset[str]:
+    levels = [node]
+    while levels[-1].type not in ("function_definition", "command_substitution", "program"):
+        if (above := levels[-1].parent) is None:
+            break
+        levels.append(above)
+    elsewhere = {"1": levels[-1].type == "command_substitution", "2": False}
+    for level in reversed(levels):
+        for redirection in level.children:
+            if redirection.type == "file_redirect":
+                _redirect(redirection, elsewhere)
+    return frozenset(descriptor for descriptor in ("1", "2") if not elsewhere[descriptor])
+
+
+def _redirect(redirection: Node, elsewhere: dict[str, bool]) -> None:
+    """Descriptor → whether what is written there goes elsewhere than the script's own."""
+    operator, descriptor = _operator(redirection), redirection.child_by_field_name("descriptor")
+    target = bare("".join(map(_text, _destinations(redirection)[:1])))
+    if operator == ">&" and (target.isdigit() or target == "-"):
+        elsewhere[_text(descriptor) if descriptor else "1"] = elsewhere.get(target, target == "-")
+    elif ">" in operator:
+        both = operator.startswith("&") or operator == ">&"
+        told = ("1", "2") if both else (_text(descriptor) if descriptor else "1",)
+        elsewhere.update(dict.fromkeys(told, not _INHERITED.match(target)))
 
 
 def _reads(redirection: Node) -> bool:

@@ -10,26 +10,28 @@ from sandbox.tasks.task import GradingLevel, Task
 
 AS = "start-stop-daemon -S -q -c 65534:65534"
 RUN = f"{AS} -x /app/program"
-STARTS = {"run.sh": f"#!/bin/bash\n{RUN} < /dev/null\n".encode(), "cases": b"12 144\n"}
+QUIET = "< /dev/null 2> /dev/null"
+STARTS = {"run.sh": f"#!/bin/bash\n{RUN} < /dev/null &> /dev/null\n".encode(), "cases": b"12 144\n"}
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        f"got=$({RUN} -- 12 </dev/null)",
-        f'got=$(timeout 30 {RUN} -- "$n" 2>/dev/null < /dev/null)\ngrep -qx 144 <<< "$got"',
-        f'while read -r n wanted; do got=$({RUN} -- "$n" < /dev/null); done < $TEST_DIR/cases',
-        f'got=$({RUN} <<< "$n")',
-        f"got=$({RUN} <<E\n12\nE\n)",
-        f"got=$({RUN} < /tests/cases)",
+        f"got=$({RUN} -- 12 </dev/null 2>/dev/null)",
+        f'got=$(timeout 30 {RUN} -- "$n" 2>&1 < /dev/null)\ngrep -qx 144 <<< "$got"',
+        f'while read -r n wanted; do got=$({RUN} -- "$n" {QUIET}); done < $TEST_DIR/cases',
+        f'got=$({RUN} <<< "$n" 2> /logs/verifier/said)',
+        f"got=$({RUN} 2>&- <<E\n12\nE\n)",
+        f"got=$({RUN} < /tests/cases 2>/dev/null)",
         f"! {RUN} > /dev/null 2>&1 < /dev/null",
-        f"< /dev/null {RUN}",
-        f'run() {{\n    p=$1; shift\n    {AS} -x "$p" -- "$@" < /dev/null\n}}\ngot=$(run /app/program 12)',
-        f"export LC_ALL=C LANG=C; {RUN} < /dev/null || exit 1",
-        f"cat /app/x | grep y; {RUN} < /dev/null; echo > /dev/null",
+        f"< /dev/null {RUN} &> /dev/null",
+        f'run() {{\n    p=$1; shift\n    {AS} -x "$p" -- "$@" {QUIET}\n}}\ngot=$(run /app/program 12)',
+        f"run() {{ {RUN} < /dev/null; }}\nboth() {{ run; run; }} 2> /dev/null\ngot=$(both 2>&1)",
+        f"export LC_ALL=C LANG=C; {{ {RUN} < /dev/null; }} >& /dev/null || exit 1",
+        f"cat /app/x | grep y; {RUN} > /dev/null {QUIET}; echo > /dev/null",
         "command -v start-stop-daemon | grep x",
         "bash $TEST_DIR/run.sh",
-        f"run() {{ {RUN} < /dev/null; }}\nTEST_DIR=/tests run; N=12 {RUN} < /dev/null",
+        f"run() {{ {RUN} > /dev/null {QUIET}; }}\nTEST_DIR=/tests run; N=12 {RUN} > /dev/null {QUIET}",
     ],
 )
 def test_a_program_that_is_told_nothing_is_no_doubt(line: str):
@@ -38,6 +40,7 @@ def test_a_program_that_is_told_nothing_is_no_doubt(line: str):
 
 ITS_INPUT, ITS_NEIGHBOURS, BESIDE = "the tests' own input", "what it is joined with", "let nothing run beside"
 OPENED, ARGUMENTS, EXPORTED, ROOT = "open no descriptor", "could read these arguments", "do not export", "root"
+VERDICT = "could print a verdict"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +85,13 @@ OPENED, ARGUMENTS, EXPORTED, ROOT = "open no descriptor", "could read these argu
         ('start-stop-daemon -S -q -c "$user" -x /app/program < /dev/null', ROOT),
         ("start-stop-daemon -S -q -c daemon -x /app/program < /dev/null", ROOT),
         ("start-stop-daemon -S -q -x /app/program < /dev/null", ROOT),
+        (f"got=$({RUN} < /dev/null)", VERDICT),
+        (f"got=$({RUN} < /dev/null 2> /dev/stdout 1>&2)", VERDICT),
+        (f"{RUN} {QUIET} && echo PASSED a", VERDICT),
+        (f"{RUN} < /dev/null 2>&1 > /dev/null", VERDICT),
+        (f"{RUN} < /dev/null > /dev/tty 2> /dev/null", VERDICT),
+        (f"run() {{ {RUN} < /dev/null; }}\ngot=$(run)", VERDICT),
+        (f"run() {{ {RUN} < /dev/null; }}\nboth() {{ run; run > /dev/null 2>&1; }}\nboth", VERDICT),
         (f"{AS} -x $program < /dev/null", ""),
         (f'{AS} -x "$@" < /dev/null', ""),
         (f"{AS} -b -x /app/program < /dev/null", ""),
