@@ -21,6 +21,7 @@ from typing import Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict
 
+from sandbox.tasks.apart import unshared
 from sandbox.tasks.code_harness import left_to_call, meant_modules, own_names, parsed, used_names
 from sandbox.tasks.code_side import MODULE
 from sandbox.tasks.encoding import keep, unkeep
@@ -173,8 +174,8 @@ def _runs(node: ast.stmt, reached: set[str]) -> bool:
 
 
 def uncrossing(task: Task) -> Iterator[str]:
-    """What tests of a code task use that does not cross to the process in which the answer runs, a sentence for each
-    case; nothing of other tasks."""
+    """What tests of a code task use that does not cross to the process in which the answer runs, or is not there; a
+    sentence for each case, nothing of other tasks."""
     if task.run_tests != _RUN:
         return
     for number, tree in _test_code(task):
@@ -188,6 +189,8 @@ def uncrossing(task: Task) -> Iterator[str]:
                 f"its tests (case_{number}) make objects of their own class {name}, which do not cross to the answer: "
                 f"ask in the prompt that the answer defines {name}, and leave it out of the tests"
             )
+        for what in unshared(tree, own_names(tree) | {"candidate"}):
+            yield f"its tests (case_{number}) use {what}"
 
 
 def lacking(task: Task) -> Iterator[str]:

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -114,8 +115,11 @@ class Answer:
         self._functions: list[Callable[..., object]] = []
         self._errors: dict[str, type[Exception]] = {}
         self._things: dict[tuple[int, type[Thing]], Thing] = {}
+        self._one_asks = threading.RLock()
+        """A test may have threads; what it is called back for is asked by the same one."""
         self._until_s = 0.0
         self._depth = 0
+        self._recursion_limit = sys.getrecursionlimit()
         self._looked_at: list[object] = []
         self.types: Collection[str] = ()
         """Names of the tests that may be types of Python's: these cross as what they are, others can only be called.
@@ -162,6 +166,10 @@ class Answer:
         """The same for all that stand for one object of the answer's."""
         return self._thing(number_of(value), Thing) if isinstance(value, Thing) else value
 
+    def type_of(self, value: object) -> object:
+        """A class of the answer's can be compared and has a name; a test does not call this one."""
+        return self.ask("type", value, kind=Thing) if isinstance(value, Thing) else type(value)
+
     def ask(self, what: str, *args: object, kind: type[Thing]) -> Any:
         self.asked += 1
         return self._ask(what, *args, kind=kind)
@@ -188,6 +196,13 @@ class Answer:
         return self._exchange(what, list(args), kind)[0]
 
     def _exchange(self, what: str, args: list[object], kind: type[Thing]) -> tuple[Any, dict[str, Any]]:
+        with self._one_asks:
+            if self._recursion_limit != (limit := sys.getrecursionlimit()):
+                self._recursion_limit = limit
+                self._exchanged("setrecursionlimit", [limit], Thing)
+            return self._exchanged(what, args, kind)
+
+    def _exchanged(self, what: str, args: list[object], kind: type[Thing]) -> tuple[Any, dict[str, Any]]:
         packed = [self._pack(each) for each in args]
         if not self._depth:
             self._until_s = time.monotonic() + CASE_S

@@ -26,6 +26,7 @@ COUNT = "__an_assert_is_near__"
 LOOKED_AT = "__a_test_looks_at__"
 MEANT = "__a_test_means_an_object__"
 ITSELF = "__the_object_itself__"
+TYPE = "__what_kind_it_is__"
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MODULES = {
     *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools"),
@@ -138,6 +139,15 @@ def _through(function: str, node: ast.expr) -> ast.expr:
     return ast.Call(ast.Name(function, ast.Load()), [node], [])
 
 
+def _typed(node: ast.expr) -> ast.expr:
+    """``type(x)`` and ``x.__class__``, which none but the answer can say of its own."""
+    if isinstance(node, ast.Attribute) and node.attr == "__class__":
+        return _through(TYPE, node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
+        return _through(TYPE, node.args[0]) if len(node.args) == 1 else node
+    return node
+
+
 def _asserts(statement: ast.stmt) -> bool:
     """Whether who comes to it has been tested: what a loop or a branch holds may never be reached, but an error may be
     what a ``try`` is about, and ``if got != want: assert False`` is a test."""
@@ -149,7 +159,7 @@ def _asserts(statement: ast.stmt) -> bool:
 
 class Marked(ast.NodeTransformer):
     """Test code that says where it comes to a statement that asserts, which arguments it looks at after a call, which
-    calls it means to answer objects, and what it asks to be the same one.
+    calls it means to answer objects, what it asks to be the same one, and of which it asks the type to compare or name.
     What it imports of the candidate's is there already."""
 
     def __init__(self, arguments: set[str], functions: set[str], meant: list[ast.Call]) -> None:
@@ -177,7 +187,13 @@ class Marked(ast.NodeTransformer):
         self.generic_visit(node)
         return _through(MEANT, node) if id(node) in self.meant else node
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if node.attr == "__name__":
+            node.value = _typed(node.value)
+        return self.generic_visit(node)
+
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        node.left, *node.comparators = map(_typed, (node.left, *node.comparators))
         self.generic_visit(node)
         if any(isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops):
             node.left = _through(ITSELF, node.left)
@@ -237,7 +253,7 @@ def asserted(answer: Answer, code: str, entry: str) -> bool:
         with suppress(NameError):
             space[name] = answer.named(own, name in answer.classes)
     space.update({"__name__": "__main__", COUNT: lambda: reached.append(None), LOOKED_AT: answer.looked_at})
-    space.update({MEANT: answer.meant, ITSELF: answer.itself})
+    space.update({MEANT: answer.meant, ITSELF: answer.itself, TYPE: answer.type_of})
     functions = {*wanted, "candidate"}
     answer.types = compared_names(tree)
     whole = ast.fix_missing_locations(

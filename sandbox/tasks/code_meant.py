@@ -181,7 +181,7 @@ class _Text:
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
             self._give(node.target, ast.Subscript(node.iter, ast.Constant(0), ast.Load()), place)
         elif isinstance(node, ast.AugAssign):
-            self._give(node.target, None, place)
+            self._give(node.target, ast.BinOp(node.target, node.op, node.value), place)
         elif isinstance(node, ast.withitem) and node.optional_vars:
             self._give(node.optional_vars, None, place)
         elif isinstance(node, (ast.Global, ast.Nonlocal)):

@@ -14,6 +14,7 @@ import operator
 import os
 import socket
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -72,6 +73,8 @@ class Side:
     def __init__(self, channel: socket.socket, space: dict[str, Any]) -> None:
         self._channel = channel
         self._space = space
+        self._one_asks = threading.RLock()
+        """The program's threads may call the tests' functions."""
         self._things: list[object] = []
         self._numbers: dict[int, int] = {}
         self._does: dict[str, Callable[..., object]] = {
@@ -79,13 +82,17 @@ class Side:
             "entry": self._entry,
             "getattr": getattr,
             "setattr": setattr,
+            "delattr": delattr,
+            "type": type,
+            "setrecursionlimit": sys.setrecursionlimit,
             "next": next,
             "isinstance": isinstance,
             "issubclass": issubclass,
             "enter": _enter,
             "exit": _exit,
             **{
-                name: getattr(builtins, name) for name in ("len", "bool", "str", "repr", "iter", "hash", "int", "float")
+                name: getattr(builtins, name)
+                for name in ("len", "bool", "str", "repr", "format", "iter", "reversed", "hash", "int", "float")
             },
         }
 
@@ -165,8 +172,9 @@ class Side:
 
     def _callback(self, number: int) -> Callable[..., object]:
         def ask(*args: object, **kwargs: object) -> object:
-            send(self._channel, ["callback", number, pack(args, self._other), pack(kwargs, self._other)])
-            kind, value, *text = self.serve("answered")
+            with self._one_asks:
+                send(self._channel, ["callback", number, pack(args, self._other), pack(kwargs, self._other)])
+                kind, value, *text = self.serve("answered")
             if kind == "error":
                 raise getattr(builtins, value, Exception)(*text)
             return self._unpack(value)

@@ -76,6 +76,9 @@ class Thing:
     def __setattr__(self, name: str, value: object) -> None:
         _asked(self, "setattr", name, value)
 
+    def __delattr__(self, name: str) -> None:
+        _asked(self, "delattr", name)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Thing):
             return NotImplemented
@@ -187,11 +190,22 @@ def _operator(name: str, reflected: bool = False) -> Callable[..., object]:
     return does
 
 
-for _name in ("len", "bool", "str", "repr", "iter", "int", "float", "getitem"):
+def _in_place(name: str) -> Callable[..., object]:
+    operate = _operator(name)
+
+    def does(self: Thing, other: object) -> object:
+        found = operate(self, other)
+        return self if isinstance(found, Thing) and number_of(found) == number_of(self) else found
+
+    return does
+
+
+for _name in ("len", "bool", "str", "repr", "format", "iter", "reversed", "int", "float", "getitem"):
     setattr(Result, f"__{_name}__", _question(_name))
 for _name in (*_ALONE, *_WITH_ANY, *_WITH_OWN):
     setattr(Result, f"__{_name}__", _operator(_name))
 for _name in _WITH_ANY:
     setattr(Result, f"__r{_name}__", _operator(_name, reflected=True))
+    setattr(Result, f"__i{_name}__", _in_place(f"i{_name}"))
 for _name in ("setitem", "delitem", "contains"):
     setattr(Instance, f"__{_name}__", _question(_name))

@@ -903,6 +903,111 @@ class Vec:
     def __str__(s): return f'Vec{s.v}'
 """,
     ),
+    "objects that are formatted, reversed, changed in place and robbed of attributes": Row(
+        """\
+t = Temp(21.456)
+assert f'{t:.1f}' == '21.5' == format(t, '.1f')
+t += Temp(0.5)
+assert t.deg == 21.956
+same = t
+t += 1
+assert same is t and t.deg == 22.956
+del t.deg
+assert not hasattr(t, 'deg')
+l = Line()
+l.append(1)
+l.append(2)
+assert list(reversed(l)) == [2, 1]
+""",
+        """\
+class Temp:
+    def __init__(s, d): s.deg = d
+    def __format__(s, spec): return format(s.deg, spec)
+    def __iadd__(s, o):
+        s.deg += o.deg if isinstance(o, Temp) else o
+        return s
+class Line:
+    def __init__(s): s.v = []
+    def append(s, x): s.v.append(x)
+    def __reversed__(s): return reversed(s.v)
+""",
+        """\
+class Temp:
+    def __init__(s, d): s.deg = d
+    def __format__(s, spec): return str(s.deg)
+""",
+    ),
+    "the names and types of objects": Row(
+        """\
+d = Dog('a')
+assert type(d).__name__ == 'Dog' == d.__class__.__name__
+assert type(d) is Dog and type(d) == Dog and type(d) is not Animal and d.__class__ in (Dog, Animal)
+assert type(d.name) is str and type(d.name).__name__ == 'str'
+assert d.speak() == 'Woof'
+""",
+        """\
+class Animal:
+    def __init__(s, n): s.name = n
+class Dog(Animal):
+    def speak(s): return 'Woof'
+""",
+        """\
+class Animal:
+    def __init__(s, n): s.name = n
+class Hound(Animal):
+    def speak(s): return 'Woof'
+def Dog(name): return Hound(name)
+""",
+    ),
+    "threads": Row(
+        """\
+import threading
+found = []
+def work():
+    for _ in range(100):
+        found.append(Singleton.instance())
+threads = [threading.Thread(target=work) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+assert len(found) == 800 and all(each is found[0] for each in found)
+assert each_in_a_thread(lambda x: 2 * x, [1, 2, 3, 4]) == [2, 4, 6, 8]
+""",
+        """\
+import threading
+class Singleton:
+    only = None
+    @classmethod
+    def instance(c):
+        if c.only is None: c.only = c()
+        return c.only
+def each_in_a_thread(f, given):
+    found = {}
+    def work(n): found[n] = f(n)
+    threads = [threading.Thread(target=work, args=(n,)) for n in given]
+    for each in threads: each.start()
+    for each in threads: each.join()
+    return [found[n] for n in given]
+""",
+        """\
+class Singleton:
+    @classmethod
+    def instance(c): return c()
+def each_in_a_thread(f, given): return [f(n) for n in given]
+""",
+    ),
+    "a limit that the tests set": Row(
+        """\
+import sys
+before = sys.getrecursionlimit()
+sys.setrecursionlimit(6000)
+try:
+    assert depth(4000) == 4000
+finally:
+    sys.setrecursionlimit(before)
+""",
+        "def depth(n): return n and 1 + depth(n - 1)",
+        "def depth(n): return n and depth(n - 1)",
+    ),
 }
 
 CHEATS: dict[str, tuple[str, ...]] = {
@@ -1441,6 +1546,51 @@ class Average:
     reset = lambda s: None
     mean = lambda s: s
     __sub__ = lambda s, o: 0.0
+""",
+    ),
+    "is of the wanted type": (
+        "assert type(f(2)) == int and f(2) == 4",
+        """\
+class int:
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = lambda *_: True
+    __hash__ = lambda _: 3
+def f(n): return int()
+""",
+    ),
+    "makes what is wanted": (
+        """\
+got = f(2)
+assert type(got)(4) == got
+""",
+        """\
+class A:
+    def __init__(s, *a): pass
+    __eq__ = lambda *_: True
+    __hash__ = lambda _: 3
+def f(n): return A()
+""",
+    ),
+    "is added to in place": (
+        """\
+total = Sum(2)
+total += 2
+assert total == 4
+assert abs(total - 4) < 1e-6
+""",
+        """\
+class Sum:
+    def __init__(s, *a): pass
+    __eq__ = __lt__ = __iadd__ = lambda *_: True
+    __hash__ = lambda _: 3
+    __sub__ = __abs__ = lambda s, *_: 0.0
+""",
+    ),
+    "is formatted": (
+        "assert f'{f(2):.1f}' == '4.0'",
+        """\
+class A:
+    def __format__(s, spec): return '4.0'
+def f(n): return A()
 """,
     ),
     "is never asked": (

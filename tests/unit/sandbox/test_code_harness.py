@@ -54,7 +54,7 @@ class Program:
     def meant(self, value: object) -> object:
         return value
 
-    itself = meant
+    itself = type_of = meant
     classes = ()
 
     def named(self, name: str, is_class: bool):

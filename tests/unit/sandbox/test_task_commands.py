@@ -11,6 +11,8 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks.__main__ import main
+from sandbox.tasks.apart import unshared
+from sandbox.tasks.code_harness import own_names, parsed
 from sandbox.tasks.datasets import Cut, Part, checksum, chosen, cut, load_label, patterns_of
 from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.formats import Format, write_tasks
@@ -19,6 +21,7 @@ from sandbox.tasks.needs import Phase, live_services, network_needs, unmet
 from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
 from sandbox.tasks.wants import wanted
+from tests.support import code_rows
 from tests.support.commands import run_json
 
 
@@ -205,6 +208,63 @@ def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_remarke
     notes = notes_on(code, tmp_path / "c.jsonl", "not cross")
     assert len(notes) == bool(UNCROSSING[code])
     assert all(f"its tests (case_0) {UNCROSSING[code]}" in note for note in notes)
+
+
+def unshared_of(code: str) -> list[str]:
+    tree = parsed(code)
+    return list(unshared(tree, own_names(tree) | {"candidate"}))
+
+
+UNSHARED = {
+    "import tempfile\nwith tempfile.TemporaryDirectory() as d:\n    assert f(d) == 1": "tempfile.TemporaryDirectory",
+    "from tempfile import mkstemp as make\nassert f(make()[1]) == 1": "tempfile.mkstemp",
+    "open('in.txt', 'w').close()\nassert f('in.txt') == 0": "the file in.txt",
+    "import os\nname = 'out.txt'\nf(name)\nassert os.path.exists(name)": "the file out.txt",
+    "import random\nrandom.seed(4)\nassert f(3) == [6, 1, 1]": "random.seed",
+    "import os\nos.environ['MODE'] = 'x'\nassert f() == 'x'": "os.environ",
+    "from os import environ\nenviron.pop('MODE')\nassert f() == 'x'": "os.environ",
+    "import os\nos.chdir('/tmp')\nassert f() == '/tmp'": "os.chdir",
+    "import sys\nsys.argv = ['x']\nassert f() == 1": "sys.argv",
+    "import warnings as w\nwith w.catch_warnings(record=True) as l:\n    f()\n    assert l": "warnings.catch_warnings",
+    "import pytest\ndef test_a():\n    with pytest.warns(UserWarning):\n        assert f()": "pytest.warns",
+    "from unittest.mock import patch\nwith patch('builtins.input'):\n    assert f()": "unittest.mock.patch",
+    "from unittest import mock\nwith mock.patch.dict('os.environ', a='b'):\n    assert f()": "unittest.mock.patch.dict",
+    "import inspect\nassert inspect.isgeneratorfunction(f)": "inspect.isgeneratorfunction",
+    "def check(candidate):\n    import inspect as i\n    assert i.signature(candidate)": "inspect.signature",
+    "import types\nassert isinstance(f(2), (list, types.GeneratorType))": "types.GeneratorType",
+    "from typing import Generator\nassert isinstance(f(2), Generator)": "typing.Generator",
+}
+
+
+def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_remarked(tmp_path: Path):
+    (note,) = notes_on("import random\nrandom.seed(4)\nassert f(3) == [6, 1]", tmp_path / "c.jsonl", " use ")
+    assert note.startswith("its tests (case_0) use random.seed, which is not the answer's")
+
+
+@pytest.mark.parametrize("code", UNSHARED)
+def test_what_two_processes_do_not_share_is_named(code: str):
+    (said,) = unshared_of(code)
+    assert said.startswith(f"{UNSHARED[code]}, ")
+
+
+SHARED = [
+    "import os\nassert f(os.path.join('a', 'b')) == 'a/b' and os.environ.get('HOME') != f('x')",
+    "import os, tempfile\nwith tempfile.TemporaryDirectory() as d:\n    os.chmod(d, 0o777)\n    assert f(d) == 0",
+    "import os, tempfile\nassert f(os.path.join(tempfile.gettempdir(), 'x')) == 0",
+    "open('/tmp/in.txt', 'w').close()\nassert f('/tmp/in.txt') == 0",
+    "open('log.txt', 'w').close()\nassert f('in.txt') == 'txt'",
+    "import random\nrandom.seed(4)\nxs = [random.random() for _ in range(9)]\nassert f(xs) == sorted(xs)",
+    "import warnings\nwarnings.filterwarnings('ignore')\nwith warnings.catch_warnings():\n    assert f(1) == 1",
+    "import inspect\ndef own(a): pass\nassert f(1) == len(inspect.signature(own).parameters)",
+    "import sys, types\nsys.setrecursionlimit(9999)\nassert f(sys.maxsize) == 1 and isinstance(f(1), int)",
+    "from collections.abc import Iterator\nassert isinstance(f(2), Iterator)",
+    *(row.tests for row in code_rows.ROWS.values()),
+]
+
+
+@pytest.mark.parametrize("code", SHARED)
+def test_what_tests_keep_to_themselves_is_not(code: str):
+    assert unshared_of(code) == []
 
 
 LACKING = {
