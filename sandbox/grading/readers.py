@@ -8,14 +8,10 @@ from collections.abc import Sequence
 from sandbox.grading.script import bare
 from sandbox.kit.pins import TOOL_ALIASES, TOOLS
 
-_WHOLE = {each for tools in TOOLS.values() for each in tools} - {"find", "sort", "uniq"} | {
-    *TOOL_ALIASES,
-    "which",
-}
+_ALL = {each for tools in TOOLS.values() for each in tools}
+_WHOLE = _ALL - {"find", "sort", "uniq"} | {*TOOL_ALIASES, "which"}
 """Of these no option, and no operand, writes or starts anything."""
-_STARTS_OR_WRITES = frozenset(
-    ("-delete", "-exec", "-execdir", "-fls", "-fprint", "-fprint0", "-fprintf", "-ok", "-okdir")
-)
+_STARTS_OR_WRITES = {"-delete", "-exec", "-execdir", "-fls", "-fprint", "-fprint0", "-fprintf", "-ok", "-okdir"}
 """In an expression of find's."""
 _SORTS_ELSEWHERE = re.compile(r"-[^-]*[oT].*|--(?:o|te|co).*")
 """Options of sort's that name a file, a folder or a program; long ones may be cut short."""

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.engine import DockerEngine, EngineError
-from sandbox.kit.phase import verify_environment
+from sandbox.kit.phase import BASH, BUSYBOX, GNU, verify_environment
 
 _CHECK_S = 120.0
 _LOG_BYTES = 4000
 _NO_IMAGE = (400, 404)
-_SCRIPT = """
+_SCRIPT = f"""
 libc=unknown
 for file in /lib/ld-musl-* /lib64/ld-linux-* /lib/ld-linux-*; do
     [ -e "$file" ] || continue
     case $file in *musl*) libc=musl ;; *) libc=glibc ;; esac
 done
 echo "libc $libc"
-/.sbx/bash -c : && uv --version >/dev/null && uvx pytest --version >/dev/null &&
+{BASH} -c : && for tool in {GNU}/*; do "$tool" --version >/dev/null || exit; done &&
+    uv --version >/dev/null && uvx pytest --version >/dev/null &&
     uv run python -c 'import ctypes, json, lzma, sqlite3, ssl; print("works")'
 """
 
@@ -39,7 +40,7 @@ async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
     body = {
         "Image": image,
         "Entrypoint": [],
-        "Cmd": ["/.sbx/busybox", "sh", "-c", _SCRIPT],
+        "Cmd": [BUSYBOX, "sh", "-c", _SCRIPT],
         "Env": [f"{key}={value}" for key, value in verify_environment("/usr/bin:/bin", "/tmp").items()],  # noqa: S108  inside a throw-away container
         "User": "0:0",
         "NetworkDisabled": True,
