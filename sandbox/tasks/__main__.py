@@ -36,6 +36,9 @@ from sandbox.tasks.writing import plan
 
 _SESSION_S = 7200.0
 """Longest life of a sandbox that a proof uses."""
+_NEW = (
+    "new folder, or new file of rows; beside that a new folder 'tasks', where its format names images or tests by path"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,10 +68,10 @@ def _parser() -> Parser:
     add_gate_options(validate)
     convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
     convert.add_argument("--to", type=Format, choices=list(Format), required=True)
-    convert.add_argument("--out", type=Path, required=True, help="new folder, or new file of rows")
+    convert.add_argument("--out", type=Path, required=True, help=_NEW)
     commands.add_parser("list", parents=[reading, every], help="show the tasks and their checksum")
     generate = commands.add_parser("generate", parents=[every], help="write generated tasks")
-    generate.add_argument("out", type=Path, help="new folder, or new file of rows")
+    generate.add_argument("out", type=Path, help=_NEW)
     generate.add_argument("--to", type=Format, choices=list(Format), default=Format.TERMINAL_BENCH)
     generate.add_argument("--count", type=whole(0), default=18, help="training tasks (default: %(default)s)")
     generate.add_argument("--held-out", type=whole(0), default=0, metavar="N", help="held-out tasks of each family")
