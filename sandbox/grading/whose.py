@@ -159,6 +159,7 @@ class _Reader:
         moves = [each for each in commands if _may_move(each)]
         self._moves = -1 if any(each.within for each in moves) else len(moves)
         """How many commands change the working directory; negative where nobody knows when."""
+        self._any_start = any(START in map(bare, each.words) for each in commands)
 
     def doubts(self, script: Script) -> Iterator[str]:
         yield from (f"> {target}" for target in script.into if not is_safe(target))
@@ -191,6 +192,13 @@ class _Reader:
                     state.functions |= other.functions.keys()
             case _:
                 pass
+        if self._may_start(command):
+            state.made.clear()  # it may have put its own in their place
+
+    def _may_start(self, command: Command) -> bool:
+        """An agent's program, or what of the script's does so."""
+        who = SHELLS | ITS_ARGUMENTS | {START, "source", "."} | self._state.functions
+        return self._any_start and any(bare(word) in who for word in command.words)
 
     def _command(self, words: Sequence[str], within: str) -> bool:
         if any(map(_SETTINGS.match, words)):

@@ -9,11 +9,8 @@ import ast
 from collections.abc import Collection, Iterator
 
 _STATE = "which is not the answer's: it runs in a process of its own"
-_OPEN = "which the answer, being nobody's, may not open: os.chmod lets it in"
 _KIND = "which knows nothing of what is the answer's own"
-_PLACE = "in a working directory that is not the answer's: name it below /tmp"
 
-_PRIVATE = frozenset(f"tempfile.{name}" for name in ("mkdtemp", "mkstemp", "NamedTemporaryFile", "TemporaryDirectory"))
 _ALWAYS = frozenset(("os.putenv", "os.unsetenv", "os.chdir", "pytest.warns", "pytest.deprecated_call"))
 _PATCHES = frozenset(f"unittest.mock.patch{of}" for of in ("", ".dict", ".multiple", ".object"))
 _CHANGED = frozenset(("os.environ", "sys.argv", "sys.stdin", "sys.stdout", "sys.stderr"))
@@ -21,9 +18,6 @@ _CHANGES = frozenset(("clear", "pop", "setdefault", "update"))
 _KINDS = frozenset(
     f"types.{name}Type" for name in ("AsyncGenerator", "Coroutine", "Function", "Generator", "Lambda", "Method")
 ) | {"collections.abc.Generator", "typing.Generator"}
-_FILES = frozenset(
-    ("open", "os.makedirs", "os.mkdir", "os.listdir", "os.path.exists", "os.path.isfile", "os.path.isdir")
-)
 
 
 def unshared(tree: ast.Module, functions: Collection[str]) -> Iterator[str]:
@@ -31,8 +25,6 @@ def unshared(tree: ast.Module, functions: Collection[str]) -> Iterator[str]:
     text = _Names(tree)
     calls = [(node, text.name(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = {name for _, name in calls}
-    if "os.chmod" not in called:
-        yield from (f"{name}, {_OPEN}" for name in sorted(called & _PRIVATE))
     if "random.seed" in called and not any(name.startswith("random.") for name in called - {"random.seed"}):
         yield f"random.seed, {_STATE}"
     told = called & (_ALWAYS | _PATCHES) | set(_changed(tree, text))
@@ -41,10 +33,6 @@ def unshared(tree: ast.Module, functions: Collection[str]) -> Iterator[str]:
     asked = {name for node, name in calls if name.startswith("inspect.") and _names(node.args) & set(functions)}
     kinds = (text.name(kind) for node, name in calls if name == "isinstance" for kind in _kinds(node))
     yield from (f"{name}, {_KIND}" for name in sorted(asked | (_KINDS & set(kinds))))
-    own = [node for node, _ in calls if isinstance(node.func, ast.Name) and node.func.id in functions]
-    given = {path for node in own for each in node.args for path in text.relative(each)}
-    opened = {path for node, name in calls if name in _FILES for path in text.relative(*node.args[:1])}
-    yield from (f"the file {path}, {_PLACE}" for path in sorted(given & opened))
 
 
 def _changed(tree: ast.Module, text: _Names) -> Iterator[str]:
@@ -72,15 +60,11 @@ class _Names:
 
     def __init__(self, tree: ast.Module) -> None:
         self._imported: dict[str, str] = {}
-        self._paths: dict[str, str] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 self._imported |= {each.asname: each.name for each in node.names if each.asname}
             elif isinstance(node, ast.ImportFrom):
                 self._imported |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
-            elif isinstance(node, ast.Assign) and _is_relative(node.value):
-                path = ast.literal_eval(node.value)
-                self._paths |= {target.id: path for target in node.targets if isinstance(target, ast.Name)}
 
     def name(self, node: ast.expr) -> str:
         """With the module that it is imported from; empty for what is no name."""
@@ -88,16 +72,3 @@ class _Names:
             base = self.name(node.value)
             return f"{base}.{node.attr}" if base else ""
         return self._imported.get(node.id, node.id) if isinstance(node, ast.Name) else ""
-
-    def relative(self, *nodes: ast.expr) -> Iterator[str]:
-        """The paths that begin nowhere."""
-        for node in nodes:
-            if _is_relative(node):
-                yield ast.literal_eval(node)
-            elif isinstance(node, ast.Name) and node.id in self._paths:
-                yield self._paths[node.id]
-
-
-def _is_relative(node: ast.expr) -> bool:
-    text = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(text, str) and bool(text) and not text.startswith("/")

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,8 +39,7 @@ from sandbox.tasks.code_values import CHANGEABLE, Uncrossable, named_tuple, pack
 
 CASE_S = 10.0
 ANSWER_BYTES = 16 << 20
-NOBODY = 65534
-AS_NOBODY: Mapping[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+AS_NOBODY: Mapping[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 _NO_ANSWER = (OSError, EOFError, ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError)
 _LENGTHS = {"value": 3, "error": 5, "callback": 4}
 
@@ -60,10 +59,28 @@ class Candidate:
         self.folder.chmod(0o755)
         self.program = self.folder / "solution.py"
         self._copy(program, self.program)
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        os.chown(self.work, AS_NOBODY["user"], AS_NOBODY["group"])
 
     def _copy(self, source: Path, target: Path) -> None:
         target.write_bytes(source.read_bytes())
         target.chmod(0o644)
+
+    @contextmanager
+    def beside(self) -> Generator[None]:
+        """Be nobody, in its working directory: files are shared with it, and a link that it made leads nowhere else."""
+        user, group, folder = os.geteuid(), os.getegid(), os.open(".", os.O_RDONLY)
+        os.chdir(self.work)
+        os.setegid(AS_NOBODY["group"])
+        os.seteuid(AS_NOBODY["user"])
+        try:
+            yield
+        finally:
+            os.seteuid(user)
+            os.setegid(group)
+            os.fchdir(folder)
+            os.close(folder)
 
     def prints(self, text: str) -> str:
         """What the program prints for ``text`` on its standard input."""
@@ -99,8 +116,8 @@ class Candidate:
 
     def _surroundings(self) -> dict[str, Any]:
         return {
-            "cwd": self.folder,
-            "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.folder), "LANG": "C.UTF-8"},
+            "cwd": self.work,
+            "env": {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(self.work), "LANG": "C.UTF-8"},
             "stderr": subprocess.DEVNULL,
             "start_new_session": True,
             **AS_NOBODY,

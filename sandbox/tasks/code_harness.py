@@ -1,9 +1,10 @@
 """The test program of a code task.  It runs in the sandbox, as root, with any Python from 3.9 and few of its modules.
 
 The candidate runs as ``nobody`` in a process of its own, one for each case, and sees arguments only: expected values
-stay here.  What it prints or answers is compared here (:mod:`sandbox.tasks.code_answer`), so it can neither claim a
-pass nor read one.  A case of asserts that comes to none, or never asks the candidate, has failed.  Prints a pytest
-summary: ``case_0`` …
+stay here.  Test code is ``nobody``'s too while it runs, in the same working directory, so that files can be shared and
+a link of the candidate's leads nowhere else.  What it prints or answers is compared here
+(:mod:`sandbox.tasks.code_answer`), so it can neither claim a pass nor read one.  A case of asserts that comes to none,
+or never asks the candidate, has failed.  Prints a pytest summary: ``case_0`` …
 """
 
 from __future__ import annotations
@@ -275,7 +276,8 @@ def passed(candidate: Candidate, kind: str, given: object, wanted: object) -> bo
         return same_text(candidate.prints(str(given)), str(wanted))
     with closing(candidate.answer()) as answer:
         if kind == "asserts":
-            return asserted(answer, str(given), str(wanted or ""))
+            with candidate.beside():
+                return asserted(answer, str(given), str(wanted or ""))
         name, args = cast("tuple[str, list[object]]", given)
         said = listed(answer.entry(name)(*args))
     return said == listed(wanted) or [said] == listed(wanted)

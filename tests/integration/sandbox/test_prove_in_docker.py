@@ -129,13 +129,13 @@ async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: Sa
 
 AS_IN_THE_WILD = [
     *("counter", "endless", "lambda", "class", "linked", "in place", "own error", "human eval", "levels"),
-    *("object of a function's", "own list", "a class to be checked", "functions with a capital", "threads"),
+    *("object of a function's", "own list", "a class to be checked", "functions with a capital", "threads", "files"),
 ]
 BELIEVED = [
     *("equal to all", "leaves by its own", "talks on its own", "empties what is sorted", "a tuple with a method"),
     *("ends a map", "ends a zip", "a type for its values", "an area that is near", "says a tuple with a method"),
     *("a capital that is near", "a capital with items", "a capital with a list's method", "a capital to be checked"),
-    "makes what is wanted",
+    *("makes what is wanted", "links its file to the tests"),
 ]
 
 

@@ -128,3 +128,43 @@ async def test_no_program_that_a_script_starts_as_is_written_down_sees_what_it_c
     task = replace(TASK, image=python_image(pool.host), run_tests=SHELL, tests=tests, expected_tests=("test_spied",))
     result = await graded(pool, task, SPY)
     assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+
+
+LURKS = """cat > prog <<'E'
+#!/usr/bin/python3
+import glob, os, sys, time
+try:
+    os.mkfifo("/app/out")
+except FileExistsError:
+    sys.exit()
+if os.fork():
+    os._exit(7)
+os.setsid()
+for fd in range(3):
+    os.dup2(os.open("/dev/null", os.O_RDWR), fd)
+for _ in range(600):
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        words = open(path).read().split("\\0")
+        if words[0].endswith("grep"):
+            open("/app/out", "w").write(words[2] + "\\n")
+            os._exit(0)
+    time.sleep(0.005)
+E
+chmod 755 prog; chmod 777 /app"""
+WRITES = "printf '#!/bin/sh\\necho 144 > /app/out\\nexit 7\\n' > prog; chmod 755 prog; chmod 777 /app"
+LOOKS = """#!/bin/bash
+echo "=== short test summary info ==="
+timeout -k 1 30 start-stop-daemon -S -q -c 65534:65534 -x /app/prog < /dev/null > /dev/null 2> /dev/null
+code=$?
+[ "$code" = 7 ] && timeout 5 grep -qx 144 /app/out || { echo FAILED test_file; exit 1; }
+echo PASSED test_file
+"""
+
+
+@pytest.mark.parametrize(("command", "score"), [(LURKS, 0.0), (WRITES, 1.0)])
+async def test_what_a_program_left_running_is_over_when_its_file_is_looked_at(
+    pool: SandboxPool, command: str, score: float
+):
+    task = replace(TASK, image=python_image(pool.host), run_tests=LOOKS, tests={})
+    result = await graded(pool, task, command)
+    assert (result.score, result.isolation) == (score, Isolation.KIT), result.log

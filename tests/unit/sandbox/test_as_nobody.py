@@ -128,3 +128,17 @@ def test_tests_that_name_nobody_are_in_doubt_and_validate_says_what_to_write(tex
 @pytest.mark.parametrize("text", ["subprocess.run(['/app/x'], user=65534)", "assert path.owner() == 'nobody'"])
 def test_tests_that_number_nobody_are_not(text: str):
     assert doubt("#!/bin/bash\nuvx pytest /tests/test_outputs.py\n", {"test_outputs.py": text.encode()}) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "is_sure"),
+    [
+        (f"uv venv v; source v/bin/activate; got=$({RUN} {QUIET}); pytest /tests/test_outputs.py", True),
+        (f"uv venv v; got=$({RUN} {QUIET}); source v/bin/activate; pytest /tests/test_outputs.py", False),
+        (f"run() {{ {RUN} {QUIET}; }}\nuv venv v; got=$(run); source v/bin/activate", False),
+        ("uv venv v; bash $TEST_DIR/run.sh; source v/bin/activate", False),
+        ("uv venv v; ls; source v/bin/activate", True),
+    ],
+)
+def test_an_environment_that_a_program_may_have_replaced_is_not_the_kit_s(script: str, is_sure: bool):
+    assert (doubt(f"#!/bin/bash\n{script}\n", {**STARTS, "test_outputs.py": b""}) is None) is is_sure

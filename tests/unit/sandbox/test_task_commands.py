@@ -216,10 +216,6 @@ def unshared_of(code: str) -> list[str]:
 
 
 UNSHARED = {
-    "import tempfile\nwith tempfile.TemporaryDirectory() as d:\n    assert f(d) == 1": "tempfile.TemporaryDirectory",
-    "from tempfile import mkstemp as make\nassert f(make()[1]) == 1": "tempfile.mkstemp",
-    "open('in.txt', 'w').close()\nassert f('in.txt') == 0": "the file in.txt",
-    "import os\nname = 'out.txt'\nf(name)\nassert os.path.exists(name)": "the file out.txt",
     "import random\nrandom.seed(4)\nassert f(3) == [6, 1, 1]": "random.seed",
     "import os\nos.environ['MODE'] = 'x'\nassert f() == 'x'": "os.environ",
     "from os import environ\nenviron.pop('MODE')\nassert f() == 'x'": "os.environ",
@@ -249,10 +245,8 @@ def test_what_two_processes_do_not_share_is_named(code: str):
 
 SHARED = [
     "import os\nassert f(os.path.join('a', 'b')) == 'a/b' and os.environ.get('HOME') != f('x')",
-    "import os, tempfile\nwith tempfile.TemporaryDirectory() as d:\n    os.chmod(d, 0o777)\n    assert f(d) == 0",
-    "import os, tempfile\nassert f(os.path.join(tempfile.gettempdir(), 'x')) == 0",
-    "open('/tmp/in.txt', 'w').close()\nassert f('/tmp/in.txt') == 0",
-    "open('log.txt', 'w').close()\nassert f('in.txt') == 'txt'",
+    "import tempfile\nwith tempfile.TemporaryDirectory() as d:\n    assert f(d) == 0",
+    "open('in.txt', 'w').close()\nassert f('in.txt') == 0",
     "import random\nrandom.seed(4)\nxs = [random.random() for _ in range(9)]\nassert f(xs) == sorted(xs)",
     "import warnings\nwarnings.filterwarnings('ignore')\nwith warnings.catch_warnings():\n    assert f(1) == 1",
     "import inspect\ndef own(a): pass\nassert f(1) == len(inspect.signature(own).parameters)",
