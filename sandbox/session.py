@@ -148,7 +148,8 @@ class SandboxSession(Link):
     ) -> Terminal:
         """A process on a terminal of its own, in the working directory.
 
-        Raises NoFreeSlot, OSError when the container has no process left for it, SandboxLost, SandboxDestroyed.
+        Raises ValueError for rows or columns that no terminal has, NoFreeSlot, OSError when the container has no
+        process left for it, SandboxLost, SandboxDestroyed.
         """
         terminal = Terminal(self, self._free_slot(), rows, columns)
         self._slots[terminal.slot] = terminal

@@ -81,7 +81,7 @@ class Terminal:
         await self._ask(lambda n: wire.type_(n, self.slot, data), "type")
 
     async def resize(self, rows: int, columns: int) -> None:
-        """The program is told as by a window system."""
+        """The program is told as by a window system.  Raises ValueError for more or less than a terminal has."""
         self._draw()
         await self._ask(lambda n: wire.resize(n, self.slot, rows, columns), "resize the terminal")
         self._drawing.resize(rows, columns)

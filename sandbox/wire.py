@@ -24,6 +24,8 @@ GRADE_SLOT = 0xFFFF
 MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
 MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
+MOST_ROWS = 1000
+"""And columns, of a terminal."""
 NONCE_BYTES = 16
 KEY_BYTES = 32
 NEW_CLIENT = (1 << 64) - 1
@@ -138,7 +140,7 @@ def terminal(
     spool: Spool | None = None,
 ) -> bytes:
     """Start a process on a pseudo-terminal in a free slot; ``env`` is added to the container's own."""
-    size = struct.pack("<HH", rows, columns)
+    size = _size(rows, columns)
     return _slot_frame(b"P", request, slot, size + (spool.encode() if spool else _NO_SPOOL) + _strings(cwd, argv, env))
 
 
@@ -150,7 +152,13 @@ def type_(request: int, slot: int, data: bytes) -> bytes:
 
 
 def resize(request: int, slot: int, rows: int, columns: int) -> bytes:
-    return _slot_frame(b"Z", request, slot, struct.pack("<HH", rows, columns))
+    return _slot_frame(b"Z", request, slot, _size(rows, columns))
+
+
+def _size(rows: int, columns: int) -> bytes:
+    if not (0 < rows <= MOST_ROWS and 0 < columns <= MOST_ROWS):
+        raise ValueError(f"a terminal has 1 to {MOST_ROWS} rows and columns, not {rows} and {columns}")
+    return struct.pack("<HH", rows, columns)
 
 
 def interrupt(request: int, slot: int = MAIN_SLOT) -> bytes:

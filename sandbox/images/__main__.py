@@ -30,7 +30,7 @@ from sandbox.images.context import read_context
 from sandbox.images.names import is_built, tagged
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.network import BuildHost, SandboxNetworks
-from sandbox.tasks import load_dataset
+from sandbox.tasks.formats import load_tasks
 from sandbox.tasks.task import Service, Task
 
 Outcome = dict[str, Any]
@@ -100,7 +100,7 @@ def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | Service]
         if (path / "Dockerfile").is_file() and not (path / "task.yaml").exists():
             wanted.append(Task(id=path.resolve().name, instruction="", build=read_context(path)))
             continue
-        found = load_dataset(path)
+        found = load_tasks(path)
         for problem in found.problems:
             print(problem, file=sys.stderr)
         for task in found.tasks:

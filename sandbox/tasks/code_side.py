@@ -70,9 +70,11 @@ def _exit(thing: Any) -> object:
 class Side:
     """What the program has made, by number; each keeps it for as long as it lives."""
 
-    def __init__(self, channel: socket.socket, space: dict[str, Any]) -> None:
+    def __init__(self, channel: socket.socket, space: dict[str, Any], broken: BaseException | None) -> None:
+        """``broken``: what the program ended with before it was whole."""
         self._channel = channel
         self._space = space
+        self._broken = broken
         self._one_asks = threading.RLock()
         """The program's threads may call the tests' functions."""
         self._things: list[object] = []
@@ -105,6 +107,8 @@ class Side:
             send(self._channel, self._done(*message[1:]))
 
     def _done(self, what: str, packed: list[Any]) -> list[Any]:
+        if self._broken is not None:
+            return self._failed(self._broken)
         try:
             args = [self._unpack(each) for each in packed]
             if what == "call":
@@ -187,10 +191,14 @@ def main(program: str, descriptor: int) -> None:
     module = types.ModuleType(MODULE)
     module.__file__ = program
     sys.modules[MODULE] = module
-    with open(program, encoding="utf-8") as source:  # noqa: PTH123  few modules are loaded here
-        code = compile(source.read(), program, "exec")
-    exec(code, module.__dict__)  # noqa: S102  in a process of its own
+    broken = None
     try:
-        Side(channel, module.__dict__).serve()
+        with open(program, encoding="utf-8") as source:  # noqa: PTH123  few modules are loaded here
+            code = compile(source.read(), program, "exec")
+        exec(code, module.__dict__)  # noqa: S102  in a process of its own
+    except BaseException as error:  # noqa: BLE001  whoever asks is told
+        broken = error
+    try:
+        Side(channel, module.__dict__, broken).serve()
     finally:
         os._exit(0)

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 from sandbox.gate.rules import astray
 from sandbox.grading.environment import withheld
+from sandbox.grading.nobody import START
 from sandbox.grading.whose import doubt
 from sandbox.tasks import dockerfile
 from sandbox.tasks.code import lacking, uncrossing
 from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.needs import builds
+from sandbox.tasks.needs import builds, test_texts
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
 
 _MOST_SHOWN = 60
+_STARTS_AS = re.compile(rf"\b{START}\b|\buser\s*=\s*[1-9]")
 _UNSAID = Task("", "").workdir
 
 
@@ -51,6 +53,8 @@ def remarks(task: Task) -> Iterator[str]:
             "its tests run on programs of the image, which an agent can have replaced, "
             f"because of {_short(why.what)} in its script: grade it at `artifacts`"
         )
+    if why is None and any(map(_STARTS_AS.search, test_texts(task))):
+        yield "its tests start programs as another user: what one writes, they read as that user (docs/grading.md)"
     if (absent := sorted(_withheld(task))) and why is None:
         yield f"its tests run on the kit's programs and do not get {', '.join(absent)}, which its environment sets"
 

@@ -18,8 +18,10 @@ from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host import Host
 from sandbox.images import calls
+from sandbox.images.context import read_context
 from sandbox.images.names import image_name
 from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.tasks import write_task
 from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
 from tests.support.commands import run_json
 
@@ -162,6 +164,9 @@ async def test_the_commands_build_import_list_and_prune(
     empty.mkdir()
     made = await said("build", str(good), str(bad), code=1)
     assert (made["built"], [each["task"] for each in made["failed"]]) == (1, ["bad"])
+    write_task(Task("one", "say hi", build=read_context(good), run_tests="#!/bin/sh\n"), tmp_path / "tasks")
+    one = await said("build", str(tmp_path / "tasks" / "one"))
+    assert one["images"] == [{"task": "one", "image": made["images"][0]["image"]}]
     image = made["images"][0]["image"]
     assert [each["image"] for each in (await said("list"))["listed"]] == [image]
     assert await said("prune") == {"evicted": [image]}

@@ -25,6 +25,9 @@ async def test_a_pager_fills_the_screen_follows_its_size_and_gives_it_back(pool:
         await terminal.send("PageDown")
         assert await terminal.wait_for(lambda screen: screen.lines[0] == "12", S)
         await terminal.resize(30, 100)
+        for rows, columns in ((0, 100), (30, -1), (100_000, 100)):
+            with pytest.raises(ValueError, match="1 to 1000"):
+                await terminal.resize(rows, columns)
         await terminal.send("r")  # less draws anew by itself only if it was waiting for a key already
         assert await terminal.wait_for(lambda screen: "35" in screen.lines, S)
         await terminal.send("g")

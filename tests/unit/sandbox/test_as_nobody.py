@@ -142,3 +142,10 @@ def test_tests_that_number_nobody_are_not(text: str):
 )
 def test_an_environment_that_a_program_may_have_replaced_is_not_the_kit_s(script: str, is_sure: bool):
     assert (doubt(f"#!/bin/bash\n{script}\n", {**STARTS, "test_outputs.py": b""}) is None) is is_sure
+
+
+@pytest.mark.parametrize("text", ["subprocess.run(['/app/x'], user=65534)", "subprocess.run(['/app/x'])"])
+def test_validate_says_of_whom_tests_read_what_a_program_of_another_user_s_writes(text: str):
+    script = "#!/bin/bash\nuvx pytest /tests/test_outputs.py\n"
+    said = list(remarks(Task("t", "", run_tests=script, tests={"test_outputs.py": text.encode()})))
+    assert sum("read as that user" in each for each in said) == ("user" in text)

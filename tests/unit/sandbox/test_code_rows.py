@@ -53,6 +53,13 @@ def test_what_a_function_gives_in_order_is_a_list_where_json_says_what_is_wanted
     assert "PASSED" not in score(truth, "def f(x): return [2, 1]")
 
 
+@pytest.mark.parametrize(("program", "why"), [("import nowhere", "nowhere"), ("def f(", "SyntaxError")])
+def test_a_program_that_does_not_load_says_why(score, program: str, why: str):
+    said = score("assert f(1) == 1", program)
+    assert why in said
+    assert "FAILED" in said
+
+
 def test_what_cannot_cross_says_so_and_fails(score):
     said = score("class Node:\n    pass\nassert f(Node()) == 1", "def f(x): return 1")
     assert "Node does not cross to the answer" in said
