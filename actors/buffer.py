@@ -218,7 +218,7 @@ class Buffer:
         stored = dict(self._journal.stored())
         for name in exporter.missing(stored):
             blob = stored[name]()
-            exporter.add(codec.inspect(codec.unpack(blob), max_bytes=len(blob)), blob)
+            exporter.add(codec.inspect_blob(blob), blob)
         return exporter
 
     # -- the conductor's side ------------------------------------------------------------------------------------

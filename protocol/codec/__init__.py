@@ -10,7 +10,8 @@ segment are its arrays, and the arrays of a decoded trajectory are read-only vie
 place in the frames, and leaves the rest to them.  What they take in memory is at most :func:`memory_bound`: arrays are
 views, and the size of a header, of which JSON makes up to 64 times as much, is limited before it is parsed.
 
-:func:`pack` makes one blob of the frames: the journal, the sealed export and the learner's payload hold that.
+:func:`pack` makes one blob of the frames, smaller than they are: the journal, the sealed export and the learner's
+payload hold that.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from protocol.codec.arrays import Arrays, join_arrays, view_arrays
+from protocol.codec.blob import MAX_TRAJECTORY_BYTES, pack, unpack
 from protocol.codec.errors import CodecError
-from protocol.codec.frames import SCHEMA, Frame, digest, pack, payload_size, seal, unpack, unseal
+from protocol.codec.frames import SCHEMA, Frame, digest, payload_size, seal, unseal
 from protocol.codec.header import Header, read_header, write_header
 from protocol.trajectory import Reward, Segment, Status, Ticket, Trajectory
 
-MAX_TRAJECTORY_BYTES = 256 * 1024 * 1024
-"""Default bound of :func:`loads`; a run's own bound is smaller and comes from its config."""
 _HEADER_SHARE, _HEADER_BYTES = 16, 64 * 1024
 _JSON_GROWTH = 64
 """Bytes of Python objects that one byte of JSON may become: seen 46, of nested empty lists."""
@@ -111,7 +111,12 @@ def dumps(trajectory: Trajectory) -> bytes:
 
 def loads(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Trajectory:
     """``decode(unpack(blob))``."""
-    return decode(unpack(blob), max_bytes=max_bytes)
+    return decode(unpack(blob, max_bytes=max_bytes), max_bytes=max_bytes)
+
+
+def inspect_blob(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Summary:
+    """``inspect(unpack(blob))``."""
+    return inspect(unpack(blob, max_bytes=max_bytes), max_bytes=max_bytes)
 
 
 def _header_bound(max_bytes: int) -> int:
@@ -163,6 +168,7 @@ __all__ = [
     "dumps",
     "encode",
     "inspect",
+    "inspect_blob",
     "loads",
     "memory_bound",
     "pack",

@@ -1,7 +1,4 @@
-"""The four arrays of a trajectory, each the concatenation over its segments.
-
-In a blob the narrowest stands last, and the header before them is filled up: so each is aligned.
-"""
+"""The four arrays of a trajectory, each the concatenation over its segments."""
 
 from __future__ import annotations
 

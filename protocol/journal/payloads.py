@@ -8,6 +8,6 @@ from protocol import codec
 def is_acknowledged(blob: bytes, digest: bytes) -> bool:
     """Whether ``blob`` is the whole trajectory that was acknowledged as ``digest``: its own checksum is checked too."""
     try:
-        return codec.inspect(codec.unpack(blob), max_bytes=len(blob)).digest == digest
+        return codec.inspect_blob(blob).digest == digest
     except codec.CodecError:
         return False

@@ -191,7 +191,7 @@ class _Copies:
         for copies in (self.stored(name), self.from_export(name)):
             for blob in copies:
                 with suppress(codec.CodecError):
-                    summary = codec.inspect(codec.unpack(blob), max_bytes=len(blob))
+                    summary = codec.inspect_blob(blob)
                     if summary.ticket.trajectory_id == name:
                         return blob
         return None

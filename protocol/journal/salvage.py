@@ -126,7 +126,7 @@ class Salvage:
             if blob is None:
                 self._lose(name)
                 continue
-            summary = codec.inspect(codec.unpack(blob), max_bytes=len(blob))
+            summary = codec.inspect_blob(blob)
             ticket, digest, status = summary.ticket, summary.digest, summary.status.value
             fate = self._fate(ticket.group, fates.get(place))
             row = (name, ticket.group, ticket.sample, len(blob), summary.sampled, digest, summary.reward.total, status)
@@ -159,7 +159,7 @@ class Salvage:
         ).fetchall():
             names = [name for (name,) in self.new.execute("SELECT trajectory FROM rows WHERE grp = ?", (group,))]
             blobs = [blob for blob in map(self.trajectory, names) if blob is not None]
-            tickets = [codec.inspect(codec.unpack(blob), max_bytes=len(blob)).ticket for blob in blobs]
+            tickets = [codec.inspect_blob(blob).ticket for blob in blobs]
             if tickets:
                 self._rebuild_group(group, tickets)
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SCHEMA = 2
+SCHEMA = 3
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY) WITHOUT ROWID;

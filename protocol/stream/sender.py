@@ -7,6 +7,7 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -24,7 +25,7 @@ from protocol.trajectory import Ticket, Trajectory
 
 HEARTBEAT_S = 1.0
 BUDGET_BYTES = 64 * 1024 * 1024
-_HIGH_WATER = 64
+_HIGH_WATER = 512
 """Messages that may wait inside ZeroMQ, each way; credit bounds their bytes."""
 _BURST = 8
 """Messages sent before others in this event loop have their turn."""
@@ -192,12 +193,10 @@ class TrajectorySender:
 
     async def _send_burst(self) -> bool:
         """Send what credit covers, up to ``_BURST`` parcels; whether there was any."""
-        for count in range(_BURST):
-            parcel = self._outbox.next()
-            if parcel is None:
-                return count > 0
-            await self._wire.send([write_message(Data(self._outbox.epoch, parcel.seq)), *parcel.frames])
-        return True
+        parcels = list(islice(iter(self._outbox.next, None), _BURST))
+        epoch = self._outbox.epoch
+        await self._wire.send(*([write_message(Data(epoch, parcel.seq)), *parcel.frames] for parcel in parcels))
+        return bool(parcels)
 
     async def _read(self) -> None:
         while True:

@@ -1,6 +1,6 @@
 """The seam to ZeroMQ: one socket in one event loop, many messages a wake.
 
-ZeroMQ's own file descriptor only says that something has changed, and any call may use that word up; so after each call
+ZeroMQ's own file descriptor only says that something has changed, and any call may use that word up; so after calls
 that could have, :meth:`Wire._look` asks the socket what it is ready for.
 """
 
@@ -58,29 +58,34 @@ class Wire:
                 return batch
             await self._readable.wait()
 
-    async def send(self, frames: Sequence[Frame]) -> None:
+    async def send(self, *messages: Sequence[Frame]) -> None:
         """Waits while the socket's high-water mark is reached."""
-        while not self.send_now(frames):
-            await self._writable.wait()
+        for frames in messages:
+            while not self._offer(frames):
+                self._writable.clear()
+                self._look()
+                await self._writable.wait()
+        self._look()
 
     def send_now(self, frames: Sequence[Frame]) -> bool:
         """Send without waiting.  False where that is not possible: the high-water mark is reached, or a ROUTER knows no
         such peer."""
-        self._writable.clear()
+        sent = self._offer(frames)
+        self._look()
+        return sent
+
+    def _offer(self, frames: Sequence[Frame]) -> bool:
         try:
             for frame in frames[:-1]:
                 self._socket.send(frame, _AND_MORE, copy=len(frame) < _COPIED_BYTES)
             self._socket.send(frames[-1], _NOW, copy=len(frames[-1]) < _COPIED_BYTES)
         except zmq.Again:
-            sent = False
+            return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
-            sent = False
-        else:
-            sent = True
-        self._look()
-        return sent
+            return False
+        return True
 
     def _drain(self, most: int) -> list[list[memoryview]]:
         batch: list[list[memoryview]] = []

@@ -10,7 +10,6 @@ from typing import Any
 
 from launch.bench.transport.arms import Arm
 from launch.bench.transport.workload import frames_of
-from protocol.codec import pack
 from protocol.journal.store import PAGE_BYTES, wal_bytes
 
 ROWS = (1, 8, 64)
@@ -23,7 +22,7 @@ class _Producer:
     """The sending process."""
 
     def __init__(self, tokens: int) -> None:
-        self._blob = pack(frames_of(tokens))
+        self._blob = b"".join(frames_of(tokens))
 
     def fill(self, queue: Any) -> None:
         """Put it by value, for ever."""
@@ -84,7 +83,7 @@ def _ray() -> Any:
 
 def sqlite_raw(tokens: int, seconds: float, folder: Path) -> Arm:
     """One table of blobs, ``synchronous=FULL``, pages and log as large as the journal's; the best of :data:`ROWS`."""
-    blob = pack(frames_of(tokens))
+    blob = b"".join(frames_of(tokens))
     return max(_sqlite(blob, rows, seconds, folder / f"{rows}.sqlite") for rows in ROWS)
 
 

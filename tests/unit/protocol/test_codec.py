@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,8 @@ from protocol.trajectory import Segment, Status, Trajectory, Turn, TurnKind
 from tests.support.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 20
+ARRAYS = ("versions", "token_ids", "logprobs", "loss_mask")
+LENGTH = struct.Struct("<Q")
 
 
 @st.composite
@@ -79,20 +82,43 @@ def test_nothing_is_copied_on_the_way_out_nor_on_the_way_in() -> None:
     (segment,) = trajectory.segments
     frames = codec.encode(trajectory)
     (decoded,) = codec.decode(frames, max_bytes=MAX).segments
-    blob = codec.pack(frames)
-    (stored,) = codec.loads(blob).segments
-    for name in ("versions", "token_ids", "logprobs", "loss_mask"):
+    for name in ARRAYS:
         assert np.shares_memory(getattr(segment, name), getattr(decoded, name))
-        array = getattr(stored, name)
-        assert np.shares_memory(array, np.frombuffer(blob, np.uint8))
-        assert array.flags.aligned
-        assert not array.flags.writeable
+
+
+def test_what_repeats_itself_takes_no_room_in_a_blob() -> None:
+    frames = codec.encode(make_trajectory(sampled=1000))
+    header, versions, tokens, logprobs, mask = map(len, frames)
+    blob = codec.pack(frames)
+    assert len(blob) < header + tokens + logprobs + (versions + mask) // 10
+    assert [bytes(frame) for frame in codec.unpack(blob)] == [bytes(frame) for frame in frames]
+    (stored,) = codec.loads(blob).segments
+    for name in ARRAYS:
+        assert getattr(stored, name).flags.aligned
+        assert not getattr(stored, name).flags.writeable
+
+
+def test_what_does_not_repeat_itself_is_not_copied_out_of_a_blob() -> None:
+    header, versions, _, *others = codec.encode(make_trajectory(sampled=1000))
+    tokens = np.random.default_rng(0).bytes(len(versions))
+    blob = codec.pack([header, versions, tokens, *others])
+    assert np.shares_memory(np.frombuffer(codec.unpack(blob)[2], np.int32), np.frombuffer(blob, np.uint8))
+
+
+@pytest.mark.parametrize("length", [-1, 1, 1 << 20, 1 << 62])
+def test_a_blob_that_promises_another_length_is_refused(length: int) -> None:
+    blob = bytearray(codec.dumps(make_trajectory(sampled=1000)))
+    at = 8 + 8  # of its second frame, after magic, count and the first
+    (promised,) = LENGTH.unpack_from(blob, at)
+    LENGTH.pack_into(blob, at, promised + length)
+    with pytest.raises(CodecError):
+        codec.unpack(blob, max_bytes=MAX)
 
 
 def test_what_was_checked_cannot_be_written_to_though_its_frames_can() -> None:
     frames = [memoryview(bytearray(frame)) for frame in codec.encode(make_trajectory())]
     (decoded,) = codec.decode(frames, max_bytes=MAX).segments
-    for name in ("versions", "token_ids", "logprobs", "loss_mask"):
+    for name in ARRAYS:
         assert not getattr(decoded, name).flags.writeable
 
 
