@@ -89,7 +89,7 @@ _SETTING = (
 )
 _SETTINGS, _NAMED_SETTING = re.compile(rf"{_SETTING}\+?="), re.compile(rf"{_SETTING}[\"']?$")
 _INSTALLED = re.compile(r"(?:\$HOME|\$\{HOME\}|~|/root)/\.local/bin/env")
-_LIMIT = re.compile(r"-\w+|[\d.]+[smhd]?")
+_LIMIT = re.compile(r"-\w+|--[\w-]+(?:=\w+)?|[\d.]+[smhd]?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _DECLARED = re.compile(r"[-+](?!\w*[in])\w+|[A-Za-z_]\w*(?:\+?=.*)?", re.DOTALL)
 _READ_OPTIONS = "ersa:d:i:n:N:p:t:u:"

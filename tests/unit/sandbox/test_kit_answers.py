@@ -231,6 +231,7 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
         "for name in a b.c; do [ -e /app/$name ] || exit 1; done",
         'sh -e /tests/inner.sh; bash "$TEST_DIR/inner.sh" || true',
         "timeout -k 5 30 start-stop-daemon -S -c 65534:65534 -x /app/program -- 12 </dev/null >/dev/null 2>&1",
+        "timeout --signal=KILL --kill-after=5s --foreground 30 grep -q x /app/y",
         f"wget -qO- {URL} | sh && . $HOME/.local/bin/env",
         "DEBIAN_FRONTEND=noninteractive apt-get install -y curl > /dev/null 2>&1",
         "command -v python3 > /dev/null || exec 2>&1",
