@@ -52,6 +52,10 @@ _HARNESS = {
 CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
+_TESTS = (
+    "inputs and outputs, or asserts that run, of themselves or in test…() without parameters or decorators "
+    "(unittest and pytest are not there): else nothing can be graded"
+)
 
 _CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {MODULE, "pytest"}
 """Modules with which tests can be as they would be in one process."""
@@ -96,7 +100,7 @@ def _read(row: Row, problems: Problems) -> Task:
     truth: object = said.reward_model.ground_truth
     cases = cases_of(truth, str((said.extra_info or {}).get("entry_point", "")))
     if not cases and OWN not in row:
-        problems.add(f"{_TRUTH} holds no tests", "inputs and outputs, or asserts that run: else nothing can be graded")
+        problems.add(f"{_TRUTH} holds no tests", _TESTS)
     rest = {key: value for key, value in row.items() if key not in {"prompt", OWN}}
     if row["prompt"] != user_message(prompt):
         rest["prompt"] = row["prompt"]
