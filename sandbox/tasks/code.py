@@ -53,8 +53,8 @@ CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
 _TESTS = (
-    "inputs and outputs, or asserts that run, of themselves or in test…() without parameters or decorators "
-    "(unittest and pytest are not there): else nothing can be graded"
+    "inputs and outputs, or asserts that run, of themselves or in test…() without parameters or decorators: "
+    "else nothing can be graded"
 )
 
 _CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {MODULE, "pytest"}
