@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, cast
 
-import lz4.block  # pyright: ignore[reportMissingTypeStubs]
+import lz4.block  # pyright: ignore[reportMissingTypeStubs]  it has none
 
 from protocol.codec.errors import CodecError
 from protocol.codec.frames import FRAMES, Frame

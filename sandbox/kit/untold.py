@@ -46,7 +46,7 @@ def keep_untold() -> None:
     _shorten(
         tmpdir, "_mk_tmp", lambda request: SimpleNamespace(node=SimpleNamespace(name=_without_id(request.node.name)))
     )
-    capture.TemporaryFile = OneWay  # pyright: ignore[reportPrivateImportUsage]
+    capture.TemporaryFile = OneWay  # pyright: ignore[reportPrivateImportUsage]  pytest opens its files by this name
 
 
 def _shorten(module: ModuleType, function: str, shortened: Callable[[Any], Any]) -> None:
