@@ -129,7 +129,7 @@ async def grade(
     """
     started = time.perf_counter()
     limit_s = timeout_s or task.test_timeout_s
-    isolation = isolation_of(task.run_tests, task.tests)
+    isolation = None
     try:
         async with (
             place(session, task, limit_s) as bench,
@@ -149,7 +149,7 @@ async def grade(
         reward,
         ran.log + "".join(f"\n[{each}]\n" for each in (ran.removed, ran.note) if each),
         task.grading,
-        isolation,
+        isolation or isolation_of(task.run_tests, task.tests),
         ran.timed_out,
         (time.perf_counter() - started) * 1000,
         suspicions(commands, task) if passed else (),

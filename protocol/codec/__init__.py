@@ -114,9 +114,9 @@ def loads(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Trajectory:
     return decode(unpack(blob, max_bytes=max_bytes), max_bytes=max_bytes)
 
 
-def inspect_blob(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Summary:
+def inspect_blob(blob: Frame) -> Summary:
     """``inspect(unpack(blob))``."""
-    return inspect(unpack(blob, max_bytes=max_bytes), max_bytes=max_bytes)
+    return inspect(unpack(blob), max_bytes=MAX_TRAJECTORY_BYTES)
 
 
 def _header_bound(max_bytes: int) -> int:

@@ -12,17 +12,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
-from sandbox.grading.script import Command, Script, bare
+from sandbox.grading.script import (
+    ASSIGNED,
+    DECLARES,
+    ITS_ARGUMENTS,
+    SHELLS,
+    STARTERS,
+    Command,
+    Script,
+    bare,
+    run_by_shell,
+)
 
 START = "start-stop-daemon"
-STARTERS = frozenset(("exec", "command", "time", "timeout"))
-ITS_ARGUMENTS = frozenset(("$1", "$@"))
-SHELLS = frozenset(("sh", "ash", "bash"))
-DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
-"""Builtins that set what their arguments name: PATH too, where these are not written out."""
-ASSIGNED = re.compile(r"\w+\+?=")
-SHELL_OPTION = re.compile(r"-[eux]+")
-
 _BY_NAME = re.compile(
     r"\b\w*(?:user|group|nobody)\w*[\"']?\s*[=:]\s*[\"'](?:nobody|nogroup)\b|"
     r"\bget(?:pw|gr)nam\(\s*[\"'](?:nobody|nogroup)\b|"
@@ -57,13 +59,18 @@ def named(texts: Iterable[str]) -> Iterator[Doubt]:
 def told(main: Script, others: Mapping[str, Script]) -> Iterator[Doubt]:
     """What a program that these scripts start can learn, or do, by accident.  ``others``: those that come along."""
     scripts = (main, *others.values())
-    reader = _Reader([command for script in scripts for command in script.commands])
-    if not reader.any_start:
+    commands = [command for script in scripts for command in script.commands]
+    if not any(map(names_start, commands)):
         return
+    reader = _Reader(commands)
     for script in scripts:
         yield from (Doubt(each, "a program would have it too: open no descriptor") for each in script.opened)
         yield from (Doubt(each, "a program could read its arguments: let nothing run beside") for each in script.beside)
         yield from (doubt for command in script.commands for doubt in reader.doubts(command))
+
+
+def names_start(command: Command) -> bool:
+    return START in map(bare, command.words)
 
 
 class _Reader:
@@ -71,7 +78,6 @@ class _Reader:
 
     def __init__(self, commands: Collection[Command]) -> None:
         self._functions = {each.within for each in commands}
-        self.any_start = any(START in map(bare, each.words) for each in commands)
         self._starting = self._and_callers(commands)
         self._loud = {of: self._and_callers([each for each in commands if of in each.heard]) for of in ("1", "2")}
         """By descriptor, where nothing says yet where it goes what a program prints there."""
@@ -87,7 +93,7 @@ class _Reader:
     def doubts(self, command: Command) -> Iterator[Doubt]:
         words = [bare(word) for word in command.words]
         text = " ".join(command.words)
-        script, *arguments = _run(words) if SHELLS.intersection(self._started(words)) else ("",)
+        script, *arguments = self._run(words)
         starts = bool(script) or words[0] in ITS_ARGUMENTS | {"source", "."} or self._starts(command, self._starting)
         if starts and not command.alone:
             yield Doubt(
@@ -108,6 +114,12 @@ class _Reader:
 
     def _starts(self, command: Command, known: Collection[str]) -> bool:
         return any(each in known for each in self._started([bare(word) for word in command.words]))
+
+    def _run(self, words: Sequence[str]) -> list[str]:
+        """The script that it has a shell run, empty for none, with its arguments."""
+        if SHELLS.isdisjoint(self._started(words)):
+            return [""]
+        return run_by_shell(list(dropwhile(lambda word: word not in SHELLS, words))[1:])
 
     def _started(self, words: Sequence[str]) -> Sequence[str]:
         """What it may start: its first word, and all where that one starts others."""
@@ -136,12 +148,6 @@ def _as_told(arguments: Sequence[str], text: str) -> Iterator[Doubt]:
             yield Doubt(text)
     if not user:
         yield Doubt(text, "it would be root's: say -c 65534:65534")
-
-
-def _run(words: Sequence[str]) -> list[str]:
-    """The script that a shell runs, or nothing, with its arguments."""
-    at = next(at for at, word in enumerate(words) if word in SHELLS)
-    return list(dropwhile(SHELL_OPTION.fullmatch, words[at + 1 :])) or [""]
 
 
 def _exports(words: Sequence[str]) -> Iterator[bool]:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 
 from sandbox.grading.script import bare
-from sandbox.kit.pins import TOOL_ALIASES, TOOLS
+from sandbox.kit.pins import TOOL_NAMES
 
-_ALL = {each for tools in TOOLS.values() for each in tools}
-_WHOLE = _ALL - {"find", "sort", "uniq"} | {*TOOL_ALIASES, "which"}
+_WHOLE = {*TOOL_NAMES, "which"} - {"find", "sort", "uniq"}
 """Of these no option, and no operand, writes or starts anything."""
 _STARTS_OR_WRITES = {"-delete", "-exec", "-execdir", "-fls", "-fprint", "-fprint0", "-fprintf", "-ok", "-okdir"}
 """In an expression of find's."""

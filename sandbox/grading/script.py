@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
+from itertools import dropwhile
 from typing import NamedTuple
 
 import tree_sitter_bash
@@ -25,6 +26,13 @@ _EXPANSIONS = frozenset(("command_substitution", "expansion", "simple_expansion"
 _COUNTING = frozenset(("c_style_for_statement",))
 _BODIES = frozenset(("do_group", "compound_statement"))
 _DEEPEST = 200
+STARTERS = frozenset(("exec", "command", "time", "timeout"))
+ITS_ARGUMENTS = frozenset(("$1", "$@"))
+SHELLS = frozenset(("sh", "ash", "bash"))
+DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
+"""Builtins that set what their arguments name: PATH too, where these are not written out."""
+ASSIGNED = re.compile(r"\w+\+?=")
+_SHELL_OPTION = re.compile(r"-[eux]+")
 _COMPARES = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"))
 _MATCHES = frozenset(("=", "==", "!=", "=~"))
 """What is right of them without quotes is a pattern in ``[[``."""
@@ -91,6 +99,11 @@ class Script(NamedTuple):
 def bare(word: str) -> str:
     """Less the quotes around it."""
     return word.replace('"', "").strip("'")
+
+
+def run_by_shell(arguments: Sequence[str]) -> list[str]:
+    """The script that a shell is told to run, empty for none, with its arguments."""
+    return list(dropwhile(_SHELL_OPTION.fullmatch, arguments)) or [""]
 
 
 def read_script(text: str) -> Script:

@@ -16,25 +16,27 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from getopt import GetoptError, getopt
-from itertools import chain, pairwise
+from itertools import chain, dropwhile, pairwise
 from typing import NamedTuple
 
-from sandbox.grading.nobody import (
-    ASSIGNED,
-    DECLARES,
-    ITS_ARGUMENTS,
-    SHELL_OPTION,
-    SHELLS,
-    START,
-    STARTERS,
-    Doubt,
-    named,
-    told,
-)
+from sandbox.grading.nobody import START, Doubt, named, names_start, told
 from sandbox.grading.numbers import counted_names, not_its_own
 from sandbox.grading.pytest_call import TESTS, runs_tests_alone
 from sandbox.grading.readers import only_reads
-from sandbox.grading.script import Command, Script, Unreadable, When, bare, read_script
+from sandbox.grading.script import (
+    ASSIGNED,
+    DECLARES,
+    ITS_ARGUMENTS,
+    SHELLS,
+    STARTERS,
+    Command,
+    Script,
+    Unreadable,
+    When,
+    bare,
+    read_script,
+    run_by_shell,
+)
 from sandbox.grading.written import is_safe
 from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
 from sandbox.kit.phase import BASH, BUSYBOX
@@ -107,14 +109,14 @@ def shell_scripts(tests: Mapping[str, bytes]) -> dict[str, str]:
     return _texts(tests, ".sh")
 
 
-def _texts(tests: Mapping[str, bytes], end: str) -> dict[str, str]:
-    return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(end)}
+def _texts(tests: Mapping[str, bytes], *ends: str) -> dict[str, str]:
+    return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(ends)}
 
 
 def doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Doubt | None:
     """What of the script is not certainly the kit's, the first of it; None where all is."""
     beside = shell_scripts(tests)
-    if by_name := next(named((script, *beside.values(), *_texts(tests, ".py").values())), None):
+    if by_name := next(named((script, *_texts(tests, ".sh", ".py").values())), None):
         return by_name
     if not shell_of(script, verifier=verifier).ours:
         return Doubt(script.split("\n", 1)[0])
@@ -159,7 +161,7 @@ class _Reader:
         moves = [each for each in commands if _may_move(each)]
         self._moves = -1 if any(each.within for each in moves) else len(moves)
         """How many commands change the working directory; negative where nobody knows when."""
-        self._any_start = any(START in map(bare, each.words) for each in commands)
+        self._any_start = any(map(names_start, commands))
 
     def doubts(self, script: Script) -> Iterator[str]:
         yield from (f"> {target}" for target in script.into if not is_safe(target))
@@ -203,8 +205,7 @@ class _Reader:
     def _command(self, words: Sequence[str], within: str) -> bool:
         if any(map(_SETTINGS.match, words)):
             return False
-        while words and ASSIGNED.match(words[0]):
-            words = words[1:]
+        words = tuple(dropwhile(ASSIGNED.match, words))
         if not words:
             return True
         first = bare(words[0])
@@ -227,7 +228,7 @@ class _Reader:
         if first in ("source", "."):
             return bool(arguments) and self._may_source(arguments[0])
         if first in SHELLS:
-            return (first != "bash" or self._verifier) and _is_read(_script_of(arguments))
+            return (first != "bash" or self._verifier) and _is_read(run_by_shell(arguments)[0])
         if self._state.active and first in ("pytest", "py.test"):
             return runs_tests_alone(words[1:], self._tests)
         if first in DECLARES:
@@ -318,11 +319,6 @@ def _started(words: Sequence[str]) -> Sequence[str]:
     while words[0] == "timeout" and at < len(words) and _LIMIT.fullmatch(words[at]):
         at += 2 if words[at] in ("-k", "-s") else 1
     return words[at:]
-
-
-def _script_of(arguments: Sequence[str]) -> str:
-    """What a shell runs."""
-    return next((each for each in arguments if not SHELL_OPTION.fullmatch(each)), "")
 
 
 def _is_read(path: str) -> bool:

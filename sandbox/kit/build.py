@@ -56,7 +56,7 @@ def verifier_digest(source: python.SourcePython) -> str:
         source.version,
         tools.versions(),
         programs.texts(),
-        programs.text_of("closed.py"),
+        *map(programs.text_of, ("closed.py", "relocated.py", "tools.py")),
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from sandbox.engine import DockerEngine, EngineError
 from sandbox.kit.phase import BASH, BUSYBOX, GNU, verify_environment
-from sandbox.kit.pins import TOOL_ALIASES, TOOLS
+from sandbox.kit.pins import TOOL_NAMES
 
 _CHECK_S = 120.0
 _LOG_BYTES = 4000
 _NO_IMAGE = (400, 404)
-_TOOLS = " ".join((*(name for names in TOOLS.values() for name in names), *TOOL_ALIASES))
 _SCRIPT = f"""
 libc=unknown
 for file in /lib/ld-musl-* /lib64/ld-linux-* /lib/ld-linux-*; do
@@ -21,7 +20,7 @@ for file in /lib/ld-musl-* /lib64/ld-linux-* /lib/ld-linux-*; do
     case $file in *musl*) libc=musl ;; *) libc=glibc ;; esac
 done
 echo "libc $libc"
-{BASH} -c : && for tool in {_TOOLS}; do "{GNU}/$tool" --version >/dev/null || exit; done &&
+{BASH} -c : && for tool in {" ".join(TOOL_NAMES)}; do "{GNU}/$tool" --version >/dev/null || exit; done &&
     uv --version >/dev/null && uvx pytest --version >/dev/null &&
     uv run python -c 'import ctypes, json, lzma, sqlite3, ssl; print("works")'
 """

@@ -49,3 +49,5 @@ TOOLS = {
 
 TOOL_ALIASES = {"egrep": "grep -E", "fgrep": "grep -F"}
 """What is a script in Debian."""
+
+TOOL_NAMES = (*(name for names in TOOLS.values() for name in names), *TOOL_ALIASES)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from sandbox.kit.answers import PROGRAMS
-from sandbox.kit.phase import BASH, BUSYBOX, ENVIRONMENT, IMPORTABLE, PYTHONS, VERIFY
+from sandbox.kit.phase import ENVIRONMENT, IMPORTABLE, PYTHONS, VERIFY
 from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_all
 
 _COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py")
@@ -58,33 +58,11 @@ Tests that are a package have the folder above them, ``/``, first on their path.
 from there only where its name is one that tests mean (that package, the working directory) and no other has it.
 """
 
-_START = f"""#!{BASH} -p
-user=
-for ((at = 1; at <= $#; at++)); do
-    case ${{!at}} in
-        --) break ;;
-        -S | -q | --start | --quiet) ;;
-        -c | --chuid) ((at++)); user=${{!at}} ;;
-        -x | -a | --exec | --startas) ((at++)) ;;
-        *) user=; break ;;
-    esac
-done
-[[ $user =~ ^[1-9][0-9]*: ]] || exec {BUSYBOX} start-stop-daemon "$@"
-trap '' HUP INT TERM
-(trap - HUP INT TERM; exec {BUSYBOX} start-stop-daemon "$@")
-code=$?
-{BUSYBOX} start-stop-daemon -S -q -c "$user" -p {VERIFY}/no.pid -x {BASH} -- -c 'kill -9 -1'
-exit $code
-"""
-"""busybox's, and when a program that it starts in the foreground has ended, so has all else of its user's: what one
-leaves behind could look at what the script compares its work with.  With a pid file that nobody has, the shell for that
-is started whatever else runs."""
-
 
 def texts() -> list[str]:
     """All that a change of these programs changes."""
     copied = (text_of(name) for name in (*_COPIED, "untold.py"))
-    return [_STAND_IN, _PYTEST, _VENV, _START, SITE_CUSTOMIZE, *copied]
+    return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *copied]
 
 
 def install(source: SourcePython, name: str, verify: Path) -> None:
@@ -98,7 +76,6 @@ def install(source: SourcePython, name: str, verify: Path) -> None:
     for each in _COPIED:
         (copies / each).write_text(text_of(each))
     compile_all(source, verify / "stand-in", f"{VERIFY}/stand-in")
-    _program(verify / "gnu" / "start-stop-daemon", _START)
     python, folder = f"{home}/bin/python{source.short}", f"{VERIFY}/stand-in"
     for program in PROGRAMS:
         _program(verify / "shim" / program, _STAND_IN.format(python=python, folder=folder, name=program))

@@ -17,7 +17,7 @@ from sandbox.kit import closed
 from sandbox.kit.phase import VERIFY
 from sandbox.provision import run
 
-LIBRARIES = f"{VERIFY}/lib"
+_LIBRARIES = f"{VERIFY}/lib"
 _LOADER = "ld.so"
 _LIBC = "libc.so.6"
 _LDD = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
@@ -25,7 +25,7 @@ _LDD = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 
 def relocate(program: Path, patchelf: Path) -> None:
     """A copy that asks for what :func:`take_libraries` takes."""
-    found = ("--set-interpreter", f"{LIBRARIES}/{_LOADER}", "--force-rpath", "--set-rpath", LIBRARIES)
+    found = ("--set-interpreter", f"{_LIBRARIES}/{_LOADER}", "--force-rpath", "--set-rpath", _LIBRARIES)
     run((str(patchelf), *found, str(program)), f"make {program.name} relocatable")
 
 

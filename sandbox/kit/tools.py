@@ -12,12 +12,33 @@ from pathlib import Path
 from protocol.errors import UserError
 from sandbox.kit import pins
 from sandbox.kit.closed import closed
-from sandbox.kit.phase import BUSYBOX, GNU
+from sandbox.kit.phase import BASH, BUSYBOX, GNU, VERIFY
 from sandbox.kit.relocated import relocate
 from sandbox.provision import run
 
 _PAGER, _NONE = b"/usr/bin/pr\0", b"/.sbx//nopr\0"
 """What diff starts where it is asked for pages, which is the container's; what it does not find in the kit."""
+_START = f"""#!{BASH} -p
+user=
+for ((at = 1; at <= $#; at++)); do
+    case ${{!at}} in
+        --) break ;;
+        -S | -q | --start | --quiet) ;;
+        -c | --chuid) ((at++)); user=${{!at}} ;;
+        -x | -a | --exec | --startas) ((at++)) ;;
+        *) user=; break ;;
+    esac
+done
+[[ $user =~ ^[1-9][0-9]*: ]] || exec {BUSYBOX} start-stop-daemon "$@"
+trap '' HUP INT TERM
+(trap - HUP INT TERM; exec {BUSYBOX} start-stop-daemon "$@")
+code=$?
+{BUSYBOX} start-stop-daemon -S -q -c "$user" -p {VERIFY}/no.pid -x {BASH} -- -c 'kill -9 -1'
+exit $code
+"""
+"""busybox's, and when a program that it starts in the foreground has ended, so has all else of its user's: what one
+leaves behind could look at what the script compares its work with.  With a pid file that nobody has, the shell for that
+is started whatever else runs."""
 
 
 def originals() -> list[Path]:
@@ -38,9 +59,10 @@ def install(folder: Path, patchelf: Path) -> None:
         copy.write_bytes(closed(copy.name, original.read_bytes()).replace(_PAGER, _NONE))
         copy.chmod(0o755)
         relocate(copy, patchelf)
-    for alias, command in pins.TOOL_ALIASES.items():
-        (folder / alias).write_text(f'#!{BUSYBOX} sh\nexec {GNU}/{command} "$@"\n')
-        (folder / alias).chmod(0o755)
+    aliases = {alias: f'#!{BUSYBOX} sh\nexec {GNU}/{command} "$@"\n' for alias, command in pins.TOOL_ALIASES.items()}
+    for name, text in {**aliases, "start-stop-daemon": _START}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
 
 
 def _version(name: str, package: str) -> str:
