@@ -33,7 +33,7 @@ async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> Unlinked
     if end is None:
         return Unlinked("", f"the links in the container could not all be looked at within {_LIMIT_S:g} s")
     if end.code or end.signalled:
-        return Unlinked("", f"the links in the container could not all be looked at: {text}")
+        return Unlinked("", f"the links in the container could not all be looked at: {text or 'it was killed'}")
     return Unlinked(
         f"links that lead, or may come to lead, to what the tests keep to themselves were removed: {text}"
         if text

@@ -138,6 +138,10 @@ void end_slot(struct slot *s, int because); /* kill it and what its command runs
 void kill_all(uint32_t id);
 void reap(void);
 
+/* ---- ipc.c ---- */
+
+void remove_ipc(void);
+
 /* ---- files.c ---- */
 
 void handle_write(uint32_t id, char *p, size_t n);

@@ -32,6 +32,7 @@ void kill_all(uint32_t id) {
         if (now_ms() > give_up) { send_ack(id, ETIMEDOUT, reaped); return; }
         pause_us(300);
     }
+    remove_ipc();
     send_ack(id, 0, reaped);
 }
 

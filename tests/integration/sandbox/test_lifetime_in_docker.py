@@ -216,6 +216,19 @@ async def test_memory_that_no_process_holds_kills_neither_pid_1_nor_the_grading(
         assert (await grade(session, task)).all_passed
 
 
+async def test_nothing_that_system_v_keeps_is_there_when_tests_run(pool: SandboxPool):
+    """Whoever made it, and whoever may look at it."""
+    made = "shmget($k,4096,0600|01000); msgget($k,0600|01000); semget($k,9,0600|01000)"
+    count = "cat /proc/sysvipc/* | wc -l"
+    ask = f'#!/bin/sh\necho short test summary info; [ "$({count})" = 3 ] && echo PASSED a || echo FAILED a\n'
+    task = Task(id="kept", instruction="", run_tests=ask)
+    async with pool.acquire(task) as session:
+        for user in (0, 1000):
+            await session.run(f"perl -e '$<=$>={user}; $k={user + 7}; {made}'", S)
+        assert (await session.run(count, S)).output == "9\n"
+        assert (await grade(session, task)).all_passed
+
+
 @pytest.mark.parametrize(
     "task",
     [
