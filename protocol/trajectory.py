@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, NewType
+from typing import ClassVar, NamedTuple, NewType
 
 import numpy as np
 import numpy.typing as npt
@@ -79,8 +79,7 @@ class TurnKind(StrEnum):
     """What the environment answered, and the template's own tokens around it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """A span ``[start, end)`` of a segment's tokens."""
 
     kind: TurnKind

@@ -93,8 +93,8 @@ def inspect(frames: Sequence[Frame], *, max_bytes: int) -> Summary:
         reward=header.read_reward(),
         tokens=len(versions),
         sampled=sampled,
-        oldest=int(versions.view(np.uint32).min()) if sampled else -1,  # −1, not sampled, is the largest there
-        newest=int(versions.max()) if sampled else -1,
+        oldest=int(np.minimum.reduce(versions.view(np.uint32))) if sampled else -1,  # −1 is the largest there
+        newest=int(np.maximum.reduce(versions)) if sampled else -1,
         digest=digest(frames),
     )
 

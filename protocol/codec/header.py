@@ -41,8 +41,7 @@ class _TurnColumns(msgspec.Struct):
         return _COLUMNS(self)
 
 
-_COLUMNS: Callable[[object], tuple[Any, ...]] = operator.attrgetter(*_TurnColumns.__struct_fields__)
-"""Of columns, or of one turn."""
+_COLUMNS: Callable[[_TurnColumns], tuple[Any, ...]] = operator.attrgetter(*_TurnColumns.__struct_fields__)
 
 
 class SegmentHeader(msgspec.Struct):
@@ -148,7 +147,7 @@ def write_header(trajectory: Trajectory) -> bytes:
 
 
 def _columns(turns: Sequence[Turn]) -> dict[str, tuple[Any, ...]]:
-    columns = tuple(zip(*map(_COLUMNS, turns), strict=True)) or _EMPTY
+    columns = tuple(zip(*turns, strict=True)) or _EMPTY
     return dict(zip(_TurnColumns.__struct_fields__, columns, strict=True))
 
 

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self, TypeAlias, cast
+from typing import NamedTuple, Self, TypeAlias, cast
 
 import zmq
 import zmq.asyncio
@@ -52,8 +52,7 @@ _TOLD_AT_ONCE, _TOLD_EVERY_S = 20, 10.0
 """How often one kind of refusal, and of other news of peers, is told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A trajectory that was checked."""
 
     summary: codec.Summary

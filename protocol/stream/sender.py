@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -74,6 +74,8 @@ class TrajectorySender:
         self._work, self._less = asyncio.Event(), asyncio.Event()
         self._turn = asyncio.Lock()
         """Of the caller who waits for room; the others wait for it in the order in which they came."""
+        self._waiting = 0
+        """Callers, he among them."""
         self._closed = True
         self._trouble = ""
         """Why there is no connection, as far as ZeroMQ says."""
@@ -128,15 +130,17 @@ class TrajectorySender:
         """
         name = trajectory.ticket.trajectory_id
         parcel: Parcel | None = None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + deadline_s
         try:
-            async with asyncio.timeout(deadline_s):
-                async with self._turn:
-                    frames = codec.encode(trajectory)  # of several segments a copy, and one such is beyond the budget
-                    await self._room_for(codec.payload_size(frames))
-                    parcel = self._outbox.add(trajectory.ticket, frames)
-                answer = self._answers[parcel.seq] = asyncio.get_running_loop().create_future()
-                self._work.set()
+            parcel = await self._add(trajectory, deadline)
+            answer = self._answers[parcel.seq] = loop.create_future()
+            expiry = loop.call_at(deadline, _expire, answer)
+            self._work.set()
+            try:
                 return await answer
+            finally:
+                expiry.cancel()
         except TimeoutError:
             if parcel is not None:
                 self._outbox.give_up(parcel)
@@ -165,12 +169,28 @@ class TrajectorySender:
         outbox = self._outbox
         return SenderStatistics(outbox.epoch, outbox.sent_messages, len(outbox), outbox.bytes)
 
-    async def _room_for(self, size: int) -> None:
-        while not self._closed and self._outbox and self._outbox.bytes + size > self._budget_bytes:
-            self._less.clear()
-            await self._less.wait()
+    async def _add(self, trajectory: Trajectory, deadline: float) -> Parcel:
+        """Raises TimeoutError at ``deadline``, which is looked at only where it has to wait."""
+        ticket = trajectory.ticket
+        if not self._waiting and (parcel := self._add_now(ticket, codec.encode(trajectory))) is not None:
+            return parcel
+        self._waiting += 1
+        try:
+            async with asyncio.timeout_at(deadline), self._turn:
+                frames = codec.encode(trajectory)  # of several segments a copy, and one such is beyond the budget
+                while (parcel := self._add_now(ticket, frames)) is None:
+                    self._less.clear()
+                    await self._less.wait()
+                return parcel
+        finally:
+            self._waiting -= 1
+
+    def _add_now(self, ticket: Ticket, frames: Sequence[codec.Frame]) -> Parcel | None:
+        """None where there is no room.  Raises SenderClosed."""
         if self._closed:
             raise SenderClosed
+        full = self._outbox and self._outbox.bytes + codec.payload_size(frames) > self._budget_bytes
+        return None if full else self._outbox.add(ticket, frames)
 
     async def _write(self) -> None:
         """The only task that sends, so that what a ping says is true."""
@@ -232,3 +252,8 @@ class TrajectorySender:
             future.set_exception(MessageRefused(answer.reason, answer.detail))
         else:
             future.set_result(answer)
+
+
+def _expire(answer: asyncio.Future[AppendOutcome]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError)
