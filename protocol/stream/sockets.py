@@ -33,6 +33,7 @@ class Wire:
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         self._socket = socket
+        self._send = super(zmq.Socket, socket).send  # without options that are for sockets of other kinds
         self._readable, self._writable = asyncio.Event(), asyncio.Event()
         self._loop, self._descriptor = asyncio.get_running_loop(), cast("int", socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._descriptor, self._look)
@@ -77,8 +78,8 @@ class Wire:
     def _offer(self, frames: Sequence[Frame]) -> bool:
         try:
             for frame in frames[:-1]:
-                self._socket.send(frame, _AND_MORE, copy=len(frame) < _COPIED_BYTES)
-            self._socket.send(frames[-1], _NOW, copy=len(frames[-1]) < _COPIED_BYTES)
+                self._send(frame, _AND_MORE, copy=len(frame) < _COPIED_BYTES)
+            self._send(frames[-1], _NOW, copy=len(frames[-1]) < _COPIED_BYTES)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
