@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from learner.messages import TokenAccount
+from learner.sequences import model_turns
 from protocol.staleness import StaleVerdict, length_bucket
-from protocol.trajectory import Trajectory, TurnKind
+from protocol.trajectory import Trajectory
 
 DECILES = 10
 MASKED = "masked"
@@ -44,14 +45,10 @@ def account(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict]
 
 def _add_turns(turns: dict[int, list[int]], trajectory: Trajectory, verdict: StaleVerdict) -> None:
     """Count sampled and trained tokens by the index of the model's turn."""
-    index = 0
-    for segment, mask in zip(trajectory.segments, verdict.loss_masks, strict=True):
-        for turn in segment.turns:
-            if turn.kind is TurnKind.MODEL:
-                sums = turns.setdefault(index, [0, 0])
-                sums[0] += int(segment.loss_mask[turn.start : turn.end].sum())
-                sums[1] += int(mask[turn.start : turn.end].sum())
-                index += 1
+    for index, place, turn in model_turns(trajectory.segments):
+        sums = turns.setdefault(index, [0, 0])
+        sums[0] += int(trajectory.segments[place].loss_mask[turn.start : turn.end].sum())
+        sums[1] += int(verdict.loss_masks[place][turn.start : turn.end].sum())
 
 
 def _by_decile(verdicts: Sequence[StaleVerdict]) -> tuple[float, ...]:

@@ -1,7 +1,8 @@
-"""From the rewards of a batch to one advantage per trajectory.  Pure tensor functions.
+"""From the rewards of a batch to advantages.  Pure tensor functions.
 
-Shapes: ``M`` trajectories; ``rewards_M`` float32, ``groups_M`` int64 (any labels).  A group is whoever is present with
-the same label; a group of one, or without variance, has advantage 0.
+Shapes: ``M`` rewards, of a trajectory each, or of a model's turn each; ``pools_M`` int64 says which of them are
+compared (any labels): members of a group, turns of one index in a group, or the whole batch.  A pool of one, or without
+variance, has advantage 0.
 """
 # ruff: noqa: N803, N806 - shape suffixes
 
@@ -10,27 +11,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from learner.settings import Advantage
+from learner.objective import Advantage
 from learner.tensors import labels_to_indices
 
 _STD_EPS = 1e-6
 
 
-def advantages(rewards_M: Tensor, groups_M: Tensor, kind: Advantage) -> Tensor:
-    """``group``: (r − mean) ÷ (std + 1e-6), std with n − 1 (GRPO, arXiv 2402.03300, section 4.1.2).  ``loo``: r − mean
-    of the group's others (RLOO, arXiv 2402.14740).  ``no_std``: r − mean (Dr. GRPO, arXiv 2503.20783)."""
+def advantages(rewards_M: Tensor, pools_M: Tensor, kind: Advantage) -> Tensor:
+    """float32 [M].  ``loo``: r − mean of the pool's others (RLOO, arXiv 2402.14740).  ``no_std``: r − mean (Dr. GRPO,
+    arXiv 2503.20783).  All else: (r − mean) ÷ (std + 1e-6), std with n − 1: over a group (GRPO, arXiv 2402.03300,
+    section 4.1.2), a batch (REINFORCE++, arXiv 2501.03262; AReaL's ``adv_norm``, as SETA sets it), or a group's
+    turns of one index (OpenClaw's ``step_wise``)."""
     rewards = rewards_M.double()
-    index_M = labels_to_indices(groups_M)
-    groups = int(index_M.max()) + 1 if index_M.numel() else 0
-    count_G = torch.bincount(index_M, minlength=groups).double()
-    mean_G = torch.zeros(groups, dtype=torch.float64).index_add_(0, index_M, rewards) / count_G
-    centred_M = rewards - mean_G[index_M]
-    squares_G = torch.zeros(groups, dtype=torch.float64).index_add_(0, index_M, centred_M.square())
-    others_G = (count_G - 1).clamp_min(1)
-    if kind is Advantage.GROUP:
-        result_M = centred_M / ((squares_G / others_G).sqrt() + _STD_EPS)[index_M]
-    elif kind is Advantage.LEAVE_ONE_OUT:
-        result_M = centred_M * (count_G / others_G)[index_M]
-    else:
+    index_M = labels_to_indices(pools_M)
+    pools = int(index_M.max()) + 1 if index_M.numel() else 0
+    count_P = torch.bincount(index_M, minlength=pools).double()
+    mean_P = torch.zeros(pools, dtype=torch.float64).index_add_(0, index_M, rewards) / count_P
+    centred_M = rewards - mean_P[index_M]
+    squares_P = torch.zeros(pools, dtype=torch.float64).index_add_(0, index_M, centred_M.square())
+    others_P = (count_P - 1).clamp_min(1)
+    if kind is Advantage.LEAVE_ONE_OUT:
+        result_M = centred_M * (count_P / others_P)[index_M]
+    elif kind is Advantage.NO_STD:
         result_M = centred_M
-    return result_M.masked_fill(squares_G[index_M] < _STD_EPS**2, 0.0).float()
+    else:
+        result_M = centred_M / ((squares_P / others_P).sqrt() + _STD_EPS)[index_M]
+    return result_M.masked_fill(squares_P[index_M] < _STD_EPS**2, 0.0).float()

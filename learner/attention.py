@@ -23,6 +23,7 @@ from learner.kernels import pad_rows, rotate, take_rows
 from learner.megatron import MegatronModule, PackedSeqParams
 from learner.packing import Bucket, MicroBatch
 from learner.tensors import from_numpy
+from learner.tokens import TokenColumns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +55,8 @@ class PackedBatch(PackedSeqParams):
     rows: Tensor
     """int64 [N]; see :class:`learner.packing.MicroBatch`."""
     labels: Tensor
-    behaviour: Tensor
-    advantages: Tensor
+    columns: TokenColumns[Tensor]
+    """[N] of each."""
     calls: tuple[PaddedCall, ...]
     entropy: bool
     """Whether the model shall compute it."""
@@ -80,8 +81,7 @@ def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> Pac
         sin=angles.sin()[:, None],
         rows=from_numpy(batch.rows).to(place),
         labels=from_numpy(batch.labels).to(place),
-        behaviour=from_numpy(batch.behaviour).to(place),
-        advantages=from_numpy(batch.advantages).to(place),
+        columns=batch.columns.map(lambda column: from_numpy(column).to(place)),
         calls=tuple(_padded(bucket, place) for bucket in batch.buckets),
         entropy=entropy,
     )

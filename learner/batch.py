@@ -1,7 +1,7 @@
 """From a leased batch of encoded trajectories to samples with advantages, and the account of every token.
 
-Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and denominators are global
-without a collective.
+Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and shares of the loss are
+global without a collective.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ import torch
 
 from learner.account import account
 from learner.advantages import advantages
+from learner.aggregation import token_shares
 from learner.messages import TokenAccount
+from learner.objective import Advantage
 from learner.packing import Sample
+from learner.sequences import model_turns, samples, turn_of_tokens
 from learner.settings import LearnerSettings
+from learner.shaping import shaped
 from learner.tensors import floats
+from learner.tokens import Array, columns
 from protocol.codec import loads
 from protocol.staleness import StalePolicy, StaleVerdict, apply_policy
-from protocol.trajectory import DropReason, Int32Array, Segment, Trajectory, Uint8Array
+from protocol.trajectory import DropReason, Int32Array, Trajectory, Uint8Array
 from protocol.weights import Lineage, Version
 
 
@@ -31,8 +36,8 @@ class TrainBatch:
     trained: tuple[str, ...]
     """Ids, in payload order."""
     dropped: dict[str, DropReason]
-    denominator: int
-    """Tokens over which the loss is averaged: sampled ones, those masked as stale too."""
+    names: tuple[str, ...]
+    """Of all trajectories: a sample's ``origin`` is an index here."""
     ages: tuple[int, ...]
     """Tokens with loss by age; see :class:`learner.messages.StepReport`."""
     metrics: dict[str, float]
@@ -46,55 +51,87 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     rewards = [t.reward.total for t in trajectories]
     if settings.shuffle_rewards:
         random.Random(f"{settings.seed}/{using}").shuffle(rewards)
-    per_trajectory = advantages(
-        torch.tensor(rewards, dtype=torch.float32),
-        torch.tensor([t.ticket.group for t in trajectories], dtype=torch.int64),
-        settings.advantage,
-    )
-    samples: list[Sample] = []
+    by_token = _advantages(trajectories, rewards, settings)
+    shares = _shares(verdicts, settings)
+    found: list[Sample] = []
     trained: list[str] = []
     dropped: dict[str, DropReason] = {}
-    ages: list[Int32Array] = []
-    denominator = 0
-    for trajectory, verdict, advantage in zip(trajectories, verdicts, floats(per_trajectory), strict=True):
-        if verdict.drop is None or settings.stale_policy is not StalePolicy.DROP:
-            denominator += verdict.sampled
+    for origin, (trajectory, verdict) in enumerate(zip(trajectories, verdicts, strict=True)):
         if verdict.drop is not None:
             dropped[trajectory.ticket.trajectory_id] = verdict.drop
             continue
         trained.append(trajectory.ticket.trajectory_id)
-        samples.extend(_samples(trajectory, verdict, advantage))
-        ages.extend(age[mask == 1] for age, mask in zip(verdict.ages, verdict.loss_masks, strict=True))
-    age = np.concatenate(ages) if ages else np.zeros(0, np.int32)
+        found += samples(
+            trajectory.segments,
+            verdict.loss_masks,
+            verdict.ages,
+            by_token[origin],
+            weight=shares[origin],
+            origin=origin,
+        )
+    kept = [age[mask == 1] for v in verdicts if v.drop is None for age, mask in zip(v.ages, v.loss_masks, strict=True)]
+    age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
+    names = tuple(trajectory.ticket.trajectory_id for trajectory in trajectories)
     metrics = _metrics(verdicts, age)
-    where = account(trajectories, verdicts)
-    return TrainBatch(samples, tuple(trained), dropped, denominator, by_age, metrics, where)
+    return TrainBatch(found, tuple(trained), dropped, names, by_age, metrics, account(trajectories, verdicts))
 
 
-def _samples(trajectory: Trajectory, verdict: StaleVerdict, advantage: float) -> list[Sample]:
-    """One per segment that has a token with loss."""
-    found: list[Sample] = []
-    for segment, mask in zip(trajectory.segments, verdict.loss_masks, strict=True):
-        prefix = _prefix(trajectory.segments, segment)
-        own = np.flatnonzero(mask)
-        targets = own + len(prefix)
-        if len(targets) and targets[0] == 0:  # nothing predicts the first token of all
-            own, targets = own[1:], targets[1:]
-        if len(targets):
-            tokens = np.concatenate([prefix, segment.token_ids])
-            found.append(Sample(tokens, targets.astype(np.int64), segment.logprobs[own], advantage))
-    return found
+def _shares(verdicts: Sequence[StaleVerdict], settings: LearnerSettings) -> list[float]:
+    """A token's share of the loss, by trajectory.  Under the policy ``drop`` those that are dropped count for nothing;
+    else tokens without loss keep their share."""
+    forgets, objective = settings.stale_policy is StalePolicy.DROP, settings.objective
+    counts = [not forgets or verdict.drop is None for verdict in verdicts]
+    shares = iter(
+        token_shares(
+            [verdict.sampled for verdict, here in zip(verdicts, counts, strict=True) if here],
+            objective.aggregation,
+            objective.aggregation_tokens,
+        )
+    )
+    return [next(shares) if here else 0.0 for here in counts]
 
 
-def _prefix(segments: tuple[Segment, ...], segment: Segment) -> Int32Array:
-    """The tokens before a segment: the first ``offset`` of its parent's whole sequence."""
-    parts, wanted = [np.zeros(0, np.int32)], segment.offset
-    while segment.parent >= 0:
-        segment = segments[segment.parent]
-        parts.insert(1, segment.token_ids[: max(0, wanted - segment.offset)])
-        wanted = min(wanted, segment.offset)
-    return np.concatenate(parts)
+def _advantages(
+    trajectories: Sequence[Trajectory], rewards: Sequence[float], settings: LearnerSettings
+) -> list[list[Array]]:
+    """Of each token: per trajectory, per segment, float32 [T]."""
+    objective = settings.objective
+    totals = [
+        shaped(reward, trajectory.sampled_tokens, objective.shaping)
+        for trajectory, reward in zip(trajectories, rewards, strict=True)
+    ]
+    groups = [trajectory.ticket.group for trajectory in trajectories]
+    if objective.advantage is Advantage.STEP:
+        return _by_step(trajectories, totals, groups)
+    pools = [0] * len(groups) if objective.advantage is Advantage.BATCH else groups
+    made = advantages(
+        torch.tensor(totals, dtype=torch.float64), torch.tensor(pools, dtype=torch.int64), objective.advantage
+    )
+    return [
+        [np.full(len(segment), advantage, np.float32) for segment in trajectory.segments]
+        for trajectory, advantage in zip(trajectories, floats(made), strict=True)
+    ]
+
+
+def _by_step(trajectories: Sequence[Trajectory], totals: Sequence[float], groups: Sequence[int]) -> list[list[Array]]:
+    """A turn's reward is its own and its trajectory's; it is compared with the group's turns of the same index."""
+    rewards: list[list[float]] = []
+    for trajectory, total in zip(trajectories, totals, strict=True):
+        turns = [total + turn.reward for _, _, turn in model_turns(trajectory.segments)]
+        rewards.append(turns or [total])
+    pools = [(group, step) for group, own in zip(groups, rewards, strict=True) for step in range(len(own))]
+    labels = {pool: label for label, pool in enumerate(dict.fromkeys(pools))}
+    made = advantages(
+        torch.tensor([reward for own in rewards for reward in own], dtype=torch.float64),
+        torch.tensor([labels[pool] for pool in pools], dtype=torch.int64),
+        Advantage.STEP,
+    )
+    per_trajectory = np.split(np.array(floats(made), np.float32), np.cumsum([len(own) for own in rewards])[:-1])
+    return [
+        [own[turns] for turns in turn_of_tokens(trajectory.segments)]
+        for trajectory, own in zip(trajectories, per_trajectory, strict=True)
+    ]
 
 
 def _metrics(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
@@ -112,11 +149,13 @@ def _metrics(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, flo
 
 
 def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[Sample]:
-    """Samples for fine-tuning from (token ids, loss mask); a sequence without loss is left out."""
-    found: list[Sample] = []
-    for token_ids, loss_mask in sequences:
-        targets = np.flatnonzero(loss_mask)
-        targets = targets[targets > 0]
-        if len(targets):
-            found.append(Sample(token_ids, targets, np.zeros(len(targets), np.float32)))
-    return found
+    """Samples for fine-tuning from (token ids, loss mask), each token with loss of the same share; a sequence without
+    loss is left out."""
+    targets = [np.flatnonzero(loss_mask) for _, loss_mask in sequences]
+    targets = [own[own > 0] for own in targets]
+    share = 1.0 / max(1, sum(map(len, targets)))
+    return [
+        Sample(token_ids, own, columns(np.zeros(len(own)), np.zeros(len(own)), share))
+        for (token_ids, _), own in zip(sequences, targets, strict=True)
+        if len(own)
+    ]

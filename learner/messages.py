@@ -48,7 +48,7 @@ class StepReport:
     ages: tuple[int, ...]
     """Tokens with loss by age in optimizer steps: the first entry counts age 0."""
     metrics: dict[str, float]
-    """Of the whole batch: those of :func:`learner.losses.summarise` and :func:`learner.batch.read_batch`, and
-    ``grad_norm`` (before clipping), ``lr``, ``seconds``.  ``updated`` is 0 where no token had loss, so that the weights
-    stayed; the loss metrics are then absent."""
+    """Of the whole batch: those of :mod:`learner.metrics`, :mod:`learner.update`, :mod:`learner.report` and
+    :func:`learner.batch.read_batch`.  ``updated`` is 0 where the weights stayed: no token had loss, or no update was
+    finite (``nonfinite_updates``); the loss metrics are then absent."""
     account: TokenAccount = TokenAccount()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -50,16 +51,14 @@ class Optimizer:
         return self.inner.optimizer
 
     def step(self, lr: float) -> float:
-        """One update; returns the gradient norm before clipping.  Raises FloatingPointError where it is not finite,
-        leaving the weights as they were."""
+        """One update; returns the gradient norm before clipping.  Where that is not finite, nothing is updated."""
         for group in self.adam.param_groups:
             group["lr"] = lr
         with torch.no_grad():
             self.megatron.prepare_grads()
             norm: float = self.megatron.clip_grad_norm(self.megatron.config.clip_grad)
-            if not norm < float("inf"):
-                raise FloatingPointError(f"gradient norm is {norm}: look at mismatch_max and the learning rate")
-            self.megatron.step_with_ready_grads()
+            if math.isfinite(norm):
+                self.megatron.step_with_ready_grads()
         return norm
 
     def zero(self) -> None:

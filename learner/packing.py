@@ -8,14 +8,15 @@ that predicts it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from learner.tokens import Array, TokenColumns, concatenate
+
 Int64Array = npt.NDArray[np.int64]
-Float32Array = npt.NDArray[np.float32]
 
 ATTENTION_TOKENS = 2048.0
 """At this length attention is taken to cost as much as the rest of a layer: a cost of T·(1 + T ÷ this)."""
@@ -31,9 +32,14 @@ class Sample:
     """[T]"""
     targets: Int64Array
     """[N] positions of the tokens with loss, ascending, all ≥ 1."""
-    behaviour: Float32Array
-    """[N] recorded log-probability of each of them; zeros in supervised fine-tuning."""
-    advantage: float = 0.0
+    columns: TokenColumns[Array]
+    """What the loss is told of each of them."""
+    origin: int = 0
+    """Index in the batch of the trajectory that it is from."""
+
+    def told(self, **more: Array) -> Sample:
+        """With these columns too."""
+        return replace(self, columns=replace(self.columns, **more))
 
     @property
     def cost(self) -> float:
@@ -60,10 +66,8 @@ class MicroBatch:
     """[N] the row whose logits predict each token with loss; all different."""
     labels: Int64Array
     """[N] those tokens."""
-    behaviour: Float32Array
-    """[N]"""
-    advantages: Float32Array
-    """[N]"""
+    columns: TokenColumns[Array]
+    """[N] of each."""
     buckets: tuple[Bucket, ...] = field(default=())
 
 
@@ -76,8 +80,11 @@ def balance(samples: Sequence[Sample], ranks: int) -> list[list[Sample]]:
         least = loads.index(min(loads))
         shares[least].append(samples[index])
         loads[least] += samples[index].cost
-    empty = Sample(np.zeros(2, np.int32), np.zeros(0, np.int64), np.zeros(0, np.float32))
-    return [share or [empty] for share in shares]
+    return [share or [_without_loss(samples[0])] for share in shares]
+
+
+def _without_loss(sample: Sample) -> Sample:
+    return Sample(sample.token_ids[:2], sample.targets[:0], sample.columns.map(lambda column: column[:0]))
 
 
 def micro_batches(samples: Sequence[Sample], max_tokens: int, multiple: int = 1) -> list[MicroBatch]:
@@ -106,8 +113,7 @@ def pack(samples: Sequence[Sample], multiple: int = 1) -> MicroBatch:
         positions=np.concatenate([np.arange(length) for length in all_lengths]),
         rows=np.concatenate([s.targets + (int(at) - 1) for s, at in zip(samples, starts, strict=True)]),
         labels=np.concatenate([s.token_ids[s.targets] for s in samples]).astype(np.int64),
-        behaviour=np.concatenate([s.behaviour for s in samples]),
-        advantages=np.concatenate([np.full(len(s.targets), s.advantage, np.float32) for s in samples]),
+        columns=concatenate([s.columns for s in samples]),
         buckets=buckets(all_lengths),
     )
 

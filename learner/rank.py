@@ -16,16 +16,13 @@ from typing import TYPE_CHECKING
 from learner.messages import SftBatch, SftReport, StepReport
 from learner.settings import LearnerSettings
 from protocol.errors import LongshoreError
-from protocol.weights import Lineage, Version, WeightManifest
+from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
 
 if TYPE_CHECKING:  # these load torch or megatron
-    from torch import Tensor
-
-    from learner.attention import PackedBatch
     from learner.convert import NamedWeight
-    from learner.losses import LossResult
     from learner.parallel import Layout
     from learner.qwen import QwenConfig
+    from learner.reference import Reference
     from learner.step import Trainer
 
 
@@ -33,11 +30,12 @@ class NotReadyError(LongshoreError):
     """A rank was used before its setup."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Ready:
     layout: Layout
     config: QwenConfig
     trainer: Trainer
+    reference: Reference | None = None
 
 
 class LearnerRank:
@@ -96,37 +94,38 @@ class LearnerRank:
         """Forget Adam's moments, as at the start of reinforcement learning."""
         self._ready.trainer.optimizer.reset()
 
+    def keep_reference(self, folder: str, *, write: bool) -> None:
+        """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
+        folder, else those of that folder."""
+        from learner import convert
+        from learner.reference import Reference
+
+        ready = self._ready
+        if write:
+            self.publish(Version(0), 0, NO_VERSION, folder)
+            ready.reference = Reference(ready.trainer.model)
+            return
+        ready.reference = own = Reference(ready.trainer.model)
+        with own.in_place():
+            convert.load_folder(
+                ready.trainer.model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
+            )
+
     def step(self, step: int, payload: list[bytes], lineage: Lineage, using: Version) -> StepReport:
         """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` what
         :func:`protocol.codec.dumps` wrote, ``using`` the version of the weights that are about to be updated."""
         from learner.batch import read_batch
-        from learner.losses import Clip, policy_loss, summarise
+        from learner.report import report, throughput
+        from learner.update import Updates, update
 
-        began, ready, settings = time.perf_counter(), self._ready, self.settings
-        batch = read_batch(payload, lineage, using, settings)
-        metrics = dict(batch.metrics)
-        if batch.samples:
-            clip = Clip(settings.eps_low, settings.eps_high, settings.dual_clip)
-
-            def loss(logprobs: Tensor, entropy: Tensor, micro: PackedBatch) -> LossResult:
-                return policy_loss(
-                    logprobs,
-                    micro.behaviour,
-                    micro.advantages,
-                    denominator=batch.denominator,
-                    clip=clip,
-                    entropy_N=entropy,
-                    tis_cap=settings.tis_cap,
-                )
-
-            result = ready.trainer.step(batch.samples, loss, settings.lr_at(step), entropy=True)
-            metrics |= summarise(result.sums, result.mismatch_max) | {"grad_norm": result.grad_norm}
-        metrics |= {
-            "updated": float(bool(batch.samples)),
-            "lr": settings.lr_at(step),
-            "seconds": time.perf_counter() - began,
-        }
-        return StepReport(step, batch.trained, batch.dropped, batch.ages, metrics, batch.account)
+        began, ready, lr = time.perf_counter(), self._ready, self.settings.lr_at(step)
+        if ready.reference is None and self.settings.objective.kl.coefficient:
+            raise NotReadyError("there is a KL penalty and no reference: call keep_reference() first")
+        batch = read_batch(payload, lineage, using, self.settings)
+        done = update(ready.trainer, ready.reference, batch.samples, lr) if batch.samples else Updates()
+        seconds = time.perf_counter() - began
+        speed = throughput(batch.samples, seconds, ready.config, self.settings.dtype, ready.layout.world)
+        return report(step, batch, done, {"lr": lr, "seconds": seconds, **speed})
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder.  Rank 0 returns its manifest, the others None."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from learner.objective import Objective
 from protocol.errors import UserError
 from protocol.staleness import StalePolicy
 
@@ -13,17 +14,6 @@ class Dtype(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     """Weights and activations; main weights, gradients and Adam's moments stay float32."""
-
-
-class Advantage(StrEnum):
-    """How a reward becomes an advantage; formulas in :mod:`learner.advantages`."""
-
-    GROUP = "group"
-    """(r − mean) ÷ std of the group: GRPO."""
-    LEAVE_ONE_OUT = "leave_one_out"
-    """r − mean of the others: RLOO."""
-    NO_STD = "no_std"
-    """r − mean of the group: Dr. GRPO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +47,8 @@ class LearnerSettings:
     """Decoupled; never on norms."""
     clip_grad: float = 1.0
     """Largest gradient norm."""
-    eps_low: float = 0.2
-    """The ratio is clipped below at 1 − eps_low."""
-    eps_high: float = 0.28
-    """The ratio is clipped above at 1 + eps_high."""
-    dual_clip: float = 3.0
-    """Bound of the ratio where the advantage is negative."""
-    tis_cap: float | None = None
-    """With a value: truncated importance sampling in place of the clipped ratio; see :mod:`learner.corrections`."""
-    advantage: Advantage = Advantage.GROUP
+    objective: Objective = field(default_factory=Objective)
+    """What is maximised."""
     shuffle_rewards: bool = False
     """Deal the rewards of a batch out anew before advantages: a control that must not learn."""
     temperature: float = 1.0
@@ -94,7 +77,6 @@ class LearnerSettings:
     def __post_init__(self) -> None:
         # A plain string equals its enum member but is not it, and code below asks for identity.
         object.__setattr__(self, "dtype", Dtype(self.dtype))
-        object.__setattr__(self, "advantage", Advantage(self.advantage))
         object.__setattr__(self, "stale_policy", StalePolicy(self.stale_policy))
         if self.cp != 1:
             raise UserError(f"cp={self.cp}: context parallelism is not supported; set cp=1 and use tp or more memory")
@@ -102,8 +84,3 @@ class LearnerSettings:
             raise UserError("sequence_parallel shares work over tp ranks: set tp > 1, or sequence_parallel = false")
         if self.temperature <= 0:
             raise UserError(f"temperature={self.temperature}: training needs sampled tokens, so it is above 0")
-        if not 0 < self.eps_low < 1 or self.eps_high <= 0 or self.dual_clip <= 1 + self.eps_high:
-            raise UserError(
-                f"eps_low={self.eps_low}, eps_high={self.eps_high}, dual_clip={self.dual_clip}: "
-                "they must keep 0 < eps_low < 1, 0 < eps_high and 1 + eps_high < dual_clip"
-            )

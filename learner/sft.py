@@ -13,21 +13,24 @@ from learner.messages import SftBatch, SftReport
 if TYPE_CHECKING:  # these load megatron
     from torch import Tensor
 
-    from learner.attention import PackedBatch
     from learner.step import Trainer
+    from learner.tokens import TokenColumns
 
 
 def sft_step(trainer: Trainer, batch: SftBatch) -> SftReport:
-    """Raises ValueError for a batch in which no token has loss."""
+    """Raises ValueError for a batch in which no token has loss, FloatingPointError where its gradient is not finite;
+    the weights are then as before."""
     began = time.perf_counter()
     samples = supervised(batch.sequences)
-    trained = sum(len(sample.targets) for sample in samples)
-    if not trained:
+    if not samples:
         raise ValueError("no token of this batch has loss")
 
-    def loss(logprobs: Tensor, _entropy: Tensor, _batch: PackedBatch) -> LossResult:
-        return likelihood_loss(logprobs, denominator=trained)
+    def loss(logprobs: Tensor, _entropy: Tensor, tokens: TokenColumns[Tensor]) -> LossResult:
+        return likelihood_loss(logprobs, tokens)
 
     result = trainer.step(samples, loss, batch.lr, entropy=False)
+    if not result.updated:
+        raise FloatingPointError(f"gradient norm is {result.grad_norm}: lower the learning rate")
     tokens = sum(len(sample.token_ids) for sample in samples)
-    return SftReport(float(result.sums[0]), result.grad_norm, tokens, trained, time.perf_counter() - began)
+    trained = sum(len(sample.targets) for sample in samples)
+    return SftReport(float(result.sums.totals[0]), result.grad_norm, tokens, trained, time.perf_counter() - began)

@@ -1,44 +1,51 @@
-"""One optimizer step over a batch of samples: share, pack, forward and backward through megatron's schedule, update."""
+"""One optimizer update over samples: share, pack, forward and backward through megatron's schedule, Adam."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from learner import seam
+from learner import metrics, seam
 from learner.attention import PackedBatch, to_device
-from learner.losses import SUMS, LossResult
+from learner.checks import check_samples
+from learner.losses import LossResult
 from learner.megatron import finalize_model_grads, get_forward_backward_func
+from learner.metrics import SUMS, Sums
 from learner.model import PolicyModel, frequencies, wrap
 from learner.optimizer import Optimizer
 from learner.packing import Sample, balance, micro_batches
 from learner.parallel import Layout
 from learner.qwen import QwenConfig
 from learner.settings import LearnerSettings
-from learner.tensors import all_reduce, all_reduce_max
+from learner.tensors import all_reduce, all_reduce_max, to_numpy
+from learner.tokens import Array, TokenColumns
 
-LossFunction = Callable[[Tensor, Tensor, PackedBatch], LossResult]
-"""(log-probabilities [N], entropy [N], batch) → loss of one micro-batch."""
+LossFunction = Callable[[Tensor, Tensor, TokenColumns[Tensor]], LossResult]
+"""(log-probabilities [N], entropy [N], what is known of these tokens) → loss of one micro-batch."""
 
 
 class StepResult(NamedTuple):
-    sums: Tensor
-    """float64 [len(SUMS)], of the whole batch; see :mod:`learner.losses`."""
-    mismatch_max: float
+    sums: Sums
+    """Of the whole batch, on the CPU."""
     grad_norm: float
     """Before clipping."""
+    updated: bool
+    """Whether loss and gradient were finite; where not, weights and Adam's state are as before, on every rank."""
 
 
 class Trainer:
-    """Model, gradients and optimizer of one rank.  All ranks call :meth:`step` with the same samples."""
+    """Model, gradients and optimizer of one rank.  All ranks make each call with the same samples."""
 
     def __init__(self, model: PolicyModel, config: QwenConfig, settings: LearnerSettings, layout: Layout) -> None:
-        self.model, self.layout, self.settings = model, layout, settings
+        self.model, self.config, self.layout, self.settings = model, config, layout, settings
         self.wrapped: Any = wrap(model, settings)
         self.optimizer = Optimizer(self.wrapped, settings)
         self._frequencies = frequencies(config)
@@ -51,57 +58,92 @@ class Trainer:
         self._mode = seam.cuda_is_cpu if layout.pp > 1 else contextlib.nullcontext
 
     def step(self, samples: Sequence[Sample], loss: LossFunction, lr: float, *, entropy: bool) -> StepResult:
-        """Raises FloatingPointError where the gradient is not finite; the weights are then as before."""
+        """One update.  Raises UserError for samples that are not of this model."""
+        batches = self._share(samples, entropy=entropy)
+        self.wrapped.zero_grad_buffer()
+        self.optimizer.zero()
+        found: list[Sums] = self._pass(batches, partial(_forward, partial(_loss, loss)), forward_only=False)
+        sums = self._total(found)
+        finite = math.isfinite(float(sums.totals[SUMS.index("loss")]))
+        norm = self.optimizer.step(lr) if finite else math.nan
+        return StepResult(sums, norm, math.isfinite(norm))
+
+    @torch.no_grad()
+    def logprobs(self, samples: Sequence[Sample]) -> list[Array]:
+        """log π of each sample's tokens with loss, by the weights as they are, on every rank."""
+        bounds = np.cumsum([0, *(len(sample.targets) for sample in samples)])
+        numbered = [
+            sample.told(place=np.arange(first, first + len(sample.targets)))
+            for sample, first in zip(samples, bounds, strict=False)
+        ]
+        batches = self._share(numbered, entropy=False)
+        found: list[tuple[Tensor, Tensor]] = self._pass(batches, partial(_forward, _look), forward_only=True)
+        every = torch.zeros(int(bounds[-1]), dtype=torch.float32, device=seam.device())
+        if self.layout.counts:
+            for place, logprobs in found:
+                every[place] = logprobs
+        if self.layout.world > 1:
+            all_reduce(every)
+        return np.split(to_numpy(every), bounds[1:-1])
+
+    def _share(self, samples: Sequence[Sample], *, entropy: bool) -> list[PackedBatch]:
+        """This rank's micro-batches."""
+        check_samples(samples, self.config.vocab_size)
         share = balance(samples, self.layout.dp)[self.layout.dp_rank]
         multiple = self.layout.tp if self.settings.sequence_parallel else 1
-        batches = [
+        return [
             to_device(batch, self._frequencies, entropy=entropy)
             for batch in micro_batches(share, self.settings.micro_batch_tokens, multiple)
         ]
-        self.wrapped.zero_grad_buffer()
-        self.optimizer.zero()
+
+    def _pass(self, batches: Sequence[PackedBatch], forward: Callable[..., object], *, forward_only: bool) -> list[Any]:
+        """What ``forward`` has found of each micro-batch; nothing but on the last stage."""
         with self._mode():
-            results: list[LossResult] = self._schedule(
-                forward_step_func=partial(_forward, loss),
+            return self._schedule(
+                forward_step_func=forward,
                 data_iterator=iter(batches),
                 model=[self.wrapped],
                 num_microbatches=len(batches),
                 seq_length=batches[0].tokens.shape[1],
                 micro_batch_size=1,
-                forward_only=False,
+                forward_only=forward_only,
             )
-        sums, mismatch_max = self._total(results)
-        return StepResult(sums, mismatch_max, self.optimizer.step(lr))
 
-    def _total(self, results: Sequence[LossResult]) -> tuple[Tensor, float]:
+    def _total(self, found: Sequence[Sums]) -> Sums:
         """Add up micro-batches, then ranks."""
-        sums = torch.zeros(len(SUMS), dtype=torch.float64, device=seam.device())
-        largest = torch.zeros((), device=seam.device())
+        total = metrics.nothing(seam.device())
         if self.layout.counts:
-            for result in results:
-                sums += result.sums
-                largest = torch.maximum(largest, result.mismatch_max)
+            total = functools.reduce(Sums.plus, found, total)
         if self.layout.world > 1:
-            all_reduce(sums)
-            all_reduce_max(largest)
-        return sums.cpu(), float(largest)
+            all_reduce(total.totals)
+            all_reduce_max(total.largest)
+        return Sums(total.totals.cpu(), total.largest.cpu())
 
 
 def _finalize(models: list[Any], _tokens: Tensor | None, **groups: Any) -> None:
-    """The loss is divided by the global count of tokens already: no scaling here."""
+    """The weights of the loss are shares of the whole batch already: no scaling here."""
     finalize_model_grads(models, None, **groups)
 
 
-def _forward(loss: LossFunction, batches: Iterator[PackedBatch], model: Any) -> tuple[Tensor, Callable[..., object]]:
+def _forward(
+    use: Callable[[Tensor, PackedBatch], tuple[Tensor, object]], batches: Iterator[PackedBatch], model: Any
+) -> tuple[Tensor, Callable[..., object]]:
+    """One micro-batch through the model; ``use`` makes loss and finding of its output [2, N]."""
     batch = next(batches)
     output: Tensor = model(batch.tokens, batch.positions, None, labels=batch.labels, packed_seq_params=batch)
 
-    def account(output_2N: Tensor) -> tuple[Tensor, Tensor, LossResult]:  # noqa: N803 - shape suffix
-        result = loss(output_2N[0], output_2N[1], batch)
-        return (
-            result.loss,
-            torch.ones((), dtype=torch.int, device=output_2N.device),
-            result._replace(loss=result.loss.detach()),
-        )
+    def account(output_2N: Tensor) -> tuple[Tensor, Tensor, object]:  # noqa: N803 - shape suffix
+        loss, found = use(output_2N, batch)
+        return loss, torch.ones((), dtype=torch.int, device=output_2N.device), found
 
     return output, account
+
+
+def _loss(loss: LossFunction, output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, Sums]:  # noqa: N803 - shape suffix
+    result = loss(output_2N[0], output_2N[1], batch.columns)
+    return result.loss, result.sums
+
+
+def _look(output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, object]:  # noqa: N803 - shape suffix
+    """No loss: the log-probabilities, and which tokens of the batch they are of."""
+    return output_2N.new_zeros(()), (batch.columns.place, output_2N[0])

@@ -17,6 +17,11 @@ def from_numpy(array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(array)
 
 
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
+    """``tensor`` as an array in host memory."""
+    return tensor.cpu().numpy()
+
+
 def floats(values_N: Tensor) -> list[float]:  # noqa: N803  shape suffix
     """A vector's values."""
     return cast("list[float]", values_N.tolist())

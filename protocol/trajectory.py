@@ -66,6 +66,8 @@ class DropReason(StrEnum):
     """Infrastructure left the group with too few members."""
     ALL_STALE = "all_stale"
     """No token is within the age bound."""
+    NONFINITE = "nonfinite"
+    """The loss or the gradient of the update that it was in was not finite, so the update was not made."""
     RUN_ENDED = "run_ended"
     """The run reached its last step first."""
 
@@ -95,6 +97,8 @@ class Turn(NamedTuple):
     mixed_prefix: bool = False
     """The reply's first version differs from the key's: part of the prefix was computed by other weights."""
     malformed: bool = False
+    reward: float = 0.0
+    """Of this turn alone, beside the episode's (model turns)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

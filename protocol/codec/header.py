@@ -25,7 +25,7 @@ _Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 
 class _TurnColumns(msgspec.Struct):
-    """Of equal length, in the order of :class:`Turn`'s fields."""
+    """Of equal length, in the order of :class:`Turn`'s fields; one of zeros alone is left out where it may be."""
 
     kind: list[TurnKind]
     start: list[_Count]
@@ -36,6 +36,10 @@ class _TurnColumns(msgspec.Struct):
     key_version: list[_Index]
     mixed_prefix: list[bool]
     malformed: list[bool]
+    reward: list[_Finite] = []
+
+    def __post_init__(self) -> None:
+        self.reward = self.reward or [0.0] * len(self.kind)
 
     def columns(self) -> tuple[list[Any], ...]:
         return _COLUMNS(self)
@@ -148,7 +152,10 @@ def write_header(trajectory: Trajectory) -> bytes:
 
 def _columns(turns: Sequence[Turn]) -> dict[str, tuple[Any, ...]]:
     columns = tuple(zip(*turns, strict=True)) or _EMPTY
-    return dict(zip(_TurnColumns.__struct_fields__, columns, strict=True))
+    named = dict(zip(_TurnColumns.__struct_fields__, columns, strict=True))
+    if not any(named["reward"]):
+        del named["reward"]
+    return named
 
 
 def read_header(frame: Frame) -> Header:

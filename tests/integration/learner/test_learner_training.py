@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from learner_data import VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
 
+from learner.objective import Objective
 from protocol.codec import dumps
 from protocol.trajectory import DropReason
 from protocol.weights import Version
@@ -69,7 +70,7 @@ def test_two_ranks_train_as_one(ranks, settings, layout):
             assert b.loss == pytest.approx(a.loss, rel=1e-5)
             assert b.grad_norm == pytest.approx(a.grad_norm, rel=1e-5)
         assert step_together.trained == step_alone.trained
-        for name in step_alone.metrics.keys() - {"seconds"}:
+        for name in step_alone.metrics.keys() - {"seconds", "tokens_per_s"}:
             assert step_together.metrics[name] == pytest.approx(step_alone.metrics[name], rel=1e-3, abs=1e-5), name
 
 
@@ -106,9 +107,9 @@ def test_step_recomputes_the_behaviour_logprobs(ranks, settings):
 def test_step_is_reproducible_and_feels_the_clip_range(ranks, settings):
     """Training again on the recorded batches gives the same weights, bit for bit; with another upper bound, others."""
     then = (*(("step", n, payload(seed=n), lineage(), Version(4)) for n in range(3)), ("weights_digest",))
-    first = ranks.learner(settings(eps_high=0.28), *then)
-    again = ranks.learner(settings(eps_high=0.28), *then)
-    symmetric = ranks.learner(settings(eps_high=0.2), *then)
+    first = ranks.learner(settings(objective=Objective(eps_high=0.28)), *then)
+    again = ranks.learner(settings(objective=Objective(eps_high=0.28)), *then)
+    symmetric = ranks.learner(settings(objective=Objective(eps_high=0.2)), *then)
     assert first[0].metrics["clip_high"] > 0
     assert first[-1] == again[-1]
     assert first[-1] != symmetric[-1]
@@ -148,21 +149,11 @@ def test_a_group_without_variance_does_no_harm(ranks, settings):
     assert report.metrics["grad_norm"] == 0
 
 
-def test_a_gradient_that_is_not_finite_is_refused(ranks, settings):
-    """One bad batch must not poison the weights."""
-    rng = np.random.default_rng(4)
-    batch = [dumps(trajectory(rng, 0, i, reward, (4,))) for i, reward in enumerate((1e38, -1e38, 0.0))]
-    attempt = ("step", 5, batch, lineage(), Version(4))
-    ((before, after, message),) = ranks.run(
-        "survives", settings=settings(advantage="no_std"), attempt=attempt, error="FloatingPointError"
-    )
-    assert before == after
-    assert "gradient norm" in message
-
-
 def test_truncated_importance_sampling_trains(ranks, settings):
     (clipped,) = ranks.learner(settings(), ("step", 5, payload(), lineage(), Version(4)))
-    (weighted,) = ranks.learner(settings(tis_cap=2.0), ("step", 5, payload(), lineage(), Version(4)))
+    (weighted,) = ranks.learner(
+        settings(objective=Objective(loss="reinforce", tis_cap=2.0)), ("step", 5, payload(), lineage(), Version(4))
+    )
     assert weighted.metrics["grad_norm"] > 0
     assert weighted.metrics["loss"] != clipped.metrics["loss"]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.advantages import advantages
-from learner.settings import Advantage
+from learner.objective import Advantage
 
 REWARDS = [1.0, 0.0, 0.0, 0.5, 1.0, 0.0]
 GROUPS = [7, 7, 3, 3, 7, 3]

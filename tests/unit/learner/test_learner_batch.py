@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.batch import read_batch, supervised
+from learner.objective import Aggregation, Objective
 from learner.settings import LearnerSettings
 from protocol.codec import dumps
 from protocol.staleness import StalePolicy
@@ -38,17 +39,30 @@ def lineage():
     return made
 
 
-def settings(**changes) -> LearnerSettings:
-    return LearnerSettings(model_path="unused", **{"eta": 2} | changes)
+def settings(stale_policy=StalePolicy.MASK, **objective) -> LearnerSettings:
+    return LearnerSettings(
+        model_path="unused",
+        eta=2,
+        stale_policy=stale_policy,
+        objective=Objective(**{"advantage": "no_std"} | objective),
+    )
+
+
+def advantages_of(batch) -> list[list[float]]:
+    return [sample.columns.advantages.tolist() for sample in batch.samples]
+
+
+def total_weight(batch) -> float:
+    return sum(float(sample.columns.weights.sum()) for sample in batch.samples)
 
 
 def test_tokens_and_advantages(lineage):
     payload = [encoded(0, 1.0, segment([0, 0, 1, 1], 5)), encoded(1, 0.0, segment([0, 1, 1], 5))]
-    batch = read_batch(payload, lineage, Version(5), settings(advantage="no_std"))
+    batch = read_batch(payload, lineage, Version(5), settings())
     assert batch.trained == ("train-g000001-s00", "train-g000001-s01")
     assert [s.targets.tolist() for s in batch.samples] == [[2, 3], [1, 2]]
-    assert [s.advantage for s in batch.samples] == [0.5, -0.5]
-    assert batch.denominator == 4
+    assert advantages_of(batch) == [[0.5, 0.5], [-0.5, -0.5]]
+    assert [s.columns.weights.tolist() for s in batch.samples] == [[0.25, 0.25], [0.25, 0.25]]
     assert "reward_mean" not in batch.metrics, "a batch of groups with unequal rewards is no fair sample of them"
 
 
@@ -62,7 +76,8 @@ def test_stale_policies(lineage, policy, denominator, trained):
     half_old = Segment(old.token_ids, old.loss_mask, old.logprobs, np.array([-1, 0, 0, 5, 5], np.int32))
     payload = [encoded(0, 1.0, segment([0, 1, 1], 5)), encoded(1, 0.0, half_old)]
     batch = read_batch(payload, lineage, Version(5), settings(stale_policy=policy))
-    assert batch.denominator == denominator
+    for sample in batch.samples:
+        np.testing.assert_allclose(sample.columns.weights, 1 / denominator)
     assert [name[-3:] for name in batch.trained] == trained
     assert set(batch.dropped.values()) == ({DropReason.ALL_STALE} if policy is StalePolicy.DROP else set())
     assert batch.metrics["age_max"] == 0
@@ -83,10 +98,10 @@ def test_the_tokens_of_a_batch_are_counted_by_age(lineage):
 def test_baseline_counts_members_without_a_token_left(lineage):
     """A trajectory that is too old to train still says how hard the task is."""
     payload = [encoded(0, 1.0, segment([0, 1], 5)), encoded(1, 0.0, segment([0, 1], 0))]
-    batch = read_batch(payload, lineage, Version(5), settings(advantage="no_std"))
+    batch = read_batch(payload, lineage, Version(5), settings())
     assert batch.dropped == {"train-g000001-s01": DropReason.ALL_STALE}
-    assert [s.advantage for s in batch.samples] == [0.5]
-    assert batch.denominator == 2
+    assert advantages_of(batch) == [[0.5]]
+    assert total_weight(batch) == 0.5, "the token that is too old keeps its half of the mean"
 
 
 def test_segment_sees_its_parents_tokens(lineage):
@@ -98,22 +113,29 @@ def test_segment_sees_its_parents_tokens(lineage):
     batch = read_batch(payload, lineage, Version(5), settings())
     assert batch.samples[1].token_ids.tolist() == [10, 11, 50, 51]
     assert batch.samples[1].targets.tolist() == [3]
-    assert batch.denominator == 4
+    assert total_weight(batch) == 1
 
 
 def _trained_tokens(batch):
-    """Each token with loss: all that stood before it, itself, its behaviour log-probability, its weight."""
+    """Each token with loss: the sequence it is in, and all that its loss is told of it."""
     return sorted(
-        (tuple(sample.token_ids[: target + 1].tolist()), float(behaviour), sample.advantage)
+        (sample.token_ids.tolist(), target, *values, sample.origin)
         for sample in batch.samples
-        for target, behaviour in zip(sample.targets.tolist(), sample.behaviour.tolist(), strict=True)
+        for target, *values in zip(
+            sample.targets.tolist(),
+            sample.columns.behaviour.tolist(),
+            sample.columns.advantages.tolist(),
+            sample.columns.weights.tolist(),
+            sample.columns.ages.tolist(),
+            strict=True,
+        )
     )
 
 
-@given(st.data(), st.sampled_from(StalePolicy))
-def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(data, policy):
-    """A harness that hands its history over in pieces trains the same tokens, in the same contexts, with the same
-    weight in the mean."""
+@given(st.data(), st.sampled_from(StalePolicy), st.sampled_from(Aggregation))
+def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(data, policy, aggregation):
+    """A harness that hands its history over in pieces trains the same sequences, with the same weight in the mean: else
+    a sequence's ratio would depend on how it was cut, and every piece would compute what precedes it again."""
     lineage = Lineage()
     for step in range(6):
         lineage.add(Version(step), step, Version(step - 1) if step else NO_VERSION)
@@ -137,13 +159,16 @@ def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(
     ]
     other = encoded(1, 0.0, segment([0, 1, 1], 5, first=90))
     one, cut = (
-        read_batch([encoded(0, 1.0, *made), other], lineage, Version(5), settings(stale_policy=policy))
+        read_batch(
+            [encoded(0, 1.0, *made), other],
+            lineage,
+            Version(5),
+            settings(policy, aggregation=aggregation, aggregation_tokens=16),
+        )
         for made in ([whole], pieces)
     )
     assert _trained_tokens(one) == _trained_tokens(cut)
-    assert (one.trained, one.dropped, one.denominator, one.ages, one.metrics) == (
-        (cut.trained, cut.dropped, cut.denominator, cut.ages, cut.metrics)
-    )
+    assert (one.trained, one.dropped, one.ages, one.metrics) == ((cut.trained, cut.dropped, cut.ages, cut.metrics))
 
 
 def test_unknown_version_is_an_error(lineage):
@@ -156,3 +181,4 @@ def test_supervised_leaves_out_what_nothing_predicts():
     ids = np.arange(4, dtype=np.int32)
     found = supervised([(ids, np.array([1, 0, 1, 1], np.uint8)), (ids, np.array([1, 0, 0, 0], np.uint8))])
     assert [s.targets.tolist() for s in found] == [[2, 3]]
+    assert found[0].columns.weights.tolist() == [0.5, 0.5]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.packing import Bucket, Sample, balance, buckets, micro_batches, pack
+from learner.tokens import columns
 
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)
 
@@ -13,7 +14,8 @@ LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)
 def sample(length: int, first: int = 0) -> Sample:
     """Token ids that name their place: first, first + 1, ..."""
     targets = np.arange(max(1, length // 2), length)
-    return Sample(np.arange(first, first + length, dtype=np.int32), targets, -targets.astype(np.float32), float(first))
+    told = columns(-targets, np.full(len(targets), first), 0.5)
+    return Sample(np.arange(first, first + length, dtype=np.int32), targets, told)
 
 
 def samples(lengths) -> list[Sample]:
@@ -27,8 +29,9 @@ def test_rows_predict_their_labels():
     assert batch.positions.tolist() == [0, 1, 2, 3, 0, 1, 2]
     assert batch.rows.tolist() == [1, 2, 4, 5]
     assert batch.labels.tolist() == [12, 13, 21, 22]
-    assert batch.behaviour.tolist() == [-2, -3, -1, -2]
-    assert batch.advantages.tolist() == [10, 10, 20, 20]
+    assert batch.columns.behaviour.tolist() == [-2, -3, -1, -2]
+    assert batch.columns.advantages.tolist() == [10, 10, 20, 20]
+    assert batch.columns.sequence.tolist() == [0, 0, 1, 1]
 
 
 @given(LENGTHS, st.integers(1, 100), st.sampled_from([1, 2, 4]))

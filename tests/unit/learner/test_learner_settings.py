@@ -33,8 +33,6 @@ QWEN = {
         ({"cp": 2}, "context parallelism"),
         ({"sequence_parallel": True}, "tp > 1"),
         ({"temperature": 0.0}, "temperature"),
-        ({"eps_low": 0.0}, "eps_low"),
-        ({"dual_clip": 1.2}, "dual_clip"),
     ],
 )
 def test_settings_that_cannot_work(changes, word):

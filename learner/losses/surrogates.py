@@ -1,0 +1,109 @@
+"""What each token adds to what is maximised.  Pure tensor functions.
+
+Shapes: ``N`` tokens with loss of one micro-batch.  ``gap_N`` is log π_θ − log π_anchor with the gradient of π_θ; the
+anchor is the behaviour policy, or the proximal one.  ``keep_N`` is false for tokens that a correction takes out.
+"""
+# ruff: noqa: N803, N806 - shape suffixes
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from learner.corrections import capped_weights
+from learner.objective import Loss, Objective
+from learner.ratios import bounded, sequence_means
+from learner.tokens import TokenColumns
+
+
+class Surrogate(NamedTuple):
+    value: Tensor
+    """[N], to be maximised."""
+    high: Tensor
+    """bool [N]: the upper bound held, by the branch that was chosen, not by the ratio alone."""
+    low: Tensor
+    dual: Tensor
+
+
+def clipped(gap_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+    """PPO's clipped ratio with asymmetric bounds (DAPO, arXiv 2503.14476, eq. 10) and the dual clip (arXiv 1912.09729,
+    eq. 5)::
+
+        A ≥ 0:  min(r, 1 + eps_high) · A
+        A < 0:  min(max(r, 1 − eps_low), dual_clip) · A
+
+    A bound that holds takes the token's gradient."""
+    ratio_N = bounded(gap_N).exp()
+    bounded_N = ratio_N.clamp(1.0 - objective.eps_low, 1.0 + objective.eps_high)
+    objective_N = torch.minimum(ratio_N * advantages_N, bounded_N * advantages_N)
+    positive_N, negative_N = advantages_N > 0, advantages_N < 0
+    objective_N = torch.where(negative_N, torch.maximum(objective_N, objective.dual_clip * advantages_N), objective_N)
+    return Surrogate(
+        objective_N,
+        positive_N & (ratio_N > 1 + objective.eps_high),
+        negative_N & (ratio_N < 1 - objective.eps_low),
+        negative_N & (ratio_N > objective.dual_clip),
+    )
+
+
+def sequence_clipped(
+    gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, keep_N: Tensor, objective: Objective
+) -> Surrogate:
+    """:func:`clipped` with one ratio for all tokens of a sequence, exp of the mean of its tokens' log-ratios (GSPO,
+    arXiv 2507.18071, eq. 5 to 7).  The mean is over tokens that keep their loss."""
+    return clipped(sequence_means(bounded(gap_N), sequence_N, keep_N), advantages_N, objective)
+
+
+def weighted_clip(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+    """clip(r, 1 − eps_low, 1 + eps_high) · A · log π_θ, the weight without gradient (CISPO, arXiv 2506.13585, eq. 4 and
+    5).  A bound that holds takes weight and leaves the gradient."""
+    ratio_N = bounded(gap_N.detach()).exp()
+    low, high = 1.0 - objective.eps_low, 1.0 + objective.eps_high
+    return Surrogate(
+        ratio_N.clamp(low, high) * advantages_N * current_N,
+        ratio_N > high,
+        ratio_N < low,
+        torch.zeros_like(ratio_N, dtype=torch.bool),
+    )
+
+
+def total_variation(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+    """r · A, without tokens whose own probability has moved by more than ``tv_bound`` where the advantage would move it
+    on: A > 0 and π − μ > bound, or A ≤ 0 and π − μ < −bound (DPPO, arXiv 2602.04879, binary total variation)."""
+    moved_N = current_N.detach().exp() - (current_N - gap_N).detach().exp()
+    high_N = (advantages_N > 0) & (moved_N > objective.tv_bound)
+    low_N = (advantages_N <= 0) & (moved_N < -objective.tv_bound)
+    objective_N = bounded(gap_N).exp() * advantages_N
+    return Surrogate(
+        torch.where(high_N | low_N, objective_N.detach(), objective_N), high_N, low_N, torch.zeros_like(high_N)
+    )
+
+
+def truncated_reinforce(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, cap: float) -> Surrogate:
+    """min(π ÷ μ, cap) · A · log π_θ, the weight without gradient (IMPALA's policy gradient, arXiv 1802.01561,
+    section 4.2).  The cap counts as the upper bound."""
+    gap_N = gap_N.detach()
+    nowhere_N = torch.zeros_like(gap_N, dtype=torch.bool)
+    return Surrogate(
+        capped_weights(gap_N, cap) * advantages_N * current_N, bounded(gap_N).exp() > cap, nowhere_N, nowhere_N
+    )
+
+
+def surrogate(
+    current_N: Tensor, anchor_N: Tensor, tokens: TokenColumns[Tensor], keep_N: Tensor, objective: Objective
+) -> Surrogate:
+    """That of ``objective.loss``; ``current_N`` is log π_θ with its gradient, ``anchor_N`` the anchor's."""
+    gap_N, advantages_N = current_N - anchor_N, tokens.advantages
+    match objective.loss:
+        case Loss.CLIP:
+            return clipped(gap_N, advantages_N, objective)
+        case Loss.GSPO:
+            return sequence_clipped(gap_N, advantages_N, tokens.sequence, keep_N, objective)
+        case Loss.CISPO:
+            return weighted_clip(gap_N, current_N, advantages_N, objective)
+        case Loss.DPPO_TV:
+            return total_variation(gap_N, current_N, advantages_N, objective)
+        case Loss.REINFORCE:
+            return truncated_reinforce(gap_N, current_N, advantages_N, objective.tis_cap or 1.0)

@@ -1,0 +1,213 @@
+"""What is maximised: the loss, its bounds, its corrections and the shape of the reward.  Light: importing it loads no
+torch.
+
+Formulas stand with the functions: :mod:`learner.losses`, :mod:`learner.corrections`, :mod:`learner.advantages`,
+:mod:`learner.shaping`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol.errors import UserError
+
+
+class Loss(StrEnum):
+    """How a token's ratio and advantage become what is maximised; formulas in :mod:`learner.losses.surrogates`."""
+
+    CLIP = "clip"
+    """Clipped ratio of each token, asymmetric bounds, dual clip: DAPO."""
+    GSPO = "gspo"
+    """The same with one ratio for a sequence."""
+    CISPO = "cispo"
+    """The clipped ratio as a weight of log π: no token loses its gradient."""
+    DPPO_TV = "dppo_tv"
+    """The ratio, without tokens whose probability has moved too far in the advantage's direction."""
+    REINFORCE = "reinforce"
+    """min(π ÷ μ, tis_cap) · A · log π: truncated importance sampling."""
+
+
+class Aggregation(StrEnum):
+    """What share of the loss a token has; see :func:`learner.aggregation.token_shares`."""
+
+    TOKEN_MEAN = "token_mean"  # noqa: S105  tokens of text
+    """Each sampled token of the batch alike (DAPO)."""
+    SEQUENCE_MEAN = "sequence_mean"
+    """Each trajectory alike, and in it each of its sampled tokens (GRPO)."""
+    CONSTANT = "constant"
+    """Each token 1 ÷ (trajectories · aggregation_tokens), however long its trajectory is (Dr. GRPO)."""
+
+
+class Advantage(StrEnum):
+    """How a reward becomes an advantage; formulas in :mod:`learner.advantages`."""
+
+    GROUP = "group"
+    """(r − mean) ÷ std of the group: GRPO."""
+    LEAVE_ONE_OUT = "leave_one_out"
+    """r − mean of the others: RLOO."""
+    NO_STD = "no_std"
+    """r − mean of the group: Dr. GRPO."""
+    BATCH = "batch"
+    """(r − mean) ÷ std of the whole batch: SETA."""
+    STEP = "step"
+    """(r − mean) ÷ std of the model's turns of the same index in the group, r with the turn's own reward: OpenClaw."""
+
+
+class Proximal(StrEnum):
+    """The policy around which the ratio is bounded, where that is not the one that sampled."""
+
+    NONE = "none"
+    """Bounds are around the behaviour policy."""
+    RECOMPUTED = "recomputed"
+    """The weights before the batch's first update, by a forward pass of their own."""
+    LOG_LINEAR = "log_linear"
+    """Between behaviour and current policy, by the token's age, without a pass."""
+
+
+class Estimator(StrEnum):
+    """Of KL(π‖reference), by token; formulas in :mod:`learner.losses.reference_kl`."""
+
+    K1 = "k1"
+    K2 = "k2"
+    K3 = "k3"
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """From the episode's reward to the one that advantages are taken of."""
+
+    bias: float = 0.0
+    scale: float = 1.0
+    clip: float | None = None
+    """Bound of |(reward + bias) · scale|."""
+    overlong_tokens: int = 0
+    """Sampled tokens of a trajectory at which the penalty is ``overlong_factor``; 0 for no penalty."""
+    overlong_buffer: int = 0
+    """Tokens before ``overlong_tokens`` over which the penalty grows."""
+    overlong_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.scale == 0 or (self.clip is not None and self.clip <= 0):
+            raise UserError(f"scale={self.scale}, clip={self.clip}: scale is not 0, clip above 0 or None for no bound")
+        if self.overlong_tokens and not 0 < self.overlong_buffer <= self.overlong_tokens:
+            raise UserError(
+                f"overlong_buffer={self.overlong_buffer}: set it between 1 and overlong_tokens={self.overlong_tokens}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Kl:
+    """Penalty for leaving the frozen reference weights."""
+
+    coefficient: float = 0.0
+    """0: no reference is kept."""
+    estimator: Estimator = Estimator.K3
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", Estimator(self.estimator))
+        if self.coefficient < 0:
+            raise UserError(f"kl coefficient {self.coefficient}: it is a penalty, so 0 or above")
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """For the gap between the weights that sampled and those that train; see :mod:`learner.corrections`."""
+
+    proximal: Proximal = Proximal.NONE
+    cap: float = 5.0
+    """Bound of the weight π_prox ÷ μ."""
+    band: tuple[float, float] | None = None
+    """IcePop: a token outside of these bounds of π ÷ μ gets no loss."""
+    opsm: float | None = None
+    """OPSM: a sequence with negative advantages and a mean of log μ − log π above this gets no loss."""
+    m2po: float | None = None
+    """M2PO: tokens lose their loss, those with the largest (log π − log μ)² first, until its mean is at most this."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "proximal", Proximal(self.proximal))
+        if self.cap <= 0:
+            raise UserError(f"cap={self.cap}: it bounds a weight that is above 0: set 5.0")
+        if self.band is not None and not 0 <= self.band[0] < 1 < self.band[1]:
+            raise UserError(f"band={self.band}: a ratio of 1 has to be inside: set 0.5 and 2.0")
+        if (self.opsm is not None and self.opsm < 0) or (self.m2po is not None and self.m2po <= 0):
+            raise UserError(f"opsm={self.opsm}, m2po={self.m2po}: opsm is 0 or above, m2po above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Raises UserError where two values cannot go together."""
+
+    loss: Loss = Loss.CLIP
+    eps_low: float = 0.2
+    """The ratio is clipped below at 1 − eps_low."""
+    eps_high: float = 0.28
+    """The ratio is clipped above at 1 + eps_high."""
+    dual_clip: float = 3.0
+    """Bound of the ratio where the advantage is negative."""
+    tis_cap: float | None = None
+    """Bound of the weight in the loss ``reinforce``, and only there."""
+    tv_bound: float = 0.2
+    """Farthest that a token's probability may have moved, in the loss ``dppo_tv``."""
+    aggregation: Aggregation = Aggregation.TOKEN_MEAN
+    aggregation_tokens: int = 0
+    """The constant of the aggregation ``constant``: a trajectory's largest number of sampled tokens, say."""
+    minibatches: int = 1
+    """Optimizer updates on each batch."""
+    advantage: Advantage = Advantage.GROUP
+    shaping: Shaping = Shaping()
+    corrections: Corrections = Corrections()
+    kl: Kl = Kl()
+
+    @property
+    def needs_pass(self) -> bool:
+        """Whether the batch's log-probabilities are taken before its first update."""
+        return self.corrections.proximal is Proximal.RECOMPUTED or self.corrections.m2po is not None
+
+    def __post_init__(self) -> None:
+        # A plain string equals its enum member but is not it, and code elsewhere asks for identity.
+        object.__setattr__(self, "loss", Loss(self.loss))
+        object.__setattr__(self, "aggregation", Aggregation(self.aggregation))
+        object.__setattr__(self, "advantage", Advantage(self.advantage))
+        for problem in self.problems():
+            raise UserError(problem)
+
+    def problems(self) -> list[str]:
+        """What does not go together, and what to write instead."""
+        found: list[str] = []
+        if not 0 < self.eps_low < 1 or self.eps_high <= 0 or self.dual_clip <= 1 + self.eps_high:
+            found.append(
+                f"eps_low={self.eps_low}, eps_high={self.eps_high}, dual_clip={self.dual_clip}: "
+                "they must keep 0 < eps_low < 1, 0 < eps_high and 1 + eps_high < dual_clip"
+            )
+        if self.loss is Loss.REINFORCE and self.tis_cap is None:
+            found.append("loss='reinforce' needs the bound of its weight: set tis_cap=2.0")
+        if self.loss is not Loss.REINFORCE and self.tis_cap is not None:
+            found.append(
+                f"tis_cap={self.tis_cap} is of the loss 'reinforce' alone: set loss='reinforce', or no tis_cap"
+            )
+        if self.tis_cap is not None and self.tis_cap <= 0:
+            found.append(f"tis_cap={self.tis_cap}: it bounds a weight that is above 0: set 2.0")
+        if not 0 < self.tv_bound < 1:
+            found.append(f"tv_bound={self.tv_bound}: it bounds a difference of probabilities: set 0.2")
+        if self.aggregation is Aggregation.CONSTANT and self.aggregation_tokens < 1:
+            found.append("aggregation='constant' divides by aggregation_tokens: set it, to the longest reply, say")
+        if self.minibatches < 1:
+            found.append(f"minibatches={self.minibatches}: a batch has at least one update")
+        found += self._proximal_problems()
+        return found
+
+    def _proximal_problems(self) -> list[str]:
+        proximal = self.corrections.proximal
+        found: list[str] = []
+        if proximal is Proximal.RECOMPUTED and self.minibatches < 2:
+            found.append(
+                "proximal='recomputed' with minibatches=1: the ratio to the weights before the batch's first update is "
+                "1 in that update, so no bound would ever hold: set minibatches=2 or more, or proximal='log_linear'"
+            )
+        if proximal is not Proximal.NONE and self.loss in {Loss.REINFORCE, Loss.DPPO_TV}:
+            found.append(
+                f"proximal='{proximal}' moves the bounds of a ratio, and loss='{self.loss}' is bounded around the "
+                "behaviour policy: set proximal='none', or loss='clip'"
+            )
+        return found

@@ -1,0 +1,90 @@
+"""From a trajectory's segments to the sequences that are trained.  Numpy only.
+
+A segment that goes on where another ends joins it, so a linear episode is one sequence however it was cut, and no
+token is computed twice for being in a prefix; a branch is a sequence of its own, whose prefix has no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from learner.packing import Sample
+from learner.tokens import Array, columns
+from protocol.trajectory import Int32Array, Segment, Turn, TurnKind, Uint8Array
+
+
+def model_turns(segments: Sequence[Segment]) -> Iterator[tuple[int, int, Turn]]:
+    """(index of the turn, index of its segment, turn) of each turn of the model, in order."""
+    index = 0
+    for place, segment in enumerate(segments):
+        for turn in segment.turns:
+            if turn.kind is TurnKind.MODEL:
+                yield index, place, turn
+                index += 1
+
+
+def turn_of_tokens(segments: Sequence[Segment]) -> list[Array]:
+    """Per segment, int64 [T]: the index of the model's turn that a token is in; 0 for one in none."""
+    found: list[Array] = [np.zeros(len(segment), np.int64) for segment in segments]
+    for index, place, turn in model_turns(segments):
+        found[place][turn.start : turn.end] = index
+    return found
+
+
+def samples(
+    segments: Sequence[Segment],
+    masks: Sequence[Uint8Array],
+    ages: Sequence[Int32Array],
+    advantages: Sequence[Array],
+    *,
+    weight: float,
+    origin: int,
+) -> list[Sample]:
+    """One for each sequence that has a token with loss.  Per segment: ``masks`` says which tokens those are, ``ages``
+    and ``advantages`` are theirs; ``weight`` is every token's, ``origin`` the trajectory's index in its batch."""
+    found: list[Sample] = []
+    for chain in _chains(segments):
+        parts = [segments[index] for index in chain]
+        prefix = _prefix(segments, parts[0])
+        own = np.flatnonzero(np.concatenate([masks[index] for index in chain]))
+        if len(own) and own[0] + len(prefix) == 0:  # nothing predicts the first token of all
+            own = own[1:]
+        if len(own):
+            made = columns(
+                np.concatenate([part.logprobs for part in parts])[own],
+                np.concatenate([advantages[index] for index in chain])[own],
+                weight,
+                np.concatenate([ages[index] for index in chain])[own],
+            )
+            tokens = np.concatenate([prefix, *(part.token_ids for part in parts)])
+            found.append(Sample(tokens, (own + len(prefix)).astype(np.int64), made, origin))
+    return found
+
+
+def _chains(segments: Sequence[Segment]) -> list[list[int]]:
+    """Segments, by index, that follow each other without a gap."""
+    chains: list[list[int]] = []
+    open_at: dict[int, list[int]] = {}
+    whole: list[int] = []
+    for index, segment in enumerate(segments):
+        whole.append(segment.offset + len(segment))
+        goes_on = segment.parent >= 0 and segment.offset == whole[segment.parent]
+        chain = open_at.pop(segment.parent, None) if goes_on else None
+        if chain is None:
+            chain = []
+            chains.append(chain)
+        chain.append(index)
+        open_at[index] = chain
+    return chains
+
+
+def _prefix(segments: Sequence[Segment], segment: Segment) -> Int32Array:
+    """The tokens before a segment: the first ``offset`` of its parent's whole sequence."""
+    parts, wanted = [np.zeros(0, np.int32)], segment.offset
+    while segment.parent >= 0:
+        segment = segments[segment.parent]
+        parts.insert(1, segment.token_ids[: max(0, wanted - segment.offset)])
+        wanted = min(wanted, segment.offset)
+    return np.concatenate(parts)
