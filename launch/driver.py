@@ -309,6 +309,8 @@ class Driver:
             stop_after_trajectories=config.stop.after_trajectories,
             stop_after_s=config.stop.after_s,
             group_size=config.rollout.group_size,
+            nonfinite_limit=config.learner.nonfinite_limit,
+            keeps_reference=config.kl.coefficient > 0,
         )
 
     async def _summary(self, books: Accounting, seconds: float, stock: Inventory) -> dict[str, Json]:

@@ -20,6 +20,7 @@ from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine
 from launch.config import resolve
 from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
 from launch.settings import learner_settings
+from launch.training import REFERENCE
 from learner.rank import LearnerRank
 from protocol.cli.exits import main_guard
 from protocol.cli.output import error_console
@@ -69,6 +70,8 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
         rank = LearnerRank(learner_settings(config, model))
         rank.setup()
         rank.load(str(state))
+        if config.kl.coefficient:
+            rank.keep_reference(str(run_dir / REFERENCE), write=False)
         return rank
 
     with closing(rank_of(last.manifest.attempt, last.learner)) as rank:

@@ -27,6 +27,7 @@ from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, 
 from launch.learners import Learners
 from launch.lineage import LineageLog
 from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
+from launch.nonfinite import NonfiniteLimit, keep_batch
 from launch.pusher import Pusher
 from learner.messages import StepReport
 from learner.rank import LearnerRank
@@ -39,6 +40,8 @@ from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_
 
 T = TypeVar("T")
 
+REFERENCE = "reference"
+"""Folder of a run's frozen weights."""
 _LEASE_WAIT_S = 5.0
 _KEPT_VERSIONS = 4
 _DEATHS_IN_A_ROW = 3
@@ -61,6 +64,9 @@ class TrainingSettings:
     stop_after_trajectories: int
     stop_after_s: float
     group_size: int
+    nonfinite_limit: int
+    keeps_reference: bool
+    """Whether the learner's first weights are kept, as what a KL penalty is taken to."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,8 +102,10 @@ class Training:
     _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
     _fill: BatchFill = field(init=False)
+    _nonfinite: NonfiniteLimit = field(init=False)
 
     def __post_init__(self) -> None:
+        self._nonfinite = NonfiniteLimit(self.settings.nonfinite_limit)
         self._fill = self._new_fill(0)
         self._versions = LineageLog(self.settings.run_dir)
         self._watch = ZeroVarianceWatch(_ALIKE_BATCHES * self.settings.groups_per_step)
@@ -125,6 +133,7 @@ class Training:
     async def begin(self) -> WeightManifest:
         """Publish the learner's first weights and keep them as the checkpoint of step 0."""
         await asyncio.to_thread(self._forget_killed)
+        await self._keep_reference()
         manifest = await self.publish()
         await self.checkpoint()
         return manifest
@@ -134,6 +143,7 @@ class Training:
         UserError where the journal is older than the checkpoint."""
         await asyncio.to_thread(self._forget_killed)
         await self.learners.call(LearnerRank.load, str(checkpoint.learner))
+        await self._keep_reference()
         self.step = self._kept = checkpoint.manifest.step
         self.version = Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
@@ -197,12 +207,15 @@ class Training:
             self.lineage,
             self.version,
         )
+        kept = await self._kept_nonfinite(report, lease)
         await self.buffer.call(Buffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
         if not report.trained:
-            self.events.emit(
-                "batch.passed_over", groups=len(lease.groups), episodes=len(report.dropped), reason="all_stale"
-            )
+            for reason, episodes in Counter(report.dropped.values()).items():
+                self.events.emit("batch.passed_over", groups=len(lease.groups), episodes=episodes, reason=reason.value)
+            if kept is not None:
+                self._nonfinite.nonfinite(kept)
             return
+        self._nonfinite.finite()
         dropped = {name: reason.value for name, reason in report.dropped.items()}
         self.step += 1
         self._fill.stepped(len(dropped))
@@ -218,6 +231,16 @@ class Training:
         if self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self.checkpoint()
         self.pusher.stand.stepped(time.monotonic() - stepping)
+
+    async def _kept_nonfinite(self, report: StepReport, lease: Lease) -> Path | None:
+        """Where a batch was kept of which an update was not finite."""
+        skipped = int(report.metrics.get("nonfinite_updates", 0))
+        if not skipped:
+            return None
+        payload = await self.buffer.call(Buffer.payload, lease)
+        folder = await asyncio.to_thread(keep_batch, self.settings.run_dir, report.step, lease.trajectories, payload)
+        self.events.emit("learner.nonfinite", step=report.step, updates=skipped, path=str(folder))
+        return folder
 
     def _tell_unexported(self, count: int) -> None:
         if count > self._unexported:
@@ -281,6 +304,12 @@ class Training:
         self._versions.add(self.lineage.entries[version])
         self.version, self._published = version, False
         return version
+
+    async def _keep_reference(self) -> None:
+        """Freeze the weights with which reinforcement learning began; a learner that is started again reads them."""
+        folder = self.settings.run_dir / REFERENCE
+        if self.settings.keeps_reference:
+            await self.learners.call(LearnerRank.keep_reference, str(folder), write=not folder.exists())
 
     def _forget_weights(self) -> None:
         """A version's files live until every engine has confirmed a later one."""

@@ -37,7 +37,10 @@ _SOURCES = (
     "learner/**/*.py",
     "protocol/**/*.py",
 )
-_LOSS = ("eps_low", "eps_high", "dual_clip", "tis_cap", "advantage")
+_LOSS = (
+    *("loss", "eps_low", "eps_high", "dual_clip", "tis_cap", "tv_bound", "advantage"),
+    *("aggregation", "aggregation_tokens", "minibatches", "nonfinite_limit"),
+)
 _NOT_READ = frozenset({"lr", "lr_end", "lr_warmup_steps", *_LOSS, "publish_every", "call_timeout_s"})
 """Keys of the learner that the warm start's weights do not depend on."""
 

@@ -89,10 +89,13 @@ class Shaping:
 
     def __post_init__(self) -> None:
         if self.scale == 0 or (self.clip is not None and self.clip <= 0):
-            raise UserError(f"scale={self.scale}, clip={self.clip}: scale is not 0, clip above 0 or None for no bound")
+            raise UserError(
+                f"shaping.scale = {self.scale}, shaping.clip = {self.clip}: set a scale that is not 0, a clip above 0"
+            )
         if self.overlong_tokens and not 0 < self.overlong_buffer <= self.overlong_tokens:
             raise UserError(
-                f"overlong_buffer={self.overlong_buffer}: set it between 1 and overlong_tokens={self.overlong_tokens}"
+                f"shaping.overlong_buffer = {self.overlong_buffer}: set it between 1 and shaping.overlong_tokens = "
+                f"{self.overlong_tokens}"
             )
 
 
@@ -107,7 +110,7 @@ class Kl:
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", Estimator(self.estimator))
         if self.coefficient < 0:
-            raise UserError(f"kl coefficient {self.coefficient}: it is a penalty, so 0 or above")
+            raise UserError(f"kl.coefficient = {self.coefficient}: it is a penalty, so 0 or above")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +130,15 @@ class Corrections:
     def __post_init__(self) -> None:
         object.__setattr__(self, "proximal", Proximal(self.proximal))
         if self.cap <= 0:
-            raise UserError(f"cap={self.cap}: it bounds a weight that is above 0: set 5.0")
+            raise UserError(f"correction.cap = {self.cap} bounds a weight that is above 0: set correction.cap = 5.0")
         if self.band is not None and not 0 <= self.band[0] < 1 < self.band[1]:
-            raise UserError(f"band={self.band}: a ratio of 1 has to be inside: set 0.5 and 2.0")
+            raise UserError(
+                f"correction.band = {self.band}: a ratio of 1 has to be inside: set correction.band = [0.5, 2.0]"
+            )
         if (self.opsm is not None and self.opsm < 0) or (self.m2po is not None and self.m2po <= 0):
-            raise UserError(f"opsm={self.opsm}, m2po={self.m2po}: opsm is 0 or above, m2po above 0")
+            raise UserError(
+                f"correction.opsm = {self.opsm}, correction.m2po = {self.m2po}: set opsm to 0 or above, m2po above 0"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,32 +176,40 @@ class Objective:
         object.__setattr__(self, "loss", Loss(self.loss))
         object.__setattr__(self, "aggregation", Aggregation(self.aggregation))
         object.__setattr__(self, "advantage", Advantage(self.advantage))
-        for problem in self.problems():
-            raise UserError(problem)
+        problems = [*self._loss_problems(), *self._proximal_problems()]
+        if problems:
+            raise UserError("; also: ".join(problems))
 
-    def problems(self) -> list[str]:
-        """What does not go together, and what to write instead."""
+    def _loss_problems(self) -> list[str]:
         found: list[str] = []
-        if not 0 < self.eps_low < 1 or self.eps_high <= 0 or self.dual_clip <= 1 + self.eps_high:
+        if not 0 < self.eps_low < 1 or self.eps_high <= 0:
             found.append(
-                f"eps_low={self.eps_low}, eps_high={self.eps_high}, dual_clip={self.dual_clip}: "
-                "they must keep 0 < eps_low < 1, 0 < eps_high and 1 + eps_high < dual_clip"
+                f"learner.eps_low = {self.eps_low}, learner.eps_high = {self.eps_high}: keep 0 < eps_low < 1 and "
+                "0 < eps_high: set 0.2 and 0.28"
+            )
+        if self.dual_clip <= 1 + self.eps_high:
+            found.append(
+                f"learner.dual_clip = {self.dual_clip} is not above 1 + eps_high = {1 + self.eps_high}: "
+                "set learner.dual_clip = 3.0"
             )
         if self.loss is Loss.REINFORCE and self.tis_cap is None:
-            found.append("loss='reinforce' needs the bound of its weight: set tis_cap=2.0")
+            found.append("learner.loss = 'reinforce' needs the bound of its weight: set learner.tis_cap = 2.0")
         if self.loss is not Loss.REINFORCE and self.tis_cap is not None:
             found.append(
-                f"tis_cap={self.tis_cap} is of the loss 'reinforce' alone: set loss='reinforce', or no tis_cap"
+                f"learner.tis_cap = {self.tis_cap} is the loss reinforce's alone: set learner.loss = 'reinforce', or "
+                "no tis_cap"
             )
         if self.tis_cap is not None and self.tis_cap <= 0:
-            found.append(f"tis_cap={self.tis_cap}: it bounds a weight that is above 0: set 2.0")
+            found.append(f"learner.tis_cap = {self.tis_cap} bounds a weight that is above 0: set learner.tis_cap = 2.0")
         if not 0 < self.tv_bound < 1:
-            found.append(f"tv_bound={self.tv_bound}: it bounds a difference of probabilities: set 0.2")
+            found.append(f"learner.tv_bound = {self.tv_bound} bounds a difference of probabilities: set 0.2")
         if self.aggregation is Aggregation.CONSTANT and self.aggregation_tokens < 1:
-            found.append("aggregation='constant' divides by aggregation_tokens: set it, to the longest reply, say")
+            found.append(
+                "learner.aggregation = 'constant' divides by learner.aggregation_tokens: set that to the most tokens "
+                "that a trajectory samples"
+            )
         if self.minibatches < 1:
-            found.append(f"minibatches={self.minibatches}: a batch has at least one update")
-        found += self._proximal_problems()
+            found.append(f"learner.minibatches = {self.minibatches}: a batch has at least one update: set 1")
         return found
 
     def _proximal_problems(self) -> list[str]:
@@ -202,12 +217,13 @@ class Objective:
         found: list[str] = []
         if proximal is Proximal.RECOMPUTED and self.minibatches < 2:
             found.append(
-                "proximal='recomputed' with minibatches=1: the ratio to the weights before the batch's first update is "
-                "1 in that update, so no bound would ever hold: set minibatches=2 or more, or proximal='log_linear'"
+                "correction.proximal = 'recomputed' with learner.minibatches = 1: the ratio to the weights before the "
+                "batch's first update is 1 in that update, so no bound would ever hold: set learner.minibatches = 2 or "
+                "more, or correction.proximal = 'log_linear'"
             )
         if proximal is not Proximal.NONE and self.loss in {Loss.REINFORCE, Loss.DPPO_TV}:
             found.append(
-                f"proximal='{proximal}' moves the bounds of a ratio, and loss='{self.loss}' is bounded around the "
-                "behaviour policy: set proximal='none', or loss='clip'"
+                f"correction.proximal = '{proximal}' moves the bounds of a ratio, and learner.loss = '{self.loss}' is "
+                "bounded around the policy that sampled: set correction.proximal = 'none', or learner.loss = 'clip'"
             )
         return found

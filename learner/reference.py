@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
@@ -18,7 +18,7 @@ class Reference:
         self._kept = [_on_host(parameter) for parameter in model.parameters()]
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def in_place(self) -> Generator[None]:
         """The model has the reference's weights; then its own again, bit for bit, whatever happens."""
         self._swap()
         try:

@@ -73,8 +73,7 @@ def _chains(segments: Sequence[Segment]) -> list[list[int]]:
         goes_on = segment.parent >= 0 and segment.offset == whole[segment.parent]
         chain = open_at.pop(segment.parent, None) if goes_on else None
         if chain is None:
-            chain = []
-            chains.append(chain)
+            chains.append(chain := list[int]())
         chain.append(index)
         open_at[index] = chain
     return chains

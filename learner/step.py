@@ -74,7 +74,7 @@ class Trainer:
         bounds = np.cumsum([0, *(len(sample.targets) for sample in samples)])
         numbered = [
             sample.told(place=np.arange(first, first + len(sample.targets)))
-            for sample, first in zip(samples, bounds, strict=False)
+            for sample, first in zip(samples, bounds.tolist(), strict=False)
         ]
         batches = self._share(numbered, entropy=False)
         found: list[tuple[Tensor, Tensor]] = self._pass(batches, partial(_forward, _look), forward_only=True)

@@ -4,7 +4,7 @@ one after the other.  The same class holds numpy arrays on their way in and tens
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -46,16 +46,14 @@ class TokenColumns(Generic[A]):
         return TokenColumns(**{name: change(value) for name, value in values if value is not None})
 
 
-def columns(
-    behaviour: Array, advantages: Array, weights: Array | float, ages: Array | None = None
-) -> TokenColumns[Array]:
+def columns(behaviour: Array, advantages: Array, weight: float, ages: Array | None = None) -> TokenColumns[Array]:
     """Of one sequence, each as its column's type; one weight is that of every token, and no ages are ages 0.  Raises
     UserError where they are not vectors of one length."""
     count = len(behaviour)
     found: TokenColumns[Array] = TokenColumns(
         behaviour=behaviour.astype(np.float32, copy=False),
         advantages=advantages.astype(np.float32, copy=False),
-        weights=np.full(count, weights, np.float32) if isinstance(weights, float) else weights.astype(np.float32),
+        weights=np.full(count, weight, np.float32),
         ages=np.zeros(count, np.int32) if ages is None else ages.astype(np.int32, copy=False),
         sequence=np.zeros(count, np.int64),
     )

@@ -8,7 +8,8 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from launch.config.base import CountInt, Decay, PositiveInt, Section, Share
-from learner.settings import Advantage, Dtype
+from learner.objective import Advantage, Aggregation, Loss
+from learner.settings import Dtype
 from protocol.staleness import StalePolicy
 
 
@@ -109,11 +110,22 @@ class LearnerSection(Section):
     """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
     dual_clip: Annotated[float, Field(gt=1)] = 3.0
     """Largest ratio that counts where the advantage is negative."""
+    loss: Loss = Loss.CLIP
+    """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
     tis_cap: Annotated[float, Field(gt=0)] | None = None
-    """With a value: truncated importance sampling in place of the clipped ratio, min(ratio, tis_cap) · A · log π, and
-    ``eps_low``, ``eps_high`` and ``dual_clip`` only count tokens; without it the clipped ratio is the loss."""
+    """Bound of the weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π; it has no other bounds."""
+    tv_bound: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Farthest that a token's probability may have moved in the advantage's direction, in the loss ``dppo_tv``."""
+    aggregation: Aggregation = Aggregation.TOKEN_MEAN
+    """Share of a token in the loss: ``token_mean``, ``sequence_mean``, or ``constant`` (Dr. GRPO)."""
+    aggregation_tokens: CountInt = 0
+    """The constant by which ``constant`` divides: the most tokens that a trajectory samples, say."""
+    minibatches: PositiveInt = 1
+    """Optimizer updates on each batch, which is shared out among them; together they are one step."""
+    nonfinite_limit: PositiveInt = 3
+    """Batches in a row without a finite update that end the run."""
     advantage: Advantage = Advantage.GROUP
-    """How rewards become advantages."""
+    """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
     micro_batch_tokens: PositiveInt = 8192
     """Most tokens in one packed forward pass; memory, not the result, depends on it."""
     publish_every: PositiveInt = 1
@@ -134,11 +146,6 @@ class LearnerSection(Section):
             raise ValueError(
                 f"learner.ranks = {self.ranks} is no multiple of tp × pp = {shards}: "
                 f"set learner.ranks = {-(-self.ranks // shards) * shards}"
-            )
-        if self.dual_clip <= 1 + self.eps_high:
-            raise ValueError(
-                f"learner.dual_clip = {self.dual_clip} is not above 1 + eps_high = {1 + self.eps_high}: "
-                "set learner.dual_clip = 3.0"
             )
         return self
 

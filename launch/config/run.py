@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import CheckpointSection, LearnerSection, ModelSection, StalenessSection, WarmStartSection
 from launch.config.rollout import (
     AgentSection,
@@ -21,6 +22,7 @@ from launch.config.rollout import (
     SamplingSection,
     SandboxSection,
 )
+from learner.objective import Objective
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
@@ -138,6 +140,9 @@ class RunConfig(Section):
     sandbox: SandboxSection = SandboxSection()
     buffer: BufferSection = BufferSection()
     learner: LearnerSection = LearnerSection()
+    shaping: ShapingSection = ShapingSection()
+    correction: CorrectionSection = CorrectionSection()
+    kl: KlSection = KlSection()
     staleness: StalenessSection = StalenessSection()
     checkpoint: CheckpointSection = CheckpointSection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -165,7 +170,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Report every inconsistency at once."""
-        problems = [*self._policy(), *self._sizes(), *self._deadlines()]
+        problems = [*self._policy(), *self._objective(), *self._sizes(), *self._deadlines()]
         if problems:
             raise ValueError("; also: ".join(problems))
         return self
@@ -188,6 +193,24 @@ class RunConfig(Section):
             found.append(
                 f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
                 f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
+            )
+        return found
+
+    @property
+    def objective(self) -> Objective:
+        """What the learner maximises.  Raises UserError where keys contradict each other."""
+        return objective_of(self.learner, self.shaping, self.correction, self.kl)
+
+    def _objective(self) -> list[str]:
+        try:
+            shaping = self.objective.shaping
+        except UserError as error:
+            return [str(error)]
+        found, begins = list[str](), shaping.overlong_tokens - shaping.overlong_buffer
+        if shaping.overlong_tokens and begins >= self.agent.context_tokens:
+            found.append(
+                f"shaping.overlong_tokens − overlong_buffer = {begins} tokens is where the penalty begins, and an "
+                f"episode has at most agent.context_tokens = {self.agent.context_tokens}: lower shaping.overlong_tokens"
             )
         return found
 

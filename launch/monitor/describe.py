@@ -112,6 +112,10 @@ def _clock_jumped(event: Event) -> str:
     return f"the clock of {text(event, 'node')} was set {abs(seconds):,.1f} s {way}, as {text(event, 'writer')} sees it"
 
 
+_PASSED_OVER = {
+    "all_stale": "every token of theirs is too old",
+    "nonfinite": "loss or gradient was not finite",
+}
 FLOWS = {"run": "going on", "pause": "paused", "drain": "draining"}
 """What a person's word makes of a run."""
 
@@ -163,7 +167,10 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "conductor.drained": lambda e: f"drained: {integer(e, 'ready')} groups are ready",
     "conductor.restored": lambda e: f"conductor goes on with {integer(e, 'open_groups')} open groups",
     "steering.refused": lambda e: text(e, "reason"),
-    "batch.passed_over": lambda e: f"{integer(e, 'groups')} groups passed over: every token of theirs is too old",
+    "batch.passed_over": lambda e: (
+        f"{integer(e, 'groups')} groups passed over: {_PASSED_OVER.get(text(e, 'reason'), text(e, 'reason'))}"
+    ),
+    "learner.nonfinite": lambda e: f"loss or gradient not finite, update left out; its batch is in {text(e, 'path')}",
     "advisory": lambda e: text(e, "text"),
     "answer.unroutable": lambda e: f"{text(e, 'sender')} is gone: an answer was not delivered",
     "sender.closed": lambda e: (
@@ -210,6 +217,7 @@ _LEVELS = {
     "peer.disconnected": "detail",
     "advisory": "warn",
     "batch.passed_over": "warn",
+    "learner.nonfinite": "bad",
     "message.refused": "warn",
     "engine.load_failed": "warn",
     "engine.restart_failed": "bad",

@@ -35,6 +35,7 @@ _BY_KEY = {
 }
 _OUTCOMES = {outcome.value for outcome in GroupOutcome}
 _REASONS = {None, *(reason.value for reason in DropReason)}
+_PASSED_OVER = {DropReason.ALL_STALE.value, DropReason.NONFINITE.value}
 
 
 class Unreadable(LongshoreError):
@@ -181,7 +182,7 @@ class Salvage:
         spent = 0
         if any(state == "trained" for _, state, _, _ in rows):
             spent = TRAINED
-        elif reasons == {DropReason.ALL_STALE.value}:
+        elif reasons and reasons <= _PASSED_OVER:
             spent = PASSED_OVER
         known = orjson.dumps([seeds.get(sample, 0) for sample in range(size)]).decode()
         self._insert("groups", [(group, tickets[0].task, known, size, outcome, closed, spent)])

@@ -26,6 +26,7 @@ from launch.config import (
 from launch.config.load import parse_override
 from launch.rundir import config_values
 from launch.settings import learner_settings
+from learner.objective import Aggregation, Loss, Proximal
 from protocol.staleness import Admission, AdmissionMode
 from sandbox.tasks.generated import held_out_tasks
 
@@ -116,6 +117,13 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("learner.cp=2", "set learner.cp = 1"),
         ("warm_start.noise_spread=0.46", "at most 0.45"),
         ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
+        ("learner.tis_cap=2.0", "set learner.loss = 'reinforce'"),
+        ("learner.loss=reinforce", "set learner.tis_cap = 2.0"),
+        ("learner.aggregation=constant", "learner.aggregation_tokens"),
+        ("correction.proximal=recomputed", "set learner.minibatches = 2"),
+        ("correction.band=[1.5,2.0]", "set correction.band = [0.5, 2.0]"),
+        ("shaping.overlong_tokens=100", "set it between 1 and shaping.overlong_tokens"),
+        ("shaping.scale=0", "shaping.scale"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
@@ -171,17 +179,30 @@ def test_neutral_sampling_options_are_harmless() -> None:
     assert load_recipe("demo", ["sampling.top_p=1.0", "sampling.top_k=-1"]) == load_recipe("demo")
 
 
+NEEDS: dict[Enum, list[str]] = {
+    DataKind.TERMINAL_BENCH: ["warm_start.enabled=false", "data.path=/tasks"],
+    Loss.REINFORCE: ["learner.tis_cap=2"],
+    Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
+    Proximal.RECOMPUTED: ["learner.minibatches=2"],
+}
+"""What else a choice asks for."""
+
+
 @pytest.mark.parametrize("key", ENUM_KEYS)
 def test_the_rooms_understand_every_choice(key: str) -> None:
     """A choice that is offered must not end the run when a room is told of it."""
     for choice in enum_of(key):
-        extra = ["warm_start.enabled=false", "data.path=/tasks"] if choice is DataKind.TERMINAL_BENCH else []
-        config = load_recipe("demo", [f"{key}={choice.value}", *extra])
+        config = load_recipe("demo", [f"{key}={choice.value}", *NEEDS.get(choice, [])])
         settings = learner_settings(config, Path("model"))
+        objective = settings.objective
         told = {
             "run.mode": Admission(config.run.mode, 4, 2).mode,
             "learner.dtype": settings.dtype,
-            "learner.advantage": settings.advantage,
+            "learner.advantage": objective.advantage,
+            "learner.loss": objective.loss,
+            "learner.aggregation": objective.aggregation,
+            "correction.proximal": objective.corrections.proximal,
+            "kl.estimator": objective.kl.estimator,
             "staleness.policy": settings.stale_policy,
         }
         assert told.get(key, choice) is choice
@@ -235,10 +256,10 @@ def test_a_mean_that_never_moves_is_refused(betas: str) -> None:
 
 def test_truncated_importance_sampling_can_be_asked_for() -> None:
     def capped(*overrides: str) -> float | None:
-        return learner_settings(load_recipe("demo", list(overrides)), Path("model")).tis_cap
+        return learner_settings(load_recipe("demo", list(overrides)), Path("model")).objective.tis_cap
 
     assert capped() is None
-    assert capped("learner.tis_cap=2.0") == 2.0
+    assert capped("learner.loss=reinforce", "learner.tis_cap=2.0") == 2.0
     with pytest.raises(ConfigError, match=r"learner\.tis_cap"):
         capped("learner.tis_cap=0")
 

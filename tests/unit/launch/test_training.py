@@ -134,6 +134,8 @@ class Run:
                 stop_after_trajectories=0,
                 stop_after_s=0.0,
                 group_size=2,
+                nonfinite_limit=2,
+                keeps_reference=False,
             ),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
