@@ -71,7 +71,7 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
         rank.setup()
         rank.load(str(state))
         if config.kl.coefficient:
-            rank.keep_reference(str(run_dir / REFERENCE), write=False)
+            rank.keep_reference(str(run_dir / REFERENCE), False)
         return rank
 
     with closing(rank_of(last.manifest.attempt, last.learner)) as rank:

@@ -309,7 +309,7 @@ class Training:
         """Freeze the weights with which reinforcement learning began; a learner that is started again reads them."""
         folder = self.settings.run_dir / REFERENCE
         if self.settings.keeps_reference:
-            await self.learners.call(LearnerRank.keep_reference, str(folder), write=not folder.exists())
+            await self.learners.call(LearnerRank.keep_reference, str(folder), not folder.exists())
 
     def _forget_weights(self) -> None:
         """A version's files live until every engine has confirmed a later one."""

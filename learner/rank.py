@@ -94,7 +94,7 @@ class LearnerRank:
         """Forget Adam's moments, as at the start of reinforcement learning."""
         self._ready.trainer.optimizer.reset()
 
-    def keep_reference(self, folder: str, *, write: bool) -> None:
+    def keep_reference(self, folder: str, write: bool) -> None:
         """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
         folder, else those of that folder."""
         from learner import convert

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -71,14 +72,15 @@ class Trainer:
     @torch.no_grad()
     def logprobs(self, samples: Sequence[Sample]) -> list[Array]:
         """log π of each sample's tokens with loss, by the weights as they are, on every rank."""
-        bounds = np.cumsum([0, *(len(sample.targets) for sample in samples)])
+        bounds = [0, *itertools.accumulate(len(sample.targets) for sample in samples)]
         numbered = [
             sample.told(place=np.arange(first, first + len(sample.targets)))
-            for sample, first in zip(samples, bounds.tolist(), strict=False)
+            for sample, first in zip(samples, bounds, strict=False)
         ]
         batches = self._share(numbered, entropy=False)
         found: list[tuple[Tensor, Tensor]] = self._pass(batches, partial(_forward, _look), forward_only=True)
-        every = torch.zeros(int(bounds[-1]), dtype=torch.float32, device=seam.device())
+        dtype = torch.promote_types(torch.float32, next(self.model.parameters()).dtype)
+        every = torch.zeros(bounds[-1], dtype=dtype, device=seam.device())
         if self.layout.counts:
             for place, logprobs in found:
                 every[place] = logprobs

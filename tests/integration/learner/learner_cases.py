@@ -90,3 +90,62 @@ def read_weights(rank, world, port, folder):
 
 def read_file(rank, world, port, path):
     return {name: (str(weight.dtype), weight.float().numpy()) for name, weight in load_file(path).items()}
+
+
+def prepass(rank, world, port, settings, samples):
+    """Log-probabilities of these samples by a pass of their own."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    found = made._ready.trainer.logprobs(samples)
+    made.close()
+    return found
+
+
+def reference_policy_steps(rank, world, port, folder, batches, settings):
+    """What decoupled PPO with two updates a batch, M2PO and a k3 penalty to the first weights is, in plain Hugging Face
+    and torch, one sequence at a time: (loss, largest gradient norm) of each batch, and the weights after."""
+    model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    frozen = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    adam = torch.optim.AdamW(
+        model.parameters(), lr=settings.lr, betas=settings.betas, eps=settings.eps, weight_decay=0.0
+    )
+    asked, found = settings.objective, []
+
+    def own(which, sample):
+        return _logprobs(which, sample.token_ids)[torch.from_numpy(sample.targets) - 1]
+
+    for samples in batches:
+        with torch.no_grad():
+            before = {id(sample): own(model, sample) for sample in samples}
+            reference = {id(sample): own(frozen, sample) for sample in samples}
+        gaps = torch.cat([before[id(s)] - torch.from_numpy(s.columns.behaviour) for s in samples]).square()
+        order = gaps.sort().values
+        fits = [n for n in range(1, len(order) + 1) if order[:n].mean() <= asked.corrections.m2po]
+        largest = order[max(fits) - 1]
+        by_cost = sorted(samples, key=lambda sample: -sample.cost)
+        halves, loads = ([], []), [0.0, 0.0]
+        for sample in by_cost:
+            least = loads.index(min(loads))
+            halves[least].append(sample)
+            loads[least] += sample.cost
+        losses, norms = [], []
+        for half in halves:
+            loss = torch.zeros(())
+            for sample in half:
+                current, mu = own(model, sample), torch.from_numpy(sample.columns.behaviour)
+                advantage, weight = (torch.from_numpy(c) for c in (sample.columns.advantages, sample.columns.weights))
+                prox = before[id(sample)]
+                ratio = (current - prox).exp()
+                value = torch.minimum(ratio * advantage, ratio.clamp(1 - asked.eps_low, 1 + asked.eps_high) * advantage)
+                value = torch.where(advantage < 0, value.maximum(asked.dual_clip * advantage), value)
+                value = value * (prox - mu).exp().clamp_max(asked.corrections.cap)
+                value = value * ((prox - mu).square() <= largest)
+                x = reference[id(sample)] - current
+                loss = loss - 2 * (weight * (value - asked.kl.coefficient * (x.exp() - 1 - x))).sum()
+            adam.zero_grad()
+            loss.backward()
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad).item())
+            adam.step()
+            losses.append(loss.item())
+        found.append((sum(losses) / 2, max(norms)))
+    return found, {name: weight.numpy() for name, weight in model.state_dict().items()}

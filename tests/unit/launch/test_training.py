@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,6 +60,8 @@ class FakeLearner:
     """So many batches, from now on, have no token to train."""
     stale_at: list[int] = field(default_factory=list)
     """Steps whose first batch has none."""
+    nonfinite_at: list[int] = field(default_factory=list)
+    """Steps of which that many batches have no finite update."""
     publishes: int = 1000
     """The call of ``publish`` after so many kills it."""
 
@@ -73,6 +76,9 @@ class FakeLearner:
             self.stale = max(0, self.stale - 1)
             self.stale_at = [each for each in self.stale_at if each != step]
             return StepReport(step, (), dict.fromkeys(names, DropReason.ALL_STALE), (), {})
+        if step in self.nonfinite_at:
+            self.nonfinite_at.remove(step)
+            return StepReport(step, (), dict.fromkeys(names, DropReason.NONFINITE), (), {"nonfinite_updates": 1.0})
         self.weights = step
         self.stepped.append((step, version))
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
@@ -254,6 +260,35 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
     assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 2
     assert run.steps_kept == [1, 2]
     assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
+
+
+def kept_batches(run_dir: Path) -> Counter[str]:
+    """Folder → trajectories in it, each under its name."""
+    files = list(run_dir.glob("nonfinite/*/*"))
+    assert all(file.name == f"{file.read_text().replace('/', '-')}.trajectory" for file in files)
+    return Counter(file.parent.name for file in files)
+
+
+async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.generations[0].nonfinite_at = [1, 2]
+    run.change(steps=2)
+    await run.go()
+    assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 1", "lease", "mark 2", "lease", "mark 2"]
+    assert (run.training.step, run.buffer.passed_over) == (2, 2 * PER_STEP)
+    assert kept_batches(tmp_path) == {"step-1": 2 * PER_STEP, "step-2": 2 * PER_STEP}, "each trajectory of the batch"
+    events = [event for event in read_events(tmp_path) if event["kind"] == "learner.nonfinite"]
+    assert [event["step"] for event in events] == [1, 2]
+
+
+async def test_a_learner_that_never_is_finite_ends_the_run(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.generations[0].nonfinite_at = [2, 2]
+    with pytest.raises(UserError, match=r"2 batches in a row.*learner\.nonfinite_limit.*nonfinite"):
+        await run.go()
+    assert run.training.step == 1
+    assert kept_batches(tmp_path).keys() == {"step-2", "step-2-2"}
+    assert run.buffer.passed_over == 2 * PER_STEP, "they are dropped all the same"
 
 
 async def test_what_drops_cost_is_told_once_though_a_death_takes_the_lines_back_that_told_it(tmp_path: Path) -> None:

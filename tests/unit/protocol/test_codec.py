@@ -40,6 +40,7 @@ def segments(draw: st.DrawFn, before: list[Segment]) -> Segment:
         draw(st.integers(-1, 1 << 40)),
         draw(st.booleans()),
         draw(st.booleans()),
+        draw(st.sampled_from([0.0, -0.5])),
     )
     return Segment(
         np.array(tokens, dtype=np.int32),
@@ -181,3 +182,15 @@ def test_a_segment_begins_within_what_precedes_it() -> None:
 def test_a_reward_that_is_not_a_number_is_taken_by_nobody() -> None:
     with pytest.raises(CodecError, match="total"):
         inspected(make_trajectory(reward=float("nan")))
+
+
+def test_turns_without_a_reward_are_written_as_they_were_before_there_were_any() -> None:
+    """Readers and recorded runs of another age understand each other."""
+    made = make_trajectory(1, 0)
+    bare = codec.encode(made)
+    assert b'"turns":{' in bytes(bare[0])
+    assert bytes(bare[0]).count(b'"reward"') == 1, "the episode's alone"
+    assert {turn.reward for turn in codec.decode(bare, max_bytes=MAX).segments[0].turns} == {0.0}
+    turns = tuple(turn._replace(reward=0.25) for turn in made.segments[0].turns)
+    paid = replace(made, segments=(replace(made.segments[0], turns=turns), *made.segments[1:]))
+    assert_equal(codec.decode(codec.encode(paid), max_bytes=MAX), paid)

@@ -1,0 +1,148 @@
+"""What a batch does to the weights beyond one plain update: passes before it, several updates, none."""
+
+import numpy as np
+import pytest
+from learner_data import lineage, payload, sft_batches, trajectory
+
+from learner.batch import read_batch, supervised
+from learner.objective import Corrections, Kl, Objective
+from protocol.codec import dumps
+from protocol.trajectory import DropReason
+from protocol.weights import Version
+
+EVERYTHING = Objective(
+    minibatches=2,
+    eps_low=0.01,
+    eps_high=0.01,
+    corrections=Corrections(proximal="recomputed", cap=1.1, m2po=0.05),
+    kl=Kl(0.5, "k3"),
+)
+LAYOUTS = {"one rank": {}, "TP2": {"tp": 2}, "PP2": {"pp": 2}, "DP2": {}}
+
+
+def step(number: int, batch: list[bytes]) -> tuple:
+    return ("step", number, batch, lineage(), Version(4))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pass_before_the_step_finds_what_hugging_face_finds(ranks, settings, layout):
+    """On every rank, for every sample, in the samples' order, however they were packed."""
+    samples = supervised(sft_batches(1)[0].sequences)
+    made = settings(micro_batch_tokens=60, **LAYOUTS[layout])
+    (expected,) = ranks.run("reference_logprobs", folder=made.model_path, sequences=[s.token_ids for s in samples])
+    for found in ranks.run("prepass", 1 if layout == "one rank" else 2, settings=made, samples=samples):
+        for own, sample, reference in zip(found, samples, expected, strict=True):
+            np.testing.assert_allclose(own, reference[sample.targets], atol=2e-6)
+
+
+def test_a_pass_before_the_step_equals_the_steps_own(ranks, settings):
+    """Else the ratio to the proximal policy is not 1 where nothing has changed."""
+    rng, made = np.random.default_rng(1), settings()
+    bare = [trajectory(rng, 0, i, float(i % 2), (4,)) for i in range(4)]
+    samples = read_batch([dumps(t) for t in bare], lineage(), Version(4), made).samples
+    (found,) = ranks.run("prepass", settings=made, samples=samples)
+    for sample, own, each in zip(samples, found, bare, strict=True):
+        each.segments[0].logprobs[sample.targets] = own
+    (report,) = ranks.learner(made, step(5, [dumps(t) for t in bare]))
+    assert report.metrics["mismatch_max"] < 1e-6
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_decoupled_updates_equal_hugging_face(ranks, settings, tmp_path, layout):
+    """Proximal policy, batch-wide mask, penalty to frozen weights and two updates a batch, in two steps."""
+    made = settings(objective=EVERYTHING, lr=1e-2, eps=1e-3, **LAYOUTS[layout])
+    batches = [payload(seed=n) for n in range(2)]
+    out = str(tmp_path / "out")
+    first, second = ranks.learner(
+        made,
+        ("keep_reference", str(tmp_path / "reference"), True),
+        *(step(5 + n, batch) for n, batch in enumerate(batches)),
+        ("publish", Version(9), 2, Version(4), out),
+        world=1 if layout == "one rank" else 2,
+    )[1:3]
+    samples = [read_batch(batch, lineage(), Version(4), made).samples for batch in batches]
+    (((one, two), expected),) = ranks.run(
+        "reference_policy_steps", folder=made.model_path, batches=samples, settings=made
+    )
+    for report, (loss, norm) in ((first, one), (second, two)):
+        assert report.metrics["loss"] == pytest.approx(loss, rel=1e-4, abs=1e-6)
+        assert report.metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+        assert 0 < report.metrics["masked_m2po"] < 1
+    assert second.metrics["clip_high"] + second.metrics["clip_low"] > 0, "the bounds are at work"
+    assert second.metrics["kl_reference"] > 1e-4
+    (found,) = ranks.run("read_weights", folder=out)
+    for name, weight in expected.items():
+        np.testing.assert_allclose(found[name], weight, atol=5e-6, err_msg=name)
+
+
+def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, settings, tmp_path):
+    """A learner that died and came back must be pulled to the same weights; and looking at them changes none."""
+    folder = str(tmp_path / "reference")
+    made = settings(objective=Objective(kl=Kl(0.1)))
+    keep, again = ("keep_reference", folder, True), ("keep_reference", folder, False)
+    steps = [step(5, payload(seed=1)), step(6, payload(seed=2))]
+    whole = ranks.learner(made, keep, steps[0], steps[1], ("weights_digest",))
+    (tmp_path / "reference").rename(tmp_path / "kept")
+    assert whole[1].metrics["kl_reference"] == pytest.approx(0, abs=1e-9)
+    assert whole[2].metrics["kl_reference"] > 0
+    resumed = ranks.learner(
+        made, keep, steps[0], ("weights_digest",), again, ("weights_digest",), steps[1], ("weights_digest",)
+    )
+    assert resumed[2] == resumed[4]
+    assert resumed[-1] == whole[-1]
+    assert resumed[-2].metrics["kl_reference"] == whole[2].metrics["kl_reference"]
+
+
+def test_a_penalty_without_a_reference_is_an_error(ranks, settings):
+    made = settings(objective=Objective(kl=Kl(0.1)))
+    ((_, _, message),) = ranks.run("survives", settings=made, attempt=step(5, payload()), error="NotReadyError")
+    assert "keep_reference" in message
+
+
+def bad_payload() -> list[bytes]:
+    rng = np.random.default_rng(4)
+    return [dumps(trajectory(rng, 0, i, reward, (4,))) for i, reward in enumerate((1e38, -1e38, 0.0))]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_step_that_is_not_finite_is_left_out(ranks, settings, layout):
+    """One bad batch must not poison weights or moments: the step after it is that of a run that never saw it."""
+    made = settings(objective=Objective(advantage="no_std"), **LAYOUTS[layout])
+    world = 1 if layout == "one rank" else 2
+    good, then = step(5, payload(seed=1)), (step(6, payload(seed=2)), ("weights_digest",))
+    (without,) = {ranks_found[-1] for ranks_found in ranks.run("calls", world, settings=made, then=(good, *then))}
+    for found in ranks.run("calls", world, settings=made, then=(good, step(6, bad_payload()), *then)):
+        report = found[1]
+        assert found[-1] == without
+        assert report.trained == ()
+        assert report.dropped == {f"train-g000000-s{n:02d}": DropReason.NONFINITE for n in range(3)}
+        assert (report.metrics["nonfinite_updates"], report.metrics["updated"]) == (1, 0)
+        assert "loss" not in report.metrics
+
+
+def test_of_several_updates_those_that_are_finite_are_made(ranks, settings):
+    """What was trained is told as trained, what was not as dropped: the books balance."""
+    rng = np.random.default_rng(4)
+    lengths = {(0, 0): 40, (1, 0): 30, (1, 1): 20, (0, 1): 10}  # shared out by cost: the first with the last
+    batch = [
+        dumps(trajectory(rng, group, i, (1e38 if group == 0 else 1.0) * (-1) ** i, (4,), length=lengths[group, i]))
+        for group in range(2)
+        for i in range(2)
+    ]
+    made = settings(objective=Objective(advantage="no_std", minibatches=2))
+    before, report, after = ranks.learner(made, ("weights_digest",), step(5, batch), ("weights_digest",))
+    assert before != after
+    assert report.trained == ("train-g000001-s00", "train-g000001-s01")
+    assert set(report.dropped.values()) == {DropReason.NONFINITE}
+    assert (report.metrics["nonfinite_updates"], report.metrics["updated"]) == (1, 1)
+    assert np.isfinite(list(report.metrics.values())).all()
+
+
+def test_a_token_above_the_vocabulary_is_refused(ranks, settings):
+    rng = np.random.default_rng(5)
+    strange = trajectory(rng, 0, 0, 1.0, (4,))
+    strange.segments[0].token_ids[3] = 97
+    batch = [dumps(strange), dumps(trajectory(rng, 0, 1, 0.0, (4,)))]
+    ((before, after, message),) = ranks.run("survives", settings=settings(), attempt=step(5, batch), error="UserError")
+    assert before == after
+    assert "token 97" in message

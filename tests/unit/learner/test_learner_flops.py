@@ -1,0 +1,24 @@
+"""The share of the hardware that a step used is compared with published ones: it has to count what they count."""
+
+import pytest
+
+from learner.flops import peak_flops, step_flops
+from learner.qwen import QwenConfig
+
+CONFIG = QwenConfig(1000, 64, 128, 3, 4, 2, 16, 1e-6, 1e4, 512, tie_word_embeddings=True)
+
+
+def test_flops_are_the_formula():
+    layer = 64 * (64 + 32 + 32) + 64 * 64 + 3 * 64 * 128
+    lengths = [10, 30]
+    matmul = 3 * layer + 64 * 1000
+    assert step_flops(CONFIG, lengths, 40) == 6 * matmul * 40 + 6 * 3 * 64 * (10**2 + 30**2)
+    assert step_flops(CONFIG, lengths, 0) == step_flops(CONFIG, lengths, 40) - 6 * 64 * 1000 * 40
+
+
+@pytest.mark.parametrize(
+    ("device", "peak"),
+    [("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA H200", 989.4e12), ("a CPU", None)],
+)
+def test_peaks(device, peak):
+    assert peak_flops(device) == peak
