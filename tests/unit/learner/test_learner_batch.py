@@ -171,6 +171,15 @@ def test_cutting_a_linear_episode_into_segments_changes_nothing_that_is_trained(
     assert (one.trained, one.dropped, one.ages, one.metrics) == ((cut.trained, cut.dropped, cut.ages, cut.metrics))
 
 
+def test_nothing_predicts_the_first_token_of_all(lineage):
+    """A harness that sampled without a prompt: its first token is in the mean, and cannot be trained."""
+    batch = read_batch(
+        [encoded(0, 1.0, segment([1, 1, 1], 5)), encoded(1, 0.0, segment([1], 5))], lineage, Version(5), settings()
+    )
+    assert [sample.targets.tolist() for sample in batch.samples] == [[1, 2]]
+    assert batch.samples[0].columns.weights.tolist() == [0.25, 0.25]
+
+
 def test_unknown_version_is_an_error(lineage):
     """Its age cannot be known, so it must not be trained as if it were fresh."""
     with pytest.raises(KeyError):

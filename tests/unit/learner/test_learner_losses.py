@@ -217,6 +217,13 @@ def test_a_mask_gives_no_weight_to_the_other_tokens():
     assert not after[~kept].any()
 
 
+def test_a_masked_token_is_not_counted_as_clipped():
+    """Its gradient is gone for another reason."""
+    result, _ = one(1.0, 1.0, Objective(corrections=Corrections(m2po=0.04)), keep=False)
+    metrics = summarise(result.sums, Objective(corrections=Corrections(m2po=0.04)))
+    assert (metrics["clip_high"], metrics["masked_m2po"]) == (0, 1)
+
+
 @pytest.mark.parametrize("age", [0, 1, 3])
 def test_the_proximal_policy_moves_with_age(age):
     """At age 0 the log-linear approximation is the behaviour policy: the plain clipped ratio, weight 1."""
