@@ -29,6 +29,8 @@ from protocol.staleness import AdmissionMode, StalePolicy
 
 T = TypeVar("T")
 
+_LARGEST = 100_000
+
 
 def parser() -> Parser:
     made = Parser(
@@ -118,6 +120,8 @@ def _matrix(scenario: Scenario, given: argparse.Namespace) -> Matrix:
     matrix = scenario.matrix.model_copy(update={name: values for name, values in asked.items() if values is not None})
     if min(matrix.nodes) < 1 or min(matrix.in_flight) < 1 or min(matrix.eta) < 0:
         raise UserError("--nodes and --in-flight have to be at least 1, and --eta at least 0")
+    if max(*matrix.nodes, *matrix.in_flight) > _LARGEST:
+        raise UserError(f"--nodes and --in-flight of more than {_LARGEST:,} would not end: give less")
     least = max(1, scenario.learner.publish_every - 1)
     if min(matrix.eta) < least and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
         raise UserError(
