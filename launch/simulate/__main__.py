@@ -29,6 +29,8 @@ from protocol.staleness import AdmissionMode, StalePolicy
 
 T = TypeVar("T")
 
+_LARGEST = 100_000
+
 
 def parser() -> Parser:
     made = Parser(
@@ -38,11 +40,11 @@ def parser() -> Parser:
     )
     add = made.add_argument
     add("--scenario", required=True, metavar="NAME|FILE|RUN", help=f"one of {', '.join(scenario_names())}; or a path")
-    add("--nodes", type=_integers, metavar="N,…", help="nodes of the cluster")
+    add("--nodes", type=_list(int), metavar="N,…", help="nodes of the cluster")
     add("--mode", type=_list(AdmissionMode), metavar="MODE,…", help="async, sync, one_step_off")
     add("--policy", type=_list(StalePolicy), metavar="POLICY,…", help="mask, wait, drop")
-    add("--eta", type=_integers, metavar="N,…", help="age bounds, in optimizer steps")
-    add("--in-flight", type=_integers, metavar="N,…", help="episodes at once over all nodes")
+    add("--eta", type=_list(int), metavar="N,…", help="age bounds, in optimizer steps")
+    add("--in-flight", type=_list(int), metavar="N,…", help="episodes at once over all nodes")
     add("--faults", type=float, metavar="RATE", help="share of the nodes that die in an hour, 0.005 for example")
     add("--seed", type=int, default=0, metavar="S", help="seed of episodes and faults")
     add("--jobs", type=int, default=1, metavar="N", help="simulations at once, each on a core of its own")
@@ -64,6 +66,7 @@ def main() -> None:
         if given.faults is not None:
             scenario = _with_faults(scenario, given.faults)
         matrix = _matrix(scenario, given)
+        folder = _made(given.out or Path("simulations") / scenario.name)
 
         def say(cell: Cell) -> None:
             console.print(
@@ -81,10 +84,18 @@ def main() -> None:
                 f"{measured.age_mean:.3f}"
             )
         result: dict[str, Json] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
-        folder = given.out or Path("simulations") / scenario.name
         write_outputs(folder, scenario, rows, result, shlex.join(["python", "-m", "launch.simulate", *sys.argv[1:]]))
         console.print(f"page: {shown(folder / 'index.html')}\nplot: {shown(folder / 'simulation.png')}")
         out.set(result)
+
+
+def _made(folder: Path) -> Path:
+    """``folder``, before the time is spent that fills it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder}: {error.strerror}; name another one with --out") from error
+    return folder
 
 
 def _scenario(path: Path) -> tuple[Scenario, Trace | None]:
@@ -109,16 +120,14 @@ def _matrix(scenario: Scenario, given: argparse.Namespace) -> Matrix:
     matrix = scenario.matrix.model_copy(update={name: values for name, values in asked.items() if values is not None})
     if min(matrix.nodes) < 1 or min(matrix.in_flight) < 1 or min(matrix.eta) < 0:
         raise UserError("--nodes and --in-flight have to be at least 1, and --eta at least 0")
+    if max(*matrix.nodes, *matrix.in_flight) > _LARGEST:
+        raise UserError(f"--nodes and --in-flight of more than {_LARGEST:,} would not end: give less")
     least = max(1, scenario.learner.publish_every - 1)
     if min(matrix.eta) < least and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
         raise UserError(
             f"--eta {min(matrix.eta)}: other modes than sync make tokens {least} steps old: give {least} or more"
         )
     return matrix
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return _list(int)(text)
 
 
 def _list(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:

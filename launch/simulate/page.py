@@ -31,8 +31,7 @@ _STYLE = """
 
 
 def write_outputs(folder: Path, scenario: Scenario, rows: Sequence[Row], result: dict[str, Json], command: str) -> None:
-    """Write all three.  The same rows give the same bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write all three into a folder that is there.  The same rows give the same bytes."""
     drawn = charts(rows)
     (folder / "rows.json").write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2) + b"\n")
     (folder / "index.html").write_text(_page(scenario, rows, drawn, command), encoding="utf-8")

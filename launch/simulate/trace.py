@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from launch.config import RunConfig
 from launch.metrics import read_metrics
@@ -25,49 +25,69 @@ from launch.simulate.workload import EpisodePlan, Recorded, TurnPlan
 from launch.simulate.world import Cell, Replayed
 from protocol.errors import UserError
 from protocol.export import read_exported, read_index
+from protocol.staleness import AdmissionMode, StalePolicy
 from protocol.trajectory import Trajectory, TurnKind
 
+_Count = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-class TraceStep(BaseModel):
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TraceStep(_Part):
     """What the run measured of one optimizer step."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    busy_s: float
+    busy_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Of the time since the step before it, what was not waiting for a batch."""
-    wait_s: float
-    trained_tokens: int
-    age_mean: float
+    wait_s: _Seconds
+    trained_tokens: Annotated[int, Field(ge=0)]
+    age_mean: Annotated[float, Field(ge=0)]
 
 
-class TraceEpisode(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    acquire_s: float
-    turns: list[tuple[int, float, float]]
+class TraceEpisode(_Part):
+    acquire_s: _Seconds
+    turns: list[tuple[Annotated[int, Field(ge=0)], _Seconds, _Seconds]]
     """(tokens sampled, seconds of the engine, seconds of the tool)"""
-    rest_s: float
+    rest_s: _Seconds
     """Grading, sending, the acknowledgement, and whatever else passed until it."""
-    reward: float
+    reward: Annotated[float, Field(allow_inf_nan=False)]
 
 
-class TraceFile(BaseModel):
+class TraceFile(_Part):
     """``groups``: whole groups in the order of their opening."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     run: str
-    nodes: int
-    in_flight: int
-    mode: str
-    policy: str
-    eta: int
-    groups_per_step: int
-    group_size: int
-    publish_every: int
-    checkpoint_every: int
+    nodes: _Count
+    in_flight: _Count
+    mode: AdmissionMode
+    policy: StalePolicy
+    eta: Annotated[int, Field(ge=0)]
+    groups_per_step: _Count
+    group_size: _Count
+    publish_every: _Count
+    checkpoint_every: _Count
     dynamic_sampling: bool
-    push_s: float
+    push_s: _Seconds
     """From a publication until the engines served it."""
-    steps: list[TraceStep]
-    groups: list[list[TraceEpisode]]
+    steps: Annotated[list[TraceStep], Field(min_length=1)]
+    groups: Annotated[list[list[TraceEpisode]], Field(min_length=1)]
+
+    @field_validator("steps")
+    @classmethod
+    def _trained(cls, steps: list[TraceStep]) -> list[TraceStep]:
+        if not any(step.trained_tokens for step in steps):
+            raise ValueError("no step has trained a token")
+        return steps
+
+    @field_validator("groups")
+    @classmethod
+    def _whole(cls, groups: list[list[TraceEpisode]], info: ValidationInfo) -> list[list[TraceEpisode]]:
+        size = info.data.get("group_size", 0)
+        if any(len(members) != size for members in groups):
+            raise ValueError(f"each group has to have group_size = {size} episodes")
+        return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +173,17 @@ def read_trace(path: Path) -> Trace:
     except OSError as error:
         raise UserError(f"cannot read the trace {path}: {error.strerror}") from error
     except ValidationError as error:
-        raise UserError(f"{path} is no trace: {error.errors()[0]['msg']}; make one with --write-trace") from error
+        first = error.errors()[0]
+        where = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+        raise UserError(f"{path} is no trace: {where}{first['msg']}; make one with --write-trace") from error
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    path.write_bytes(orjson.dumps(trace.file.model_dump()) + b"\n")
+    """Raises UserError where it cannot be written."""
+    try:
+        path.write_bytes(orjson.dumps(trace.file.model_dump()) + b"\n")
+    except OSError as error:
+        raise UserError(f"--write-trace: cannot write {path}: {error.strerror}") from error
 
 
 def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
@@ -172,8 +198,8 @@ def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
         run=run_dir.name,
         nodes=config.cluster.nodes,
         in_flight=_in_flight(run_dir, config),
-        mode=config.run.mode.value,
-        policy=config.staleness.policy.value,
+        mode=config.run.mode,
+        policy=config.staleness.policy,
         eta=config.staleness.eta,
         groups_per_step=config.rollout.groups_per_step,
         group_size=config.rollout.group_size,
@@ -183,7 +209,7 @@ def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
         push_s=round(_push_s(run_dir), 4),
         steps=[
             TraceStep(
-                busy_s=round(line["elapsed_s"] - line["wait_s"], 3),
+                busy_s=max(0.001, round(line["elapsed_s"] - line["wait_s"], 3)),
                 wait_s=line["wait_s"],
                 trained_tokens=int(line["trained_tokens"]),
                 age_mean=line["age_mean"],

@@ -8,7 +8,7 @@ segment are its arrays, and the arrays of a decoded trajectory are read-only vie
 :func:`decode` and :func:`inspect` check sizes, schema, checksum, types and the invariants of
 :class:`protocol.trajectory.Segment`, so what they return can be trusted; :func:`encode` refuses only what has no
 place in the frames, and leaves the rest to them.  What they take in memory is at most :func:`memory_bound`: arrays are
-views, and the size of a header, of which JSON makes up to 64 times as much, is limited before it is parsed.
+views, and the size of a header, of which JSON makes up to 24 times as much, is limited before it is parsed.
 
 :func:`pack` makes one blob of the frames, smaller than they are: the journal, the sealed export and the learner's
 payload hold that.
@@ -29,8 +29,8 @@ from protocol.codec.header import Header, read_header, write_header
 from protocol.trajectory import Reward, Segment, Status, Ticket, Trajectory
 
 _HEADER_SHARE, _HEADER_BYTES = 16, 64 * 1024
-_JSON_GROWTH = 64
-"""Bytes of Python objects that one byte of JSON may become: seen 46, of nested empty lists."""
+_JSON_GROWTH = 24
+"""Bytes of Python objects that one byte of a header may become: seen 16, of a list of floats."""
 
 
 class Summary(NamedTuple):

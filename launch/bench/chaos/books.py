@@ -27,7 +27,7 @@ class Books:
     lost: int
     """Acknowledged, and in none of these."""
     duplicated: int
-    """Trajectories that were trained twice in the lineage of a checkpoint, or once and can be again."""
+    """Trajectories that were used twice in the lineage of a checkpoint, or once and can be again."""
     cursor_skips: int
     """Groups whose task was not the next one, groups that nobody knows, tasks that never came again."""
     versions_with_two_hashes: int
@@ -88,7 +88,7 @@ def _fate(evidence: Evidence, name: str, number: int) -> str:
         return "dropped"
     undone = row.step is not None and row.step > evidence.checkpoint_step
     if row.state == "held" or undone:
-        return "in_buffer" if row.stored else "lost"
+        return "in_buffer" if row.stored and row.usable else "lost"
     return "dropped" if row.state == "dropped" and row.reason else "lost"
 
 
@@ -102,17 +102,17 @@ def _superseded(evidence: Evidence) -> tuple[int, int]:
 def _duplicated(evidence: Evidence) -> set[str]:
     found: set[str] = set()
     for ledger in evidence.ledgers:
-        counts = Counter(name for line in ledger for name in line.trained)
+        counts = Counter(name for line in ledger for name in (*line.trained, *line.dropped))
         found |= {name for name, count in counts.items() if count > 1}
-        found |= {name for line in ledger for name in line.dropped if name in counts}
     for line in evidence.ledgers[-1]:
-        found |= {name for name in line.trained if not _is_used(evidence.rows.get(name), line)}
+        found |= {name for name in line.trained if not _is_used(evidence.rows.get(name), "trained", line)}
+        found |= {name for name in line.dropped if not _is_used(evidence.rows.get(name), "dropped", line)}
     return found
 
 
-def _is_used(row: Row | None, line: Step) -> bool:
+def _is_used(row: Row | None, how: str, line: Step) -> bool:
     """Whether the journal would not give it again after a resume from the ledger's checkpoint."""
-    return row is not None and (row.state, row.step) == ("trained", line.step)
+    return row is not None and (row.state, row.step) == (how, line.step)
 
 
 def _negative_ages(evidence: Evidence) -> int:
@@ -127,10 +127,11 @@ def _negative_ages(evidence: Evidence) -> int:
 
 
 def _age(lineage: Mapping[int, tuple[int, int]], sampled: int, using: int) -> int | None:
-    """Optimizer steps from ``sampled`` back to the nearest common ancestor and on to ``using``; None without one."""
+    """Optimizer steps from ``sampled`` back to the nearest common ancestor and on to ``using``; None without one, or
+    where ``sampled`` was made of ``using``, and so after it."""
     mine = _line(lineage, using)
     common = next((version for version in _line(lineage, sampled) if version in mine), None)
-    if common is None:
+    if common is None or common == using != sampled:
         return None
     back, on = (lineage[version][0] - lineage[common][0] for version in (sampled, using))
     return min(back, on) if min(back, on) < 0 else back + on

@@ -1,8 +1,8 @@
 """What a run has left behind, read without journal, checkpoint store and conductor, which are on trial: SQLite alone,
 JSON lines, checkpoints as files.
 
-The export is read by :mod:`protocol.export`: what is judged is its tokens' versions, not their bytes; what is missing
-from it counts against the run.
+Bytes are read by :mod:`protocol.codec`, and the export by :mod:`protocol.export`: what is judged of it is its tokens'
+versions; what is missing from it counts against the run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from launch.summary import read_events
+from protocol.codec import CodecError, loads
 from protocol.export import read_exported, read_index
+from protocol.groups import GroupOutcome
 from protocol.trajectory import is_training, trajectory_id
+
+_USABLE = {GroupOutcome.OPEN, GroupOutcome.READY}
 
 Line: TypeAlias = dict[str, Any]
 """One object of a JSON file."""
@@ -35,7 +39,9 @@ class Row:
     step: int | None
     reason: str | None
     stored: bool
-    """Its payload is there."""
+    """Its payload is there, and is that trajectory."""
+    usable: bool = True
+    """Its group is open or ready, and has not been used where this one is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +83,16 @@ def read_evidence(run_dir: Path) -> Evidence:
     events: list[Line] = list(read_events(run_dir))
     with closing(sqlite3.connect(run_dir / "buffer" / "journal.sqlite")) as journal:
         rows = {
-            str(name): Row(state, step, reason, bool(stored))
-            for name, state, step, reason, stored in journal.execute(
-                "SELECT trajectory, state, step, reason, "
-                "EXISTS (SELECT 1 FROM payloads WHERE payloads.trajectory = rows.trajectory) FROM rows"
+            str(name): Row(
+                state,
+                step,
+                reason,
+                stored=_is_that(blob, name),
+                usable=outcome in _USABLE and not (spent and state == "held"),
+            )
+            for name, state, step, reason, blob, outcome, spent in journal.execute(
+                "SELECT trajectory, state, step, reason, blob, outcome, spent "
+                "FROM rows JOIN groups ON id = grp LEFT JOIN payloads USING (trajectory)"
             )
         }
         superseded = Counter(
@@ -114,6 +126,13 @@ def read_evidence(run_dir: Path) -> Evidence:
         opened=_opened(events, groups),
         wasted=[group for _, group in sorted((seq, group) for group, _, short, seq in groups if short)],
     )
+
+
+def _is_that(blob: bytes | None, name: str) -> bool:
+    try:
+        return blob is not None and loads(blob).ticket.trajectory_id == name
+    except CodecError:
+        return False
 
 
 def _ledger(checkpoint: Path) -> list[Step]:

@@ -13,7 +13,7 @@ from protocol.weights import make_version
 
 SEED = 3
 TASKS = tuple(f"task-{number}" for number in range(5))
-FIRST, SECOND, BRANCH = (make_version(1, count) for count in range(3))
+FIRST, SECOND, BRANCH, RESUMED = (make_version(1, count) for count in range(4))
 
 
 def named(group: int, sample: int = 0) -> str:
@@ -109,6 +109,7 @@ def with_row(name: str, row: Row) -> Evidence:
         without(HELD),
         without(DROPPED),
         with_row(HELD, Row("held", None, None, stored=False)),
+        with_row(HELD, Row("held", None, None, stored=True, usable=False)),
         with_row(UNDONE, Row("trained", 3, None, stored=False)),
         with_row(HELD, Row("trained", 2, None, stored=True)),
         with_row(DROPPED, Row("dropped", None, None, stored=False)),
@@ -137,6 +138,8 @@ ONCE = Step(1, FIRST, (TRAINED,), {})
         with_ledger(ONCE, Step(2, SECOND, (TRAINED,), {})),
         with_ledger(Step(1, FIRST, (TRAINED, TRAINED), {})),
         with_ledger(ONCE, Step(2, SECOND, (), {TRAINED: "all_stale"})),
+        with_ledger(ONCE, Step(2, SECOND, (), {STALE: "all_stale"}), Step(3, SECOND, (), {STALE: "all_stale"})),
+        with_row(STALE, Row("held", None, None, stored=True)),
         with_row(TRAINED, Row("held", None, None, stored=True)),
         with_row(TRAINED, Row("trained", 3, None, stored=True)),
         replace(evidence(), ledgers=[[ONCE, Step(2, SECOND, (TRAINED,), {})], evidence().ledgers[-1]]),
@@ -198,6 +201,7 @@ def test_a_version_with_two_hashes_is_found() -> None:
     "wrong",
     [
         replace(evidence(), sampled={TRAINED: {77: 4}}),
+        replace(evidence(), sampled={TRAINED: {BRANCH: 4}}),
         replace(evidence(), lineage={FIRST: (2, -1), SECOND: (1, FIRST)}, sampled={TRAINED: {SECOND: 4}}),
         replace(evidence(), lineage={FIRST: (0, -1), SECOND: (1, -1)}, sampled={TRAINED: {SECOND: 4}}),
     ],
@@ -213,6 +217,8 @@ def test_a_trained_trajectory_that_nobody_exported_is_found() -> None:
 
 
 def test_a_token_of_an_abandoned_branch_has_the_age_of_the_way_over_the_ancestor() -> None:
-    """Sampled by weights that a dead learner had made and that nobody has any more: naively of age −1."""
-    right = evidence()
-    assert settled(replace(right, sampled={TRAINED: {BRANCH: 4}})).negative_ages == 0
+    """Sampled by weights that a dead learner had made and that nobody has any more; the next learner names the
+    checkpoint's weights anew before it uses them."""
+    right = with_ledger(Step(1, RESUMED, (TRAINED,), {}), Step(2, SECOND, (), {STALE: "all_stale"}))
+    right = replace(right, lineage={**right.lineage, RESUMED: (0, FIRST)}, sampled={TRAINED: {BRANCH: 4}})
+    assert settled(right).negative_ages == 0

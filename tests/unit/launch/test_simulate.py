@@ -64,6 +64,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path)
     for number, seed in enumerate((7, 7, 8)):
         rows = Simulations(scenario, seed).rows(matrix, 1, once)
         folder = tmp_path / str(number)
+        folder.mkdir()
         write_outputs(folder, scenario, rows, {"rows": [row.as_json() for row in rows]}, "command")
         found.append([(folder / name).read_bytes() for name in ("rows.json", "index.html", "simulation.png")])
     assert found[0] == found[1]

@@ -9,9 +9,10 @@ import pytest
 
 from launch.config import load_recipe
 from launch.rundir import config_values
-from launch.simulate.trace import Trace, read_run, read_trace
+from launch.simulate.trace import Trace, read_run, read_trace, write_trace
 from launch.simulate.world import Cell, simulate
 from protocol import codec
+from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.export import Exporter
 from tests.support.trajectories import make_trajectory
@@ -45,6 +46,31 @@ def test_a_replay_with_another_number_in_flight_does_not(path: Path, times: floa
     rate, age = replayed(trace, trace.cell._replace(in_flight=round(times * trace.file.in_flight)))
     assert rate != pytest.approx(1.0, rel=0.25)
     assert age != pytest.approx(1.0, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"nodes": 0}, "nodes"),
+        ({"mode": "sometimes"}, "mode"),
+        ({"steps": []}, "steps"),
+        ({"steps": [{"busy_s": 1, "wait_s": 0, "trained_tokens": 0, "age_mean": 0}]}, "no step has trained a token"),
+        ({"groups": []}, "groups"),
+        ({"group_size": SIZE + 1}, f"group_size = {SIZE + 1} episodes"),
+    ],
+)
+def test_a_trace_that_cannot_be_replayed_is_refused_by_name(
+    tmp_path: Path, change: dict[str, object], why: str
+) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(orjson.dumps(orjson.loads(OLD.read_bytes()) | change))
+    with pytest.raises(UserError, match=why):
+        read_trace(path)
+
+
+def test_a_trace_that_cannot_be_kept_is_an_error_of_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no-folder"):
+        write_trace(read_trace(OLD), tmp_path / "no-folder" / "trace.json")
 
 
 def write_run(run_dir: Path, values: list[str], addresses: list[str]) -> None:

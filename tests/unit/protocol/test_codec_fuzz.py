@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
+import orjson
 import pytest
 
 from protocol import codec
@@ -118,22 +120,56 @@ def test_none_of_two_hundred_thousand_damaged_messages_gets_through_as_another()
     _assert_holds(100_000, seed=1)
 
 
-@pytest.mark.parametrize("atom", [b"[],", b'{"a":1},', b"1,", b'"",', b"1e5,", b"[" * 100 + b"]" * 100 + b","])
-def test_a_header_that_is_all_structure_takes_no_more_than_is_promised(atom: bytes) -> None:
+HEADER: dict[str, Any] = orjson.loads(bytes(unseal(codec.unpack(BLOB))))
+TURNS: dict[str, Any] = HEADER["segments"][0]["turns"]
+
+
+def _with_turns(**columns: object) -> dict[str, Any]:
+    return HEADER | {"segments": [HEADER["segments"][0] | {"turns": TURNS | columns}]}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda many: HEADER | {"reward": {"total": 0.0, "parts": {f"{number:x}": 0 for number in range(many // 10)}}},
+        lambda many: HEADER | {"timings_ms": {f"{number:x}": 1 for number in range(many // 10)}},
+        lambda many: _with_turns(ms=[1] * (many // 2)),
+        lambda many: _with_turns(start=[999] * (many // 4)),
+        lambda many: _with_turns(tool=["ab"] * (many // 5)),
+        lambda many: HEADER | {"tests": [{"name": "a", "passed": True, "weight": 1}] * (many // 40)},
+        lambda many: (
+            HEADER | {"segments": [HEADER["segments"][0] | {"turns": {key: [] for key in TURNS}}] * (many // 180)}
+        ),
+    ],
+)
+def test_a_header_that_is_all_structure_takes_no_more_than_is_promised(make: Callable[[int], dict[str, Any]]) -> None:
+    """Each is of the right types as far as it goes, so that all of it is made before anything is refused."""
     limit = 1 << 22
     arrays: list[Frame] = [b"", b"", b"", b""]
-    size = limit // 16 - 100
-    bomb = b'{"ticket":[' + (atom * (size // len(atom)))[:-1] + b"]}"
+    bomb = orjson.dumps(make(limit // 16 - 4096))
+    assert limit // 32 < len(bomb) < limit // 16
     frames = [seal(bomb, arrays), *arrays]
     tracemalloc.start()
     try:
         with pytest.raises(CodecError):
             codec.decode(frames, max_bytes=limit)
-        assert tracemalloc.get_traced_memory()[1] <= codec.memory_bound(limit)
+        most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert 2 * len(bomb) < most <= codec.memory_bound(limit)
+
+
+@pytest.mark.parametrize("atom", [b"[", b'{"a":'])
+def test_a_header_that_is_all_depth_is_refused(atom: bytes) -> None:
+    arrays: list[Frame] = [b"", b"", b"", b""]
+    with pytest.raises(CodecError):
+        codec.decode([seal(b'{"unknown":' + atom * 50_000, arrays), *arrays], max_bytes=1 << 24)
+
+
+def test_a_header_above_its_share_is_refused_unread() -> None:
+    limit = 1 << 22
     with pytest.raises(CodecError, match="above its share"):
-        codec.decode([bytes(limit // 16 + 1), *arrays], max_bytes=limit)
+        codec.decode([bytes(limit // 16 + 1), b"", b"", b"", b""], max_bytes=limit)
 
 
 def test_a_header_that_promises_huge_arrays_allocates_nothing() -> None:
