@@ -146,3 +146,10 @@ def test_a_token_above_the_vocabulary_is_refused(ranks, settings):
     ((before, after, message),) = ranks.run("survives", settings=settings(), attempt=step(5, batch), error="UserError")
     assert before == after
     assert "token 97" in message
+
+
+def test_fine_tuning_that_is_not_finite_ends(ranks, settings):
+    """A warm start that blew up must not be kept for other runs."""
+    attempt = ("sft_run", sft_batches(3, lr=1e30))
+    ((_, _, message),) = ranks.run("survives", settings=settings(), attempt=attempt, error="FloatingPointError")
+    assert "lower the learning rate" in message

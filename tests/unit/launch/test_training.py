@@ -62,6 +62,8 @@ class FakeLearner:
     """Steps whose first batch has none."""
     nonfinite_at: list[int] = field(default_factory=list)
     """Steps of which that many batches have no finite update."""
+    references: list[tuple[int, bool]] = field(default_factory=list)
+    """Its weights when it was told of the reference, and whether it was to write it."""
     publishes: int = 1000
     """The call of ``publish`` after so many kills it."""
 
@@ -90,6 +92,11 @@ class FakeLearner:
         assert self.weights == step
         Path(folder).mkdir(parents=True)
         return WeightManifest(version, step, parent, folder, "00", 1, 1)
+
+    def keep_reference(self, folder: str, write: bool) -> None:
+        self.references.append((self.weights, write))
+        if write:
+            Path(folder).mkdir()
 
     def save(self, folder: str) -> None:
         (Path(folder) / "weights").write_text(str(self.weights))
@@ -260,6 +267,13 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
     assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 2
     assert run.steps_kept == [1, 2]
     assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
+
+
+async def test_a_learner_that_comes_back_is_given_the_reference_that_the_first_one_wrote(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4])
+    run.change(keeps_reference=True)
+    await run.go()
+    assert [learner.references for learner in run.generations] == [[(0, True)], [(2, False)]]
 
 
 def kept_batches(run_dir: Path) -> Counter[str]:
