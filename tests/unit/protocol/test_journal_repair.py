@@ -243,6 +243,7 @@ def table(run_dir: Path, name: str, columns: str = "*") -> list[tuple[object, ..
         return sorted(database.execute(f"SELECT {columns} FROM {name}"))  # noqa: S608  written in this file
 
 
+PASSED_OVER = {DropReason.ALL_STALE, DropReason.NONFINITE}
 BOOKS = (("rows", "*"), ("tickets", "grp, sample, state"), ("groups", "id, task, size, outcome, spent"))
 
 
@@ -323,6 +324,31 @@ def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: 
     assert journal.lease(1) is None
     (group,) = journal.open_groups()
     assert (group.plan.group, group.missing) == (GROUPS, (0, 1, 2, 3))
+    journal.close()
+
+
+@pytest.mark.parametrize("reasons", [{DropReason.ALL_STALE}, {DropReason.NONFINITE}, PASSED_OVER])
+def test_groups_that_were_passed_over_stay_so_where_the_groups_are_rebuilt(
+    run_dir: Path, reasons: set[DropReason]
+) -> None:
+    """Else what was dropped is leased and trained after all."""
+    journal = open_journal(run_dir)
+    lease = journal.lease(1)
+    assert lease is not None
+    why = sorted(reasons)
+    journal.mark_trained(1, [], {name: why[n % len(why)] for n, name in enumerate(lease.trajectories)})
+    then = journal.lease(1)
+    journal.close()
+    before = table(run_dir, "groups", "id, outcome, spent")
+    (root,) = {root for name, root in table(run_dir, "sqlite_master", "name, rootpage") if name == "groups"}
+    size, _ = pages_of(run_dir)
+    data = bytearray((run_dir / FILE).read_bytes())
+    data[(root - 1) * size : root * size] = bytes(size)
+    (run_dir / FILE).write_bytes(data)
+    recover(run_dir)
+    assert table(run_dir, "groups", "id, outcome, spent") == before
+    journal = open_journal(run_dir)
+    assert journal.lease(1) == then
     journal.close()
 
 
