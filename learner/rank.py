@@ -101,15 +101,15 @@ class LearnerRank:
         from learner.reference import Reference
 
         ready = self._ready
+        model, reference = ready.trainer.model, Reference(ready.trainer.model)
         if write:
             self.publish(Version(0), 0, NO_VERSION, folder)
-            ready.reference = Reference(ready.trainer.model)
-            return
-        ready.reference = own = Reference(ready.trainer.model)
-        with own.in_place():
-            convert.load_folder(
-                ready.trainer.model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
-            )
+        else:
+            with reference.in_place():
+                convert.load_folder(
+                    model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
+                )
+        ready.reference = reference
 
     def step(self, step: int, payload: list[bytes], lineage: Lineage, using: Version) -> StepReport:
         """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` what
