@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -104,6 +105,11 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         tp_group=parallel_state.get_tensor_model_parallel_group(),
         pp_group=parallel_state.get_pipeline_model_parallel_group(),
     )
+
+
+def beside_group(settings: LearnerSettings) -> dist.ProcessGroup:
+    """All ranks once more, on gloo: for exchanges of a thread beside the one that trains.  All ranks call it."""
+    return cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=dt.timedelta(seconds=settings.timeout_s)))
 
 
 def stop() -> None:

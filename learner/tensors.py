@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 def from_numpy(array: NDArray[Any]) -> Tensor:
@@ -40,6 +42,13 @@ def all_reduce_max(tensor: Tensor, group: dist.ProcessGroup | None = None) -> No
 def all_gather(parts: list[Tensor], own: Tensor, group: dist.ProcessGroup) -> None:
     """Each rank's ``own`` into every rank's ``parts``."""
     dist.all_gather(parts, own, group=group)
+
+
+def all_gather_objects(own: T, group: dist.ProcessGroup) -> list[T]:
+    """Every rank's ``own``, on each of them, by rank; they are pickled."""
+    found: list[T | None] = [None] * group.size()
+    dist.all_gather_object(found, own, group=group)
+    return cast("list[T]", found)
 
 
 def barrier() -> None:
