@@ -182,8 +182,8 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
         settings["scheduling_strategy"] = NodeAffinitySchedulingStrategy(options.node_id, soft=False)
     if options.env:
         settings["runtime_env"] = {"env_vars": dict(options.env)}
-    groups = {"concurrency_groups": {_BESIDE: options.beside}} if options.beside else {}
-    actor_class: Any = ray.remote(**groups)(cls) if groups else ray.remote(cls)
+    remote = cast("Callable[..., Any]", ray.remote)
+    actor_class = remote(concurrency_groups={_BESIDE: options.beside})(cls) if options.beside else remote(cls)
     return Remote(options.name, actor_class.options(**settings).remote(*args, **kwargs))
 
 

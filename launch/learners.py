@@ -54,7 +54,7 @@ class Learners:
         except TimeoutError as error:
             why = await self._why_silent(what, list(silent), failures)
             if all(map(_lost_another, failures)):
-                raise RemoteError(next(iter(silent)), why) from error
+                raise RemoteError(next(iter(silent), refs[0].actor), why) from error
         if failures:
             cause = next((each for each in failures if isinstance(each, RemoteError)), failures[0])
             if _lost_another(cause):
@@ -76,9 +76,7 @@ class Learners:
         return f"{what} has not ended {limit}: no answer from {names}{f' ({told})' if told else ''}{where}"
 
 
-async def _answer(
-    ref: Ref[R], silent: dict[str, None], failures: list[Exception], limit: asyncio.Timeout
-) -> R | None:
+async def _answer(ref: Ref[R], silent: dict[str, None], failures: list[Exception], limit: asyncio.Timeout) -> R | None:
     """Where it fails, the other ranks have ``_OTHERS_S`` from then on."""
     try:
         answer = await ref.get()

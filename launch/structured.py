@@ -36,8 +36,8 @@ async def task_group() -> AsyncGenerator[asyncio.TaskGroup]:
 
 
 class Beside:
-    """Work that a loop leaves to go on beside it, one piece at a time.  What a piece raises, the loop gets where it next
-    asks: nothing is cancelled for it."""
+    """Work that a loop leaves to go on beside it, one piece at a time.  What a piece raises, the loop gets where it
+    next asks: nothing is cancelled for it."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group

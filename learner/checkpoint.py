@@ -8,6 +8,7 @@ only by the same.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +35,7 @@ _CONTENT = {
 }
 
 
-def of_model(config: QwenConfig, settings: LearnerSettings) -> dict[str, object]:
+def of_model(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, object]:
     """What a checkpoint and who loads it must agree in; sharding is not among it."""
     return asdict(config) | {
         "learner.dtype": settings.dtype.value,
@@ -61,13 +62,13 @@ def _random_state() -> dict[str, Any]:
     return {"cpu": torch.get_rng_state(), "cuda": cuda, "tracker": get_rng_tracker().get_states()}
 
 
-def begin(trainer: Trainer, layout: Layout, of: dict[str, object], folder: Path) -> PlannedSave:
+def begin(trainer: Trainer, layout: Layout, of: Mapping[str, object], folder: Path) -> PlannedSave:
     """Copy the state that a checkpoint in ``folder`` is to have.  All ranks call it; no file is touched."""
     from learner import shards
 
     trainer.optimizer.make_state()
     with seam.quiet(), seam.cuda_is_cpu():
-        state = _state(trainer, layout, loading=False, random=True) | {"world": layout.world, "of": of}
+        state = _state(trainer, layout, loading=False, random=True) | {"world": layout.world, "of": dict(of)}
         return shards.plan_save(state, folder)
 
 
@@ -78,8 +79,8 @@ def write(planned: PlannedSave, group: dist.ProcessGroup) -> dict[str, FileDiges
     return shards.write_save(planned, group)
 
 
-def load(trainer: Trainer, layout: Layout, of: dict[str, object], folder: Path) -> None:
-    """All ranks call it.  Raises UserError where ``folder`` is no checkpoint, a damaged one, or one of another model."""
+def load(trainer: Trainer, layout: Layout, of: Mapping[str, object], folder: Path) -> None:
+    """All ranks call it.  Raises UserError where ``folder`` is no checkpoint, a damaged one, or another model's."""
     from learner import shards
 
     try:
@@ -109,7 +110,7 @@ def _take(trainer: Trainer, state: dict[str, Any]) -> None:
     seam.own_adam_steps(trainer.optimizer.adam)
 
 
-def _require_same(written: dict[str, object], own: dict[str, object], folder: Path) -> None:
+def _require_same(written: Mapping[str, object], own: Mapping[str, object], folder: Path) -> None:
     """Raises UserError where a checkpoint is not of this model.  Megatron itself would let another vocabulary pass."""
     other = [
         f"{name} = {written[name]} there, {own[name]} here"
@@ -126,12 +127,17 @@ def _require_same(written: dict[str, object], own: dict[str, object], folder: Pa
 def digest(trainer: Trainer) -> str:
     """sha256 over this rank's Adam state, main weights included where they are not the weights themselves: equal
     exactly when it is equal bit for bit."""
+    from learner.convert import NamedWeight
     from learner.publish import digest as digest_weights
 
     named = (
-        (f"{group}.{index}.{key}", value.detach().cpu())
+        NamedWeight(f"{group}.{index}.{key}", value.detach().cpu())
         for group, settings in enumerate(trainer.optimizer.adam.param_groups)
         for index, parameter in enumerate(cast("list[torch.Tensor]", settings["params"]))
-        for key, value in {"weight": parameter, **trainer.optimizer.adam.state[parameter]}.items()
+        for key, value in _tensors(trainer, parameter).items()
     )
     return digest_weights(named)
+
+
+def _tensors(trainer: Trainer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"weight": parameter, **trainer.optimizer.adam.state[parameter]}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from learner import seam
 from learner.megatron import parallel_state, seed_model_parallel
 from learner.settings import LearnerSettings
-from learner.tensors import manual_seed
+from learner.tensors import manual_seed, new_gloo_group
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
 
@@ -109,7 +108,7 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
 
 def beside_group(settings: LearnerSettings) -> dist.ProcessGroup:
     """All ranks once more, on gloo: for exchanges of a thread beside the one that trains.  All ranks call it."""
-    return cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=dt.timedelta(seconds=settings.timeout_s)))
+    return new_gloo_group(dt.timedelta(seconds=settings.timeout_s))
 
 
 def stop() -> None:

@@ -8,7 +8,7 @@ imports megatron, joins the group and loads the weights.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ class _Ready:
     """All ranks, for what they say to each other while a step's own exchanges go on."""
 
     @property
-    def of_model(self) -> dict[str, object]:
+    def of_model(self) -> Mapping[str, object]:
         from learner.checkpoint import of_model
 
         return of_model(self.config, self.trainer.settings)
@@ -62,6 +62,7 @@ class LearnerRank:
         world: int = 1,
         master_addr: str = "127.0.0.1",
         master_port: int = 0,
+        *,
         stacks: str = "",
     ) -> None:
         """``stacks``: file to which the stacks of this process are written when they are asked for."""

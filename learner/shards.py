@@ -1,9 +1,9 @@
 """The files of a sharded checkpoint: planned by megatron's dist_checkpointing, copied at once, written at leisure.
 
-megatron's own asynchronous writer forks processes from one that has threads, or, where it keeps one process, reads live
-weights on a CPU (``.to("cpu")`` is an alias there).  Here each rank copies what the plan gives it, and any thread may
-write the copies while training goes on.  Planning exchanges messages over all ranks and touches no file; writing touches
-no weight, and exchanges messages over a group of its own.
+megatron's own asynchronous writer forks processes from one that has threads, or, where it keeps one process, reads
+live weights on a CPU (``.to("cpu")`` is an alias there).  Here each rank copies what the plan gives it, and any thread
+may write the copies while training goes on.  Planning exchanges messages over all ranks and touches no file; writing
+touches no weight, and exchanges messages over a group of its own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.checkpoint import filesystem as torch_files
+from torch.distributed.checkpoint.api import CheckpointException
 
 from learner import seam
 from learner.megatron import dist_checkpointing
@@ -41,8 +42,9 @@ def _megatron(module: str) -> Any:
 
 
 with seam.importing():  # megatron itself imports them in its first save, when it is too late to show them the facade
-    _core, _preprocess, _torch_strategy = _megatron("core"), _megatron("state_dict_utils"), _megatron("strategies.torch")
-    _saver, _filesystem = _megatron("strategies.state_dict_saver"), _megatron("strategies.filesystem_async")
+    _core, _preprocess = _megatron("core"), _megatron("state_dict_utils")
+    _strategy, _saver = _megatron("strategies.torch"), _megatron("strategies.state_dict_saver")
+    _filesystem = _megatron("strategies.filesystem_async")
     for _late in ("exchange_utils", "strategies.fully_parallel"):
         _megatron(_late)
 seam.install()
@@ -97,8 +99,8 @@ class PlannedSave:
 def plan_save(state: dict[str, Any], folder: Path) -> PlannedSave:
     """Copy ``state``, a sharded state dict.  All ranks call it."""
     sharded, common = _preprocess.save_preprocess(state)
-    names = vars(_torch_strategy)
-    sharded, _, _ = names["_replace_state_dict_keys_with_sharded_keys"](sharded, True)
+    names = vars(cast("ModuleType", _strategy))
+    sharded = names["_replace_state_dict_keys_with_sharded_keys"](sharded, True)[0]
     writer = _CopyingWriter(folder, thread_count=1)
     (_, metadata, _), *_ = _saver.save_state_dict_async_plan(
         names["mcore_to_pyt_state_dict"](sharded, False),

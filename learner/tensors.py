@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import torch
@@ -51,9 +52,9 @@ def all_gather_objects(own: T, group: dist.ProcessGroup) -> list[T]:
     return cast("list[T]", found)
 
 
-def barrier() -> None:
-    """Wait until every rank is here."""
-    dist.barrier()
+def new_gloo_group(timeout: timedelta) -> dist.ProcessGroup:
+    """Another group of all ranks, on gloo."""
+    return cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=timeout))
 
 
 def manual_seed(seed: int) -> None:
