@@ -44,6 +44,7 @@ def of_model(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, obje
 
 
 def _state(trainer: Trainer, layout: Layout, *, loading: bool, random: bool) -> dict[str, Any]:
+    _keep_padding(trainer.optimizer.inner)
     content = _CONTENT | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     model = trainer.model.sharded_state_dict(metadata=content)
     state = {
@@ -55,6 +56,16 @@ def _state(trainer: Trainer, layout: Layout, *, loading: bool, random: bool) -> 
             "random", None if loading else _random_state(), (layout.world,), (layout.rank,), replica_id=0
         )
     return state
+
+
+def _keep_padding(optimizer: Any) -> None:
+    """megatron (0.16; its issue 504) takes the padding between buckets out of the distributed optimizer's state, and
+    then looks for parameters where they lie with it.  With several buckets, as a pipeline with tied embeddings has
+    them, that saves the values of others: so let it think that there is no padding."""
+    for buffer in getattr(optimizer, "buffers", ()):
+        buffer.numel_unpadded = buffer.numel
+        for bucket in buffer.buckets:
+            bucket.numel_unpadded = bucket.grad_data.numel()
 
 
 def _random_state() -> dict[str, Any]:
@@ -134,7 +145,7 @@ def digest(trainer: Trainer) -> str:
         NamedWeight(f"{group}.{index}.{key}", value.detach().cpu())
         for group, settings in enumerate(trainer.optimizer.adam.param_groups)
         for index, parameter in enumerate(cast("list[torch.Tensor]", settings["params"]))
-        for key, value in _tensors(trainer, parameter).items()
+        for key, value in sorted(_tensors(trainer, parameter).items())
     )
     return digest_weights(named)
 

@@ -12,7 +12,7 @@ import importlib
 import io
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -157,15 +157,27 @@ def _write_common(planned: PlannedSave, results: list[list[Any]]) -> dict[str, F
 
 
 def read_common(folder: Path) -> dict[str, Any]:
-    """What :func:`plan_save` found to be no rank's own.  Raises UnreadableError."""
+    """What :func:`plan_save` found to be no rank's own.  Raises UnreadableError, also where a shard is not there or too
+    short: :func:`read_state` would have overwritten weights by the time it found out."""
     try:
         found: dict[str, Any] = torch.load(folder / _COMMON, map_location="cpu", weights_only=False)
         config: object = _core.maybe_load_config(str(folder))
+        metadata: Any = torch_files.FileSystemReader(folder).read_metadata()
+        _require_whole(folder, metadata.storage_data.values())
     except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise UnreadableError(f"{type(error).__name__}: {error}") from error
     if config is None:
         raise UnreadableError(f"it has no {_CONFIG}")
     return found
+
+
+def _require_whole(folder: Path, pieces: Iterable[Any]) -> None:
+    sizes: dict[str, int] = {}
+    for piece in pieces:
+        sizes[piece.relative_path] = max(sizes.get(piece.relative_path, 0), piece.offset + piece.length)
+    for name, size in sizes.items():
+        if (found := (folder / name).stat().st_size) < size:
+            raise UnreadableError(f"{name} has {found} bytes of {size}")
 
 
 def read_state(state: dict[str, Any], folder: Path) -> dict[str, Any]:
