@@ -87,6 +87,7 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         tensor_model_parallel_size=settings.tp,
         pipeline_model_parallel_size=settings.pp,
         context_parallel_size=settings.cp,
+        distributed_timeout_minutes=settings.timeout_s / 60,
         create_gloo_process_groups=False,
     )
     seam.install()
