@@ -122,9 +122,16 @@ class CheckpointStore:
     def begin(self, step: int) -> Path:
         """An empty folder for the learner's shards of ``step``."""
         self.abandon()
-        shards = self._folder / f"step-{step:06d}{_UNFINISHED}" / _SHARDS
+        shards = self.shards(step)
         shards.mkdir(parents=True)
         return shards
+
+    def shards(self, step: int) -> Path:
+        """Where :meth:`begin` makes it."""
+        return self._unfinished(step) / _SHARDS
+
+    def _unfinished(self, step: int) -> Path:
+        return self._folder / f"step-{step:06d}{_UNFINISHED}"
 
     def abandon(self) -> None:
         """Remove what was begun and not finished."""
@@ -135,7 +142,7 @@ class CheckpointStore:
         """Make what :meth:`begin` started a checkpoint.  ``ledger``: the steps since the one before it, behind whose
         own they are written.  Raises OSError where a shard is not there as the manifest has it."""
         before = [each.path for each in self.all() if each.manifest.step < manifest.step]
-        unfinished = self._folder / f"step-{manifest.step:06d}{_UNFINISHED}"
+        unfinished = self._unfinished(manifest.step)
         _require_written(unfinished, manifest.files)
         if before:
             shutil.copyfile(before[-1] / _LEDGER, unfinished / _LEDGER)

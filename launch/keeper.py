@@ -59,10 +59,9 @@ class Keeper:
         self.ledger = []
 
     async def begin(self, step: int, version: Version, lineage: Lineage) -> Begun:
-        """Copy the learner's state.  None may be under way."""
+        """Copy the learner's state; no file is touched.  None may be under way."""
         began, learners = time.monotonic(), self.learners()
-        shards = await asyncio.to_thread(self.store.begin, step)
-        await learners.call(LearnerRank.begin_save, str(shards))
+        await learners.call(LearnerRank.begin_save, str(self.store.shards(step)))
         self.begun = step
         cursor = await self.buffer.call(Buffer.cursor)
         accounting = await self.buffer.call(Buffer.accounting)
@@ -82,6 +81,7 @@ class Keeper:
         OSError where that has failed too often."""
         began, step = time.monotonic(), begun.manifest.step
         try:
+            await asyncio.to_thread(self.store.begin, step)
             written = await begun.learners.beside(LearnerRank.end_save)
             manifest = replace(begun.manifest, files=shards_of(written))
             checkpoint = await asyncio.to_thread(self.store.finish, manifest, begun.ledger)

@@ -84,7 +84,8 @@ class LearnerSection(Section):
     cp: PositiveInt = 1
     """Context-parallel size; refused unless 1."""
     call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
-    """A step, publication or checkpoint that takes longer hangs: the ranks are killed and go on from the checkpoint."""
+    """A step, publication or checkpoint that takes longer hangs: the ranks leave their stacks in the attempt's logs,
+    are killed and go on from the checkpoint."""
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
     """``cpu`` (gloo) or ``cuda`` (NCCL)."""
     dtype: Dtype = Dtype.FLOAT32

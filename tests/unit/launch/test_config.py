@@ -116,6 +116,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("learner.cp=2", "set learner.cp = 1"),
         ("warm_start.noise_spread=0.46", "at most 0.45"),
         ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
+        ("checkpoint.keep_every_steps=9", "set keep_every_steps = 8"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
