@@ -31,6 +31,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
+_BESIDE = "beside"
+"""Ray's name for the threads of :meth:`Remote.beside`."""
+
 
 class RemoteError(InfraError):
     """Ray could not bring a call to its end, or its value back."""
@@ -65,6 +68,8 @@ class ActorOptions:
     max_task_retries: int = 0
     """How often Ray repeats a call whose actor died and was restarted; −1 for always.  Only for methods that may run
     twice."""
+    beside: int = 0
+    """Calls by :meth:`Remote.beside` that run at once, each in a thread of its own beside the other calls."""
     max_concurrency: int | None = None
     """Calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
     env: dict[str, str] = field(default_factory=dict[str, str])
@@ -137,6 +142,11 @@ class Remote(Generic[T]):
         """Start ``method`` in the actor and give a reference to its result, without waiting."""
         return Ref(self.name, self._start(method, args, kwargs))
 
+    def beside(self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+        """:meth:`ref` for a method that may run beside other calls of an actor which takes one at a time; its options
+        say for how many (:attr:`ActorOptions.beside`)."""
+        return Ref(self.name, self._start(method, args, kwargs, concurrency_group=_BESIDE))
+
     async def ready(self) -> None:
         """Return when the actor's constructor has returned.  Raises what it raised, or :class:`ActorDied`."""
         await _value(self.name, self.handle.__ray_ready__.remote())
@@ -145,8 +155,12 @@ class Remote(Generic[T]):
         """The actor's process: another one after a restart.  Raises a :class:`RemoteError`."""
         return cast("int", await _value(self.name, self.handle.__ray_call__.remote(_own_pid)))
 
-    def _start(self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ray.ObjectRef[Any]:
+    def _start(
+        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **options: str
+    ) -> ray.ObjectRef[Any]:
         bound = getattr(self.handle, method.__name__)
+        if options:
+            bound = bound.options(**options)
         return bound.remote(*map(_unwrapped, args), **{key: _unwrapped(value) for key, value in kwargs.items()})
 
 
@@ -168,7 +182,8 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
         settings["scheduling_strategy"] = NodeAffinitySchedulingStrategy(options.node_id, soft=False)
     if options.env:
         settings["runtime_env"] = {"env_vars": dict(options.env)}
-    actor_class: Any = ray.remote(cls)
+    remote = cast("Callable[..., Any]", ray.remote)
+    actor_class = remote(concurrency_groups={_BESIDE: options.beside})(cls) if options.beside else remote(cls)
     return Remote(options.name, actor_class.options(**settings).remote(*args, **kwargs))
 
 

@@ -59,7 +59,7 @@ def parser() -> Parser:
         "--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (told of its tools, no warm start)"
     )
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
-    resumed = "go on with a run; without ID that of --run-id, else the newest of the recipe"
+    resumed = "go on with a run from its newest whole checkpoint; without ID that of --run-id, else the recipe's newest"
     add("--resume", nargs="?", const=NEWEST, metavar="ID", help=resumed)
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, for example run.steps=12")
     add("--proof", action="store_true", help="also run the controls, and check the difference they must show")

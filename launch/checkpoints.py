@@ -2,27 +2,38 @@
 
 ``checkpoints/step-000004/{learner/, ledger.jsonl, manifest.json}``.  The learner's shards come first and are fsynced,
 then the ledger and the manifest, then one rename makes them a checkpoint: a crash at any point leaves the older
-checkpoints or this one too, never half of it.  The manifest is the only truth about what is consumed.
+checkpoints or this one too, never half of it.  The manifest is the only truth about what is consumed.  It has the
+checksum of every file, and its own: one that is not as it was written is set aside (``step-000004.torn``), and a run
+goes on from the one before.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import orjson
+import xxhash
 
+from launch.retention import Retention
+from protocol.digests import FileDigest, digest_file, first_damage
 from protocol.errors import UserError
-from protocol.filesystem import append_whole, sync
+from protocol.filesystem import append_whole, replace_whole, sync
 from protocol.journal import Accounting
 from protocol.weights import Lineage, LineageEntry, Version
 
 _MANIFEST = "manifest.json"
 _LEDGER = "ledger.jsonl"
-_UNFINISHED = ".unfinished"
+_SHARDS = "learner"
+_UNFINISHED, _TORN = ".unfinished", ".torn"
+_STEP = re.compile(r"step-\d+")
+_SCORES = "scores.json"
+_CHECKSUM = "xxh3"
+"""The manifest's own, of everything else in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,13 @@ class CheckpointManifest:
     """What the journal held when this was written; consumed is derived from ``step`` alone."""
     lineage: list[tuple[int, int, int]]
     """(version, step, parent)"""
+    files: dict[str, FileDigest]
+    """All others of the folder.  :meth:`CheckpointStore.finish` adds the ledger."""
+
+
+def shards_of(written: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
+    """What the learner wrote, as the files of a manifest."""
+    return {f"{_SHARDS}/{name}": digest for name, digest in written.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +76,7 @@ class Checkpoint:
 
     @property
     def learner(self) -> Path:
-        return self.path / "learner"
+        return self.path / _SHARDS
 
     @property
     def lineage(self) -> Lineage:
@@ -89,71 +107,170 @@ def require_no_older(journal: Path, books: Accounting, manifest: CheckpointManif
         )
 
 
-class CheckpointStore:
-    """The checkpoints of one run: the newest ``keep``, from which it can go on, and with ``keep_first`` that of step 0
-    too, which can only be replayed once it is older than those (:mod:`launch.replay`)."""
+def require_sound(checkpoint: Checkpoint) -> None:
+    """Raises UserError where a file is not what was written."""
+    if (damage := first_damage(checkpoint.path, checkpoint.manifest.files)) is not None:
+        raise UserError(f"the checkpoint {checkpoint.path} is damaged: {damage}. Put a good copy of it in its place")
 
-    def __init__(self, run_dir: Path, keep: int, *, keep_first: bool = False) -> None:
-        self._folder, self._keep, self._keep_first = run_dir / "checkpoints", keep, keep_first
+
+class CheckpointStore:
+    """The checkpoints of one run, as many as ``retention`` says."""
+
+    def __init__(self, run_dir: Path, retention: Retention) -> None:
+        self._folder, self._retention = run_dir / "checkpoints", retention
 
     def begin(self, step: int) -> Path:
         """An empty folder for the learner's shards of ``step``."""
-        for killed in self._folder.glob(f"step-*{_UNFINISHED}"):
-            shutil.rmtree(killed, ignore_errors=True)
-        unfinished = self._folder / f"step-{step:06d}{_UNFINISHED}"
-        shards = unfinished / "learner"
+        self.abandon()
+        shards = self.shards(step)
         shards.mkdir(parents=True)
         return shards
 
+    def shards(self, step: int) -> Path:
+        """Where :meth:`begin` makes it."""
+        return self._unfinished(step) / _SHARDS
+
+    def _unfinished(self, step: int) -> Path:
+        return self._folder / f"step-{step:06d}{_UNFINISHED}"
+
+    def abandon(self) -> None:
+        """Remove what was begun and not finished."""
+        for killed in self._folder.glob(f"step-*{_UNFINISHED}"):
+            shutil.rmtree(killed, ignore_errors=True)
+
     def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
         """Make what :meth:`begin` started a checkpoint.  ``ledger``: the steps since the one before it, behind whose
-        own they are written."""
+        own they are written.  Raises OSError where a shard is not there as the manifest has it."""
         before = [each.path for each in self.all() if each.manifest.step < manifest.step]
-        unfinished = self._folder / f"step-{manifest.step:06d}{_UNFINISHED}"
-        for file in unfinished.rglob("*"):
-            sync(file)
+        unfinished = self._unfinished(manifest.step)
+        _require_written(unfinished, manifest.files)
         if before:
             shutil.copyfile(before[-1] / _LEDGER, unfinished / _LEDGER)
         _append(unfinished / _LEDGER, b"".join(orjson.dumps(asdict(line)) + b"\n" for line in ledger))
-        _append(unfinished / _MANIFEST, orjson.dumps(asdict(manifest), option=orjson.OPT_INDENT_2))
-        sync(unfinished)
+        whole = replace(manifest, files={**manifest.files, _LEDGER: digest_file(unfinished / _LEDGER)})
+        _append(unfinished / _MANIFEST, _written(whole))
+        for folder in (unfinished / _SHARDS, unfinished):
+            sync(folder)
+        self._forget_scores(manifest.step)
         final = self._folder / f"step-{manifest.step:06d}"
         shutil.rmtree(final, ignore_errors=True)  # a step that a resume rolled back is taken again
         unfinished.rename(final)
         sync(self._folder)
-        return Checkpoint(final, manifest)
+        return Checkpoint(final, whole)
 
     def all(self) -> Sequence[Checkpoint]:
-        """Complete checkpoints, oldest first."""
-        return [
-            _read(path)
-            for path in sorted(self._folder.glob("step-*"))
-            if (path / _MANIFEST).exists() and not path.name.endswith(_UNFINISHED)
-        ]
+        """Those that can be read, oldest first."""
+        found: list[Checkpoint] = []
+        for path in self._complete():
+            try:
+                found.append(_read(path))
+            except _TornError:
+                continue
+        return found
 
-    def latest(self) -> Checkpoint | None:
-        found = self.all()
-        return found[-1] if found else None
+    def newest_sound(self, tell: Callable[[Path, str], None]) -> Checkpoint | None:
+        """The newest checkpoint of which every file is as it was written.  Newer ones are set aside, and ``tell`` gets
+        each with what is wrong with it.  None where there is none at all; raises UserError where none is sound."""
+        torn: list[tuple[Path, str]] = []
+        for path in reversed(self._complete()):
+            try:
+                sound = _verified(path)
+            except _TornError as error:
+                torn.append((path, str(error)))
+                continue
+            for each, why in torn:
+                aside = each.with_name(each.name + _TORN)
+                shutil.rmtree(aside, ignore_errors=True)
+                tell(each.rename(aside), why)
+            return sound
+        if not torn:
+            return None
+        newest, why = torn[0]
+        raise UserError(
+            f"none of the {len(torn)} checkpoints in {self._folder} is whole; of {newest.name}, {why}. Put a good copy "
+            "of one in its place and --resume, or start a new run"
+        )
+
+    def _complete(self) -> list[Path]:
+        return [path for path in sorted(self._folder.glob("step-*")) if _STEP.fullmatch(path.name)]
 
     def prune(self) -> int:
-        """Remove all but the newest ``keep``, and the first if it is to stay for replays; the step of the oldest that a
-        run can go on from.  What a crash leaves of those that were to go, :meth:`begin` removes."""
+        """Remove what need not stay; the step of the oldest that a run can go on from.  What a crash leaves of those
+        that were to go, :meth:`begin` removes."""
         found = self.all()
-        for old in found[int(self._keep_first) : -self._keep]:
-            shutil.rmtree(old.path.rename(f"{old.path}{_UNFINISHED}"))
-        return found[-self._keep :][0].manifest.step
+        kept = self._retention.kept([each.manifest.step for each in found], self.scores())
+        for old in found:
+            if old.manifest.step not in kept:
+                shutil.rmtree(old.path.rename(f"{old.path}{_UNFINISHED}"))
+        return found[-self._retention.keep :][0].manifest.step
+
+    # -- scores --------------------------------------------------------------------------------------------------
+
+    def scores(self) -> dict[int, float]:
+        """Step → what an evaluation on held-out tasks gave its weights, of those that had one."""
+        try:
+            read: dict[str, float] = orjson.loads((self._folder / _SCORES).read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return {}
+        return {int(step): score for step, score in read.items()}
+
+    def scored(self, step: int, score: float) -> None:
+        """The weights of ``step`` were evaluated on held-out tasks."""
+        self._write_scores(self.scores() | {step: score})
+
+    def _forget_scores(self, step: int) -> None:
+        """Those from ``step`` on are of weights that were rolled back."""
+        scores = self.scores()
+        if any(each >= step for each in scores):
+            self._write_scores({each: score for each, score in scores.items() if each < step})
+
+    def _write_scores(self, scores: Mapping[int, float]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        replace_whole(self._folder / _SCORES, orjson.dumps({str(step): score for step, score in scores.items()}))
+
+
+class _TornError(Exception):
+    """A checkpoint is not what was written."""
+
+
+def _written(manifest: CheckpointManifest) -> bytes:
+    body = asdict(manifest)
+    return orjson.dumps(body | {_CHECKSUM: _checksum(body)}, option=orjson.OPT_INDENT_2)
+
+
+def _checksum(body: Mapping[str, object]) -> str:
+    return xxhash.xxh3_128_hexdigest(orjson.dumps(dict(body), option=orjson.OPT_SORT_KEYS))
 
 
 def _read(path: Path) -> Checkpoint:
+    """Raises _TornError where the manifest is not what was written."""
     try:
-        value = orjson.loads((path / _MANIFEST).read_bytes())
-        value["lineage"] = [tuple(entry) for entry in value["lineage"]]
-        return Checkpoint(path, CheckpointManifest(**value))
+        value: dict[str, object] = orjson.loads((path / _MANIFEST).read_bytes())
+        checksum = value.pop(_CHECKSUM)
+        if checksum != _checksum(value):
+            raise _TornError(f"{_MANIFEST} is not what was written: its checksum is another")
+        value["lineage"] = [tuple(entry) for entry in cast("list[list[int]]", value["lineage"])]
+        files = cast("dict[str, dict[str, object]]", value["files"])
+        value["files"] = {name: FileDigest(**digest) for name, digest in files.items()}  # pyright: ignore[reportArgumentType]  the checksum says that these are what was written
+        return Checkpoint(path, CheckpointManifest(**value))  # pyright: ignore[reportArgumentType]  as above
     except (OSError, orjson.JSONDecodeError, TypeError, KeyError) as error:
-        raise UserError(
-            f"the checkpoint {path} is damaged ({error}): move it away to resume from the one before it (one of step 0 "
-            "that is there for checkpoint.keep_first can only be replayed)"
-        ) from error
+        raise _TornError(f"{_MANIFEST} cannot be read ({error})") from error
+
+
+def _verified(path: Path) -> Checkpoint:
+    """Raises _TornError where a file is not what was written."""
+    found = _read(path)
+    if (damage := first_damage(path, found.manifest.files)) is not None:
+        raise _TornError(damage)
+    return found
+
+
+def _require_written(folder: Path, files: Mapping[str, FileDigest]) -> None:
+    """Raises OSError where not all of ``files`` are there whole, or others are; their contents have been read back by
+    who wrote them."""
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    if sizes != {name: known.bytes for name, known in files.items()}:
+        raise OSError(f"{folder} does not hold what the learner says it wrote: {sorted(sizes)}, not {sorted(files)}")
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -37,7 +37,7 @@ from launch.prepare import Prepared, prepare
 from launch.pusher import Pusher
 from launch.ray_log import ray_log
 from launch.rundir import SUMMARY_FILE, RunDirectory
-from launch.settings import own_in_flight
+from launch.settings import own_in_flight, retention
 from launch.standing import Stand
 from launch.steering import follow_steering
 from launch.structured import beside
@@ -127,8 +127,8 @@ class Driver:
     async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> Accounting:
         """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
-        checkpoints = self._crew.checkpoints(run_dir, config.checkpoint.keep, keep_first=config.checkpoint.keep_first)
-        checkpoint = checkpoints.latest() if resume else None
+        checkpoints = self._crew.checkpoints(run_dir, retention(config))
+        checkpoint = await asyncio.to_thread(checkpoints.newest_sound, self._tell_torn) if resume else None
         if checkpoint is not None:
             require_journal(run_dir)
         self._phase("model", "building the model and the tasks")
@@ -223,6 +223,7 @@ class Driver:
         )
         attempts = await fleet.conductor.call(Conductor.evaluate, plan)
         write_attempts(self._directory, name, step, attempts)
+        await asyncio.to_thread(training.checkpoints.scored, step, score(attempts).pass_at_1)
         self._events.emit("eval.finished", name=name, **self._headline(attempts))
 
     def _headline(self, attempts: Sequence[Attempt]) -> dict[str, Json]:
@@ -291,6 +292,10 @@ class Driver:
                 for node in nodes:
                     self._events.emit("node.up", name=node.name, address=node.address)
                 yield nodes
+
+    def _tell_torn(self, aside: Path, why: str) -> None:
+        self._events.emit("checkpoint.torn", path=str(aside), why=why)
+        self._console.print(f"passed over: the checkpoint {shown(aside)} is damaged ({why})")
 
     def _say_alive(self, alive: int) -> None:
         self._console.print(f"{alive} of {self._config.cluster.nodes} Ray nodes alive")

@@ -53,6 +53,8 @@ T = TypeVar("T")
 
 _STARTS = 2
 """Times that a learner or a server may be started before its first word."""
+_WRITERS = 2
+"""What a learner writes beside its steps: one publication and one checkpoint."""
 _RETRY_S = 1.0
 _LOOK_S = 2.0
 _ANSWER_S = 1.0
@@ -168,6 +170,7 @@ class Fleet:
         self._generation += 1
         settings, port = learner_settings(self._config, self._prepared.model_path), free_port()
         ranks = self._config.learner.ranks
+        stacks = tuple(self._directory.logs / f"learner-{rank}.{self._generation}.stacks" for rank in range(ranks))
         self._learners = tuple(
             spawn(
                 self._crew.learner,
@@ -175,6 +178,7 @@ class Fleet:
                     name=f"{self._directory.run_id}/{self._directory.attempt}.{self._generation}/learner-{rank}",
                     node_id=self._nodes[0].ray_id,
                     num_gpus=1 if self._config.learner.device == "cuda" else 0,
+                    beside=_WRITERS,
                     env=learner_environment(self._config),
                 ),
                 settings,
@@ -182,10 +186,11 @@ class Fleet:
                 ranks,
                 "127.0.0.1",
                 port,
+                stacks=str(stacks[rank]),
             )
             for rank in range(ranks)
         )
-        return Learners(self._learners, self._config.learner.call_timeout_s)
+        return Learners(self._learners, self._config.learner.call_timeout_s, stacks)
 
     # -- engines -------------------------------------------------------------------------------------------------
 

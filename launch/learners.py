@@ -1,21 +1,30 @@
-"""The learner's ranks as one: every rank makes every call, rank 0 answers."""
+"""The learner's ranks as one: every rank makes every call, rank 0 answers.
+
+A call ends when all have answered, when one has died and the others had their chance to say so, or at its deadline.
+Ranks that have not answered by then are named, and every rank that still can writes its stacks into the run directory
+before anybody kills it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from actors.remote import Ref, Remote, RemoteError
 from learner.rank import LearnerRank
+from protocol.stacks import ask_stacks
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _OTHERS_S = 10.0
 """Once a rank has failed: longest wait for the others, whose answers tell which of them is the cause."""
+_EXCHANGES = ("gloo", "NCCL", "ProcessGroup")
+"""Words in what torch raises where an exchange with another rank has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +32,62 @@ class Learners:
     ranks: tuple[Remote[LearnerRank], ...]
     call_timeout_s: float
     """No call takes longer; ranks that need more hang."""
+    stacks: tuple[Path, ...] = ()
+    """Where each rank writes its stacks when it is asked."""
 
     async def call(self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """``method`` on every rank at once.  Raises the death of a rank, which makes the exchanges of the others fail;
         else what a rank raised first; RemoteError when not all have answered in time."""
-        refs = [rank.ref(method, *args, **kwargs) for rank in self.ranks]
+        return await self._answers(method.__name__, [rank.ref(method, *args, **kwargs) for rank in self.ranks])
+
+    async def beside(self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """:meth:`call` for a method that runs beside what is called otherwise."""
+        return await self._answers(method.__name__, [rank.beside(method, *args, **kwargs) for rank in self.ranks])
+
+    async def _answers(self, what: str, refs: Sequence[Ref[R]]) -> R:
         answers: list[asyncio.Task[R | None]] = []
         failures: list[Exception] = []
+        silent = {ref.actor: None for ref in refs}
         try:
             async with asyncio.timeout(self.call_timeout_s) as limit, asyncio.TaskGroup() as group:
-                answers += [group.create_task(_answer(ref, failures, limit)) for ref in refs]
+                answers += [group.create_task(_answer(ref, silent, failures, limit)) for ref in refs]
         except TimeoutError as error:
-            if not failures:
-                why = f"{method.__name__} has not ended within learner.call_timeout_s = {self.call_timeout_s:g} s"
-                raise RemoteError(self.ranks[0].name, why) from error
+            why = await self._why_silent(what, list(silent), failures)
+            if all(map(_lost_another, failures)):
+                raise RemoteError(next(iter(silent), refs[0].actor), why) from error
         if failures:
-            raise next((each for each in failures if isinstance(each, RemoteError)), failures[0])
+            cause = next((each for each in failures if isinstance(each, RemoteError)), failures[0])
+            if _lost_another(cause):
+                raise RemoteError(refs[0].actor, f"{what}: an exchange between ranks failed: {cause}") from cause
+            raise cause
         return cast("R", answers[0].result())
 
+    async def _why_silent(self, what: str, silent: Sequence[str], failures: Sequence[Exception]) -> str:
+        """What is known of ranks that have not answered."""
+        states = await ask_stacks(self.stacks)
+        told = "; ".join(f"{name} {state}" for name, state in states.items())
+        limit = (
+            f"while others failed in their exchanges with it ({failures[0]})"
+            if failures
+            else f"within learner.call_timeout_s = {self.call_timeout_s:g} s"
+        )
+        where = f"; stacks of all ranks: {self.stacks[0].parent}" if self.stacks else ""
+        names = ", ".join(name.rpartition("/")[2] for name in silent)
+        return f"{what} has not ended {limit}: no answer from {names}{f' ({told})' if told else ''}{where}"
 
-async def _answer(ref: Ref[R], failures: list[Exception], limit: asyncio.Timeout) -> R | None:
+
+async def _answer(ref: Ref[R], silent: dict[str, None], failures: list[Exception], limit: asyncio.Timeout) -> R | None:
     """Where it fails, the other ranks have ``_OTHERS_S`` from then on."""
     try:
-        return await ref.get()
+        answer = await ref.get()
     except Exception as error:  # noqa: BLE001  # it is raised when it is known whether a rank has died
         failures.append(error)
         limit.reschedule(min(limit.when() or math.inf, asyncio.get_running_loop().time() + _OTHERS_S))
-        return None
+        answer = None
+    del silent[ref.actor]
+    return answer
+
+
+def _lost_another(error: Exception) -> bool:
+    """Whether a rank could not reach another one: the fault is not its own."""
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in _EXCHANGES)

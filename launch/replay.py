@@ -16,8 +16,9 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine
+from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_sound
 from launch.config import resolve
+from launch.retention import Retention
 from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
 from launch.settings import learner_settings
 from launch.training import REFERENCE
@@ -49,14 +50,15 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
     was trained on several ranks."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise NoSuchRunError(run_dir)
-    store = CheckpointStore(run_dir, keep=1)
-    found = store.all()
+    found = CheckpointStore(run_dir, Retention(1)).all()
     if len(found) < 2:
         raise UserError(
             f"{run_dir} holds {'one checkpoint' if found else 'no checkpoint'}, and a replay needs two: run with a "
             "smaller checkpoint.every_steps"
         )
     first, last = found[0], found[-1]
+    for used in (first, last):
+        require_sound(used)
     model = _model_of(first, run_dir)
 
     def rank_of(attempt: int, state: Path) -> LearnerRank:

@@ -14,6 +14,7 @@ from actors.episode import EpisodeSettings
 from actors.worker import TAKE_S, WorkerSettings
 from launch.config import Control, RunConfig
 from launch.nodes import Node
+from launch.retention import Retention
 from launch.rundir import RunDirectory
 from learner.settings import LearnerSettings
 from protocol.staleness import Admission
@@ -23,6 +24,9 @@ from sandbox.pool import PoolSettings
 STOP_S = 15.0
 """An actor that is told to stop has so long."""
 _WORD_S = 30.0
+_EXCHANGE_SHARE = 0.8
+"""Of a learner's call: the longest that a rank waits in it for another, so that the one that hangs is the one that does
+not answer."""
 
 
 def ticket_deadline_s(config: RunConfig) -> float:
@@ -89,6 +93,14 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         micro_batch_tokens=learner.micro_batch_tokens,
         seed=config.run.seed,
         threads=learner.threads,
+        timeout_s=_EXCHANGE_SHARE * learner.call_timeout_s,
+    )
+
+
+def retention(config: RunConfig) -> Retention:
+    checkpoint = config.checkpoint
+    return Retention(
+        checkpoint.keep, checkpoint.keep_first, every_steps=checkpoint.keep_every_steps, best=checkpoint.keep_best
     )
 
 

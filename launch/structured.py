@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
 from protocol.errors import leaves
@@ -15,17 +15,66 @@ from protocol.errors import leaves
 async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[None]:
     """Run ``services`` while the body runs; they are cancelled when it ends.  A service that fails cancels the body,
     and what it raised comes out, not a group around it."""
+    async with task_group() as group:
+        tasks = [group.create_task(service) for service in services]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+@asynccontextmanager
+async def task_group() -> AsyncGenerator[asyncio.TaskGroup]:
+    """A task group out of which the first error comes as it was raised, not a group around it."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(service) for service in services]
-            try:
-                yield
-            finally:
-                for task in tasks:
-                    task.cancel()
+            yield group
     except BaseExceptionGroup as errors:
         first = next(leaves(errors))
         raise first from first.__cause__
+
+
+class Beside:
+    """Work that a loop leaves to go on beside it, one piece at a time.  What a piece raises, the loop gets where it
+    next asks: nothing is cancelled for it."""
+
+    def __init__(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._task: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
+
+    async def start(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Begin ``work`` once the piece before it has ended.  Raises what that one raised."""
+        await self.join()
+        self._task = self._group.create_task(self._run(work))
+
+    def look(self) -> None:
+        """Raise what a piece of work that has ended raised."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def join(self) -> None:
+        """Wait for the work under way.  Raises what it raised."""
+        await self.settle()
+        self.look()
+
+    async def settle(self) -> None:
+        """Wait for the work under way, however it ends."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def forget(self) -> None:
+        """Wait for the work under way, whose end is of no concern any more."""
+        await self.settle()
+        self._error = None
+
+    async def _run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001  # the loop gets it
+            self._error = error
 
 
 async def end_process(process: asyncio.subprocess.Process, how: signal.Signals, patience_s: float) -> None:

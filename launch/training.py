@@ -1,7 +1,9 @@
 """The training loop: lease a batch, step, mark it, publish, checkpoint.
 
-It waits for the buffer (a batch of closed groups) and for the learner, for nobody else: weights are pushed by the
-:class:`Pusher` while the next step runs, and an engine that does not say at once what it counted is not waited for.
+It waits for the buffer (a batch of closed groups) and for the learner, for nobody else.  Of a publication and of a
+checkpoint it waits for a copy of the learner's state; they are written beside the next steps, one of each at a time,
+and what is published is then pushed by the :class:`Pusher`.  An engine that does not say at once what it counted is
+not waited for.  Where the loop ends, by an interrupt too, it waits for what is being written.
 Exactly once: a batch is marked trained at its step in the journal before the next is leased, and only a checkpoint's
 manifest makes that final.  When the learner dies, it is started again from the newest checkpoint, the journal is
 rewound to it, and its weights get a new version.
@@ -10,25 +12,28 @@ rewound to it, and its weights get a new version.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
 from launch.advisory import ZeroVarianceWatch
 from launch.batch_fill import BatchFill
-from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine, require_no_older
+from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_no_older
+from launch.keeper import Begun, Keeper
 from launch.learners import Learners
 from launch.lineage import LineageLog
 from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
 from launch.nonfinite import NonfiniteLimit, keep_batch
 from launch.pusher import Pusher
+from launch.structured import Beside, task_group
 from learner.messages import StepReport
 from learner.rank import LearnerRank
 from protocol.events import EventLog
@@ -43,12 +48,23 @@ T = TypeVar("T")
 REFERENCE = "reference"
 """Folder of a run's frozen weights."""
 _LEASE_WAIT_S = 5.0
+_LAST_WRITES_S = 60.0
+"""Of a run that is interrupted: longest wait for what is being written."""
 _KEPT_VERSIONS = 4
 _DEATHS_IN_A_ROW = 3
 """A learner that dies oftener without a step in between dies of its work."""
 
 _ALIKE_BATCHES = 8
 """Batches' worth of zero-variance groups in a row that are worth a word."""
+
+
+class _Publication(NamedTuple):
+    """Weights that are copied, and not yet written."""
+
+    version: Version
+    step: int
+    parent: Version
+    learners: Learners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +101,8 @@ class Training:
     step: int = 0
     version: Version = NO_VERSION
     lineage: Lineage = field(default_factory=Lineage)
-    ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
-    """The steps since the newest checkpoint."""
+    keeper: Keeper = field(init=False)
     _count: int = 0
-    _kept: int = -1
-    """Step of the newest checkpoint."""
     _seen: int = -1
     _rewards: list[float] = field(default_factory=list[float])
     _zero_variance: int = 0
@@ -99,6 +112,8 @@ class Training:
     _unexported: int = 0
     _published: bool = False
     _begun: float = 0.0
+    _publishing: Beside = field(init=False)
+    _saving: Beside = field(init=False)
     _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
     _fill: BatchFill = field(init=False)
@@ -108,6 +123,13 @@ class Training:
         self._nonfinite = NonfiniteLimit(self.settings.nonfinite_limit)
         self._fill = self._new_fill(0)
         self._versions = LineageLog(self.settings.run_dir)
+        self.keeper = Keeper(
+            attempt=self.settings.attempt,
+            store=self.checkpoints,
+            buffer=self.buffer,
+            events=self.events,
+            learners=lambda: self.learners,
+        )
         self._watch = ZeroVarianceWatch(_ALIKE_BATCHES * self.settings.groups_per_step)
 
     def _new_fill(self, lost: int) -> BatchFill:
@@ -135,7 +157,7 @@ class Training:
         await asyncio.to_thread(self._forget_killed)
         await self._keep_reference()
         manifest = await self.publish()
-        await self.checkpoint()
+        await self.keeper.complete(await self._begin_checkpoint())
         return manifest
 
     async def resume(self, checkpoint: Checkpoint) -> WeightManifest:
@@ -144,10 +166,10 @@ class Training:
         await asyncio.to_thread(self._forget_killed)
         await self.learners.call(LearnerRank.load, str(checkpoint.learner))
         await self._keep_reference()
-        self.step = self._kept = checkpoint.manifest.step
+        self.step = checkpoint.manifest.step
+        self.keeper.resumed(self.step)
         self.version = Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
-        self.ledger = []
         self._fill = self._new_fill(sum(len(line.dropped) for line in checkpoint.ledger()))
         self.pusher.stand.lost(self._fill.lost_groups)
         await self.buffer.call(Buffer.rewind, self.step)
@@ -160,9 +182,20 @@ class Training:
 
     async def run(self) -> None:
         """Train until the last step or a stop condition; the last weights are kept, and offered to the engines."""
-        deaths, lost, over, farthest = 0, None, False, self.step
         self._begun, self._sampled = time.monotonic(), await self.engine_tokens()
         self.metrics.start()
+        async with task_group() as group:
+            self._publishing, self._saving = Beside(group), Beside(group)
+            try:
+                await self._until_over()
+            finally:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_WRITES_S):
+                        await self._publishing.settle()
+                        await self._saving.settle()
+
+    async def _until_over(self) -> None:
+        deaths, lost, over, farthest = 0, None, False, self.step
         while not over:
             try:
                 if lost is not None:
@@ -182,11 +215,18 @@ class Training:
         if self.step < self.settings.steps and (lease := await self._lease()) is not None:
             await self._use(lease, time.monotonic() - waiting)
             return True
-        if self._kept < self.step:
-            await self.checkpoint()
+        if self.keeper.begun < self.step:
+            await self._checkpoint_beside()
         if not self._published:
-            await self.pusher.offer(await self.publish())
-        return False
+            await self._publish_beside()
+        await self._publishing.join()
+        await self._saving.join()
+        return self.keeper.kept < self.step
+
+    def _look_beside(self) -> None:
+        """Raise what has failed beside the loop."""
+        self._publishing.look()
+        self._saving.look()
 
     async def _stop(self) -> str | None:
         """The stop condition that holds."""
@@ -220,16 +260,16 @@ class Training:
         self.step += 1
         self._fill.stepped(len(dropped))
         self.pusher.stand.lost(self._fill.lost_groups)
-        self.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped))
+        self.keeper.ledger.append(LedgerLine(self.step, self.version, tuple(report.trained), dropped))
         if self.step % self.settings.publish_every == 0:
-            await self.pusher.offer(await self.publish())
+            await self._publish_beside()
         else:
             self._advance()
         buffer = await self.buffer.call(Buffer.statistics)
         self._tell_unexported(buffer.export_failures)
         await self._record(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
         if self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
-            await self.checkpoint()
+            await self._checkpoint_beside()
         self.pusher.stand.stepped(time.monotonic() - stepping)
 
     async def _kept_nonfinite(self, report: StepReport, lease: Lease) -> Path | None:
@@ -251,6 +291,7 @@ class Training:
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
         while (stop := await self._stop()) is None:
+            self._look_beside()
             await self._follow(0.0)
             lease = await self.buffer.call(Buffer.lease, self._fill.groups)
             if lease is not None and await self._strands_nobody(lease):
@@ -264,8 +305,10 @@ class Training:
     async def _make_room(self) -> None:
         """Where the journal's budget keeps groups from being opened, let go of what was trained since the last
         checkpoint, or the batch that the next one waits for might never be full."""
-        if self._kept < self.step and (await self.conductor.call(Conductor.statistics)).budget_full:
-            await self.checkpoint()
+        if self.keeper.kept < self.step and (await self.conductor.call(Conductor.statistics)).budget_full:
+            if self.keeper.begun < self.step:
+                await self._checkpoint_beside()
+            await self._saving.join()
 
     async def _strands_nobody(self, lease: Lease) -> bool:
         """Under the policy ``wait``: whether no running episode would be stranded by a step on ``lease``."""
@@ -287,12 +330,31 @@ class Training:
 
     async def publish(self) -> WeightManifest:
         """Write the current weights under a new version; older ones that nothing uses any more are removed."""
+        return await self._end_publish(await self._begin_publish())
+
+    async def _publish_beside(self) -> None:
+        """:meth:`publish` beside the next steps, once the publication before is written, and offer what it gives."""
+        await self._publishing.join()
+        copied = await self._begin_publish()
+
+        async def write_and_offer() -> None:
+            await self.pusher.offer(await self._end_publish(copied))
+
+        await self._publishing.start(write_and_offer)
+
+    async def _begin_publish(self) -> _Publication:
+        """Copy the current weights."""
         parent, version = self.version, self._advance()
-        folder = self.settings.run_dir / "weights" / f"v{version}"
-        manifest = await self.learners.call(LearnerRank.publish, version, self.step, parent, str(folder))
-        assert manifest is not None  # noqa: S101  # rank 0 writes
+        await self.learners.call(LearnerRank.begin_publish)
         self._published = True
-        self.events.emit("weights.published", version=version, step=self.step, sha256=manifest.sha256)
+        return _Publication(version, self.step, parent, self.learners)
+
+    async def _end_publish(self, copied: _Publication) -> WeightManifest:
+        version, step, parent, learners = copied
+        folder = self.settings.run_dir / "weights" / f"v{version}"
+        manifest = await learners.beside(LearnerRank.end_publish, version, step, parent, str(folder))
+        assert manifest is not None  # noqa: S101  # rank 0 writes
+        self.events.emit("weights.published", version=version, step=step, sha256=manifest.sha256)
         await asyncio.to_thread(self._forget_weights)
         return manifest
 
@@ -324,38 +386,29 @@ class Training:
         for killed in (self.settings.run_dir / "weights").glob(".v*"):
             shutil.rmtree(killed, ignore_errors=True)
 
-    async def checkpoint(self) -> Checkpoint:
-        """Save everything, then the manifest; then tell the buffer what it may forget."""
-        shards = await asyncio.to_thread(self.checkpoints.begin, self.step)
-        await self.learners.call(LearnerRank.save, str(shards))
-        cursor = await self.buffer.call(Buffer.cursor)
-        accounting = await self.buffer.call(Buffer.accounting)
-        manifest = CheckpointManifest(
-            self.step,
-            self.version,
-            self.settings.attempt,
-            (cursor or b"").decode(),
-            accounting.as_dict(),
-            [(entry.version, entry.step, entry.parent) for entry in self.lineage.entries.values()],
-        )
-        checkpoint = await asyncio.to_thread(self.checkpoints.finish, manifest, self.ledger)
-        self.ledger = []
-        await self.buffer.call(Buffer.commit, self.step)
-        self._kept = self.step
-        oldest = await asyncio.to_thread(self.checkpoints.prune)
-        await self.buffer.call(Buffer.compact, oldest)
-        self.events.emit("checkpoint.saved", step=self.step, path=str(checkpoint.path))
-        return checkpoint
+    async def _begin_checkpoint(self) -> Begun:
+        return await self.keeper.begin(self.step, self.version, self.lineage)
+
+    async def _checkpoint_beside(self) -> None:
+        """Keep the current state, written beside the next steps once the checkpoint before is."""
+        await self._saving.join()
+        begun = await self._begin_checkpoint()
+        await self._saving.start(lambda: self.keeper.complete(begun))
 
     async def _recover(self, error: RemoteError) -> None:
-        """The learner died: start it again from the newest checkpoint."""
+        """The learner died: start it again from the newest checkpoint, which may be the one that was being written."""
         self.events.emit("process.died", what=error.actor, why=error.why)
-        checkpoint = self.checkpoints.latest()
+        self.learners = await self.restart_learners()
+        await self._publishing.forget()
+        await self._saving.forget()
+        checkpoint = await asyncio.to_thread(self.checkpoints.newest_sound, self._tell_torn)
         if checkpoint is None:
             raise error
-        self.learners = await self.restart_learners()
         await self.pusher.offer(await self.resume(checkpoint))
         self.events.emit("learner.resumed", step=self.step)
+
+    def _tell_torn(self, aside: Path, why: str) -> None:
+        self.events.emit("checkpoint.torn", path=str(aside), why=why)
 
     async def _record(
         self, report: StepReport, lease: Lease, wait_s: float, step_s: float, dropped_tokens: ByLength

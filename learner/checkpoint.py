@@ -1,23 +1,32 @@
 """Sharded checkpoints: weights, Adam state and random state, by megatron's dist_checkpointing.
 
-A folder is complete when :func:`save` has returned on all ranks; the caller says so in a manifest, written last.  It
-may be loaded by other numbers of ranks than wrote it; the random state only by the same.
+:func:`begin` copies the state, and that is all that training waits for; :func:`write` puts the copies on the disk,
+beside later steps, which do not reach them.  A folder is complete when :func:`write` has returned on all ranks; the
+caller says so in a manifest, written last.  It may be loaded by other numbers of ranks than wrote it; the random state
+only by the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+import torch.distributed as dist
 
 from learner import seam
-from learner.megatron import ShardedObject, dist_checkpointing, get_rng_tracker, parallel_state
+from learner.megatron import ShardedObject, get_rng_tracker, parallel_state
 from learner.parallel import Layout
+from learner.qwen import QwenConfig
+from learner.settings import LearnerSettings
 from learner.step import Trainer
-from learner.tensors import barrier
+from protocol.digests import FileDigest
 from protocol.errors import UserError
-from protocol.filesystem import sync
+
+if TYPE_CHECKING:  # it imports megatron's strategies, which are needed late or never
+    from learner.shards import PlannedSave
 
 _CONTENT = {
     "distrib_optim_sharding_type": "fully_reshardable",
@@ -26,12 +35,20 @@ _CONTENT = {
 }
 
 
+def of_model(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, object]:
+    """What a checkpoint and who loads it must agree in; sharding is not among it."""
+    return asdict(config) | {
+        "learner.dtype": settings.dtype.value,
+        "distributed_optimizer": settings.distributed_optimizer,
+    }
+
+
 def _state(trainer: Trainer, layout: Layout, *, loading: bool, random: bool) -> dict[str, Any]:
+    _keep_padding(trainer.optimizer.inner)
     content = _CONTENT | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     model = trainer.model.sharded_state_dict(metadata=content)
     state = {
         "model": model,
-        "world": layout.world,
         "optimizer": trainer.optimizer.megatron.sharded_state_dict(model, is_loading=loading, metadata=content),
     }
     if random:
@@ -41,44 +58,97 @@ def _state(trainer: Trainer, layout: Layout, *, loading: bool, random: bool) -> 
     return state
 
 
+def _keep_padding(optimizer: Any) -> None:
+    """megatron (0.16; its issue 504) takes the padding between buckets out of the distributed optimizer's state, and
+    then looks for parameters where they lie with it.  With several buckets, as a pipeline with tied embeddings has
+    them, that saves the values of others: so let it think that there is no padding."""
+    for buffer in getattr(optimizer, "buffers", ()):
+        buffer.numel_unpadded = buffer.numel
+        for bucket in buffer.buckets:
+            bucket.numel_unpadded = bucket.grad_data.numel()
+
+
 def _random_state() -> dict[str, Any]:
     cuda = None if seam.ACTIVE else torch.cuda.get_rng_state()
     return {"cpu": torch.get_rng_state(), "cuda": cuda, "tracker": get_rng_tracker().get_states()}
 
 
-def save(trainer: Trainer, layout: Layout, folder: Path) -> None:
-    """All ranks call it.  On return every file is synced to disk."""
-    seam.prepare_checkpointing()
-    if layout.writes:
-        folder.mkdir(parents=True, exist_ok=True)
-    barrier()
+def begin(trainer: Trainer, layout: Layout, of: Mapping[str, object], folder: Path) -> PlannedSave:
+    """Copy the state that a checkpoint in ``folder`` is to have.  All ranks call it; no file is touched."""
+    from learner import shards
+
     trainer.optimizer.make_state()
     with seam.quiet(), seam.cuda_is_cpu():
-        dist_checkpointing.save(
-            _state(trainer, layout, loading=False, random=True), str(folder), content_metadata=dict(_CONTENT)
-        )
-    if layout.writes:
-        for path in (*folder.iterdir(), folder):
-            sync(path)
-    barrier()
+        state = _state(trainer, layout, loading=False, random=True) | {"world": layout.world, "of": dict(of)}
+        return shards.plan_save(state, folder)
 
 
-def load(trainer: Trainer, layout: Layout, folder: Path) -> None:
-    """All ranks call it.  Raises UserError where ``folder`` is no checkpoint."""
-    if not dist_checkpointing.check_is_distributed_checkpoint(str(folder)):
-        raise UserError(f"{folder} is not a checkpoint: name a folder under the run's checkpoints/")
-    seam.prepare_checkpointing()
-    trainer.optimizer.make_state()
-    with seam.quiet(), seam.cuda_is_cpu():
-        common = dist_checkpointing.load_common_state_dict(str(folder))
+def write(planned: PlannedSave, group: dist.ProcessGroup) -> dict[str, FileDigest]:
+    """See :func:`learner.shards.write_save`."""
+    from learner import shards
+
+    return shards.write_save(planned, group)
+
+
+def load(trainer: Trainer, layout: Layout, of: Mapping[str, object], folder: Path) -> None:
+    """All ranks call it.  Raises UserError where ``folder`` is no checkpoint, a damaged one, or another model's."""
+    from learner import shards
+
+    try:
+        common = shards.read_common(folder)
+        _require_same(common["of"], of, folder)
         same = common["world"] == layout.world
-        state = dist_checkpointing.load(_state(trainer, layout, loading=True, random=same), str(folder))
-        trainer.model.load_state_dict(state["model"])
-        seam.give_adam_steps(trainer.optimizer.inner, state["optimizer"])
-        trainer.optimizer.megatron.load_state_dict(state["optimizer"])
-    seam.own_adam_steps(trainer.optimizer.adam)
+        trainer.optimizer.make_state()
+        with seam.quiet(), seam.cuda_is_cpu():
+            state = shards.read_state(_state(trainer, layout, loading=True, random=same), folder)
+            _take(trainer, state)
+    except shards.UnreadableError as error:
+        raise UserError(
+            f"{folder} is not a checkpoint that can be loaded ({error}): name the learner's folder of one under the "
+            "run's checkpoints/, or go on from an earlier one: move this one away, then --resume"
+        ) from error
     if same:
         torch.set_rng_state(state["random"]["cpu"])
         if state["random"]["cuda"] is not None:
             torch.cuda.set_rng_state(state["random"]["cuda"])
         get_rng_tracker().set_states(state["random"]["tracker"])
+
+
+def _take(trainer: Trainer, state: dict[str, Any]) -> None:
+    trainer.model.load_state_dict(state["model"])
+    seam.give_adam_steps(trainer.optimizer.inner, state["optimizer"])
+    trainer.optimizer.megatron.load_state_dict(state["optimizer"])
+    seam.own_adam_steps(trainer.optimizer.adam)
+
+
+def _require_same(written: Mapping[str, object], own: Mapping[str, object], folder: Path) -> None:
+    """Raises UserError where a checkpoint is not of this model.  Megatron itself would let another vocabulary pass."""
+    other = [
+        f"{name} = {written[name]} there, {own[name]} here"
+        for name in own.keys() & written.keys()
+        if own[name] != written[name]
+    ]
+    if other:
+        raise UserError(
+            f"{folder} is a checkpoint of another model or of other settings ({'; '.join(sorted(other))}): go on with "
+            "the model and settings that it was written with, or start a new run from its weights"
+        )
+
+
+def digest(trainer: Trainer) -> str:
+    """sha256 over this rank's Adam state, main weights included where they are not the weights themselves: equal
+    exactly when it is equal bit for bit."""
+    from learner.convert import NamedWeight
+    from learner.publish import digest as digest_weights
+
+    named = (
+        NamedWeight(f"{group}.{index}.{key}", value.detach().cpu())
+        for group, settings in enumerate(trainer.optimizer.adam.param_groups)
+        for index, parameter in enumerate(cast("list[torch.Tensor]", settings["params"]))
+        for key, value in sorted(_tensors(trainer, parameter).items())
+    )
+    return digest_weights(named)
+
+
+def _tensors(trainer: Trainer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"weight": parameter, **trainer.optimizer.adam.state[parameter]}

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from protocol.errors import InfraError
 from protocol.trajectory import DropReason, Int32Array, Uint8Array
+
+
+class SaveError(InfraError):
+    """A checkpoint could not be written.  The learner is as it was: it may train on, and save again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

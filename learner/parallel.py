@@ -15,7 +15,7 @@ import torch.distributed as dist
 from learner import seam
 from learner.megatron import parallel_state, seed_model_parallel
 from learner.settings import LearnerSettings
-from learner.tensors import manual_seed
+from learner.tensors import manual_seed, new_gloo_group
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
 
@@ -87,6 +87,7 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         tensor_model_parallel_size=settings.tp,
         pipeline_model_parallel_size=settings.pp,
         context_parallel_size=settings.cp,
+        distributed_timeout_minutes=settings.timeout_s / 60,
         create_gloo_process_groups=False,
     )
     seam.install()
@@ -104,6 +105,11 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         tp_group=parallel_state.get_tensor_model_parallel_group(),
         pp_group=parallel_state.get_pipeline_model_parallel_group(),
     )
+
+
+def beside_group(settings: LearnerSettings) -> dist.ProcessGroup:
+    """All ranks once more, on gloo: for exchanges of a thread beside the one that trains.  All ranks call it."""
+    return new_gloo_group(dt.timedelta(seconds=settings.timeout_s))
 
 
 def stop() -> None:

@@ -8,21 +8,26 @@ imports megatron, joins the group and loads the weights.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from learner.messages import SftBatch, SftReport, StepReport
 from learner.settings import LearnerSettings
+from protocol.digests import FileDigest
 from protocol.errors import LongshoreError
+from protocol.stacks import offer_stacks
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
 
 if TYPE_CHECKING:  # these load torch or megatron
+    from torch.distributed import ProcessGroup
+
     from learner.convert import NamedWeight
     from learner.parallel import Layout
     from learner.qwen import QwenConfig
     from learner.reference import Reference
+    from learner.shards import PlannedSave
     from learner.step import Trainer
 
 
@@ -35,7 +40,15 @@ class _Ready:
     layout: Layout
     config: QwenConfig
     trainer: Trainer
+    beside: ProcessGroup
+    """All ranks, for what they say to each other while a step's own exchanges go on."""
     reference: Reference | None = None
+
+    @property
+    def of_model(self) -> Mapping[str, object]:
+        from learner.checkpoint import of_model
+
+        return of_model(self.config, self.trainer.settings)
 
 
 class LearnerRank:
@@ -48,10 +61,17 @@ class LearnerRank:
         world: int = 1,
         master_addr: str = "127.0.0.1",
         master_port: int = 0,
+        *,
+        stacks: str = "",
     ) -> None:
+        """``stacks``: file to which the stacks of this process are written when they are asked for."""
         self.settings, self.rank, self.world = settings, rank, world
         self._master = (master_addr, master_port)
         self._made: _Ready | None = None
+        self._saving: PlannedSave | None = None
+        self._publishing: list[NamedWeight] = []
+        if stacks:
+            offer_stacks(Path(stacks), f"learner-{rank}")
 
     @property
     def _ready(self) -> _Ready:
@@ -71,7 +91,8 @@ class LearnerRank:
         layout = parallel.start(self.settings, self.rank, self.world, *self._master)
         policy = model.build(config, self.settings, layout)
         convert.load_folder(policy, folder, config, _layers(config, layout), layout)
-        self._made = _Ready(layout, config, Trainer(policy, config, self.settings, layout))
+        trainer = Trainer(policy, config, self.settings, layout)
+        self._made = _Ready(layout, config, trainer, parallel.beside_group(self.settings))
 
     def close(self) -> None:
         """Leave the group.  The rank can be set up again."""
@@ -129,29 +150,59 @@ class LearnerRank:
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder.  Rank 0 returns its manifest, the others None."""
+        self.begin_publish()
+        return self.end_publish(version, step, parent, folder)
+
+    def begin_publish(self) -> None:
+        """Copy the weights, for :meth:`end_publish`."""
+        writes = self._ready.layout.writes
+        self._publishing = [weight for weight in self._export() if writes]
+
+    def end_publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
+        """Write what :meth:`begin_publish` copied, as :meth:`publish` does.  No collective; it may run beside any other
+        call."""
         from learner.publish import write_folder
 
-        weights = self._export()
+        weights, self._publishing = self._publishing, []
         if not self._ready.layout.writes:
-            for _ in weights:
-                pass
             return None
-        return write_folder(
-            weights, Path(self.settings.model_path), Path(folder), version=version, step=step, parent=parent
-        )
+        source = Path(self.settings.model_path)
+        return write_folder(weights, source, Path(folder), version=version, step=step, parent=parent)
 
-    def save(self, folder: str) -> None:
+    def save(self, folder: str) -> dict[str, FileDigest]:
         """Write a sharded checkpoint: weights, optimizer and random state, synced to disk.  The caller writes the
-        manifest that makes it count."""
+        manifest that makes it count, from what rank 0 returns: file → digest.  Raises SaveError."""
+        self.begin_save(folder)
+        return self.end_save()
+
+    def begin_save(self, folder: str) -> None:
+        """Copy the state, for :meth:`end_save`."""
         from learner import checkpoint
 
-        checkpoint.save(self._ready.trainer, self._ready.layout, Path(folder))
+        ready = self._ready
+        self._saving = checkpoint.begin(ready.trainer, ready.layout, ready.of_model, Path(folder))
+
+    def end_save(self) -> dict[str, FileDigest]:
+        """Write what :meth:`begin_save` copied, as :meth:`save` does.  It may run beside any other call."""
+        from learner import checkpoint
+
+        planned, self._saving = self._saving, None
+        if planned is None:
+            raise NotReadyError("there is no state to write: call begin_save() first")
+        return checkpoint.write(planned, self._ready.beside)
 
     def load(self, folder: str) -> None:
-        """Take all state from a checkpoint that :meth:`save` wrote."""
+        """Take all state from a checkpoint that :meth:`save` wrote.  Raises UserError."""
         from learner import checkpoint
 
-        checkpoint.load(self._ready.trainer, self._ready.layout, Path(folder))
+        ready = self._ready
+        checkpoint.load(ready.trainer, ready.layout, ready.of_model, Path(folder))
+
+    def optimizer_digest(self) -> str:
+        """sha256 over this rank's Adam state: equal exactly when it is equal bit for bit."""
+        from learner import checkpoint
+
+        return checkpoint.digest(self._ready.trainer)
 
     def weights_digest(self) -> str:
         """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit."""

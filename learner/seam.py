@@ -6,7 +6,7 @@ megatron-core names ``"cuda"`` throughout.  On a CPU three means answer it, all 
 * :func:`cuda_is_cpu`, a function mode for tensor *methods* (``Tensor.cuda()``, ``Tensor.type()``).  It costs time per
   operation, so it is entered where model, optimizer and checkpoints are built, never in a training step of one
   pipeline stage;
-* replacements of a few functions: gradient clipping, the random-number tracker, the checkpoint writer.
+* replacements of a few functions: gradient clipping, the random-number tracker.
 
 Import megatron inside ``with importing():``, then call :func:`install`.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import queue
 import sys
 import types
 import warnings
@@ -236,56 +235,6 @@ class _CudaIsCpu(TorchFunctionMode):
 def cuda_is_cpu() -> contextlib.AbstractContextManager[object]:
     """While it is entered, tensor methods that move to CUDA or ask for a CUDA type answer for the CPU."""
     return _CudaIsCpu() if ACTIVE else contextlib.nullcontext()
-
-
-def prepare_checkpointing() -> None:
-    """Call before each save or load.
-
-    megatron imports its checkpoint strategies inside the first save, so they must be imported and shown the facade
-    first.  On a CPU the writer runs in this process: upstream's forks writers from a process with live threads and
-    keeps a Manager process that outlives a killed rank."""
-    if not ACTIVE:
-        return
-    with importing():
-        for name in ("exchange_utils", "strategies.torch", "strategies.fully_parallel", "strategies.filesystem_async"):
-            _module(f"dist_checkpointing.{name}")
-    install()
-    results: queue.SimpleQueue[object] = queue.SimpleQueue()
-
-    def results_queue() -> queue.SimpleQueue[object]:
-        return results
-
-    _replace("dist_checkpointing.strategies.filesystem_async", "_get_write_results_queue", results_queue)
-    _writer().write_preloaded_data_multiproc = staticmethod(_write_here)
-
-
-def _writer() -> Any:
-    return _module("dist_checkpointing.strategies.filesystem_async").FileSystemWriterAsync
-
-
-class _Counted(queue.SimpleQueue[Any]):
-    """Upstream's JoinableQueue, where nobody waits."""
-
-    def task_done(self) -> None:
-        pass
-
-
-def _write_here(
-    transforms: list[Any], _use_msc: bool, _rank: int, buckets: list[Any], results: queue.SimpleQueue[object]
-) -> None:
-    """Write each bucket, synced to disk, and hand over what upstream's writer processes would."""
-    done: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
-    written: dict[int, object] = {}
-    for index, bucket in enumerate(buckets):
-        counted = _Counted()
-        counted.put(index)
-        _writer().write_preloaded_data(transforms, index, bucket, done, counted, use_fsync=True)
-        at, outcome = done.get()
-        if isinstance(outcome, Exception):
-            results.put(outcome)
-            return
-        written[at] = outcome
-    results.put(written)
 
 
 def own_adam_steps(adam: torch.optim.Optimizer) -> None:

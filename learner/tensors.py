@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from datetime import timedelta
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 def from_numpy(array: NDArray[Any]) -> Tensor:
@@ -47,9 +50,16 @@ def all_gather(parts: list[Tensor], own: Tensor, group: dist.ProcessGroup) -> No
     dist.all_gather(parts, own, group=group)
 
 
-def barrier() -> None:
-    """Wait until every rank is here."""
-    dist.barrier()
+def all_gather_objects(own: T, group: dist.ProcessGroup) -> list[T]:
+    """Every rank's ``own``, on each of them, by rank; they are pickled."""
+    found: list[T | None] = [None] * group.size()
+    dist.all_gather_object(found, own, group=group)
+    return cast("list[T]", found)
+
+
+def new_gloo_group(timeout: timedelta) -> dist.ProcessGroup:
+    """Another group of all ranks, on gloo."""
+    return cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=timeout))
 
 
 def manual_seed(seed: int) -> None:

@@ -85,7 +85,8 @@ class LearnerSection(Section):
     cp: PositiveInt = 1
     """Context-parallel size; refused unless 1."""
     call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
-    """A step, publication or checkpoint that takes longer hangs: the ranks are killed and go on from the checkpoint."""
+    """A step, publication or checkpoint that takes longer hangs: the ranks leave their stacks in the attempt's logs,
+    are killed and go on from the checkpoint."""
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
     """``cpu`` (gloo) or ``cuda`` (NCCL)."""
     dtype: Dtype = Dtype.FLOAT32
@@ -159,8 +160,22 @@ class StalenessSection(Section):
 
 class CheckpointSection(Section):
     every_steps: PositiveInt = 4
-    """Steps between two checkpoints; a crash repeats at most so many."""
+    """Steps between two checkpoints; a crash repeats at most so many, and those taken while the last one is written."""
+    keep: PositiveInt = 2
+    """Newest checkpoints that stay on disk; a run goes on from one of these."""
     keep_first: bool = False
     """Keep the checkpoint of step 0 too, so that ``launch.replay`` can train the whole run again."""
-    keep: PositiveInt = 2
-    """Newest checkpoints that stay on disk."""
+    keep_every_steps: CountInt = 0
+    """Keep the checkpoints of every so many steps too, for good; 0 for none."""
+    keep_best: bool = False
+    """Keep the checkpoint with the best score on held-out tasks too, of those whose weights were evaluated."""
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        if self.keep_every_steps % self.every_steps:
+            nearest = max(1, round(self.keep_every_steps / self.every_steps)) * self.every_steps
+            raise ValueError(
+                f"checkpoint.keep_every_steps = {self.keep_every_steps} is no multiple of checkpoint.every_steps = "
+                f"{self.every_steps}, and only those steps have a checkpoint: set keep_every_steps = {nearest}"
+            )
+        return self

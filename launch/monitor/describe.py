@@ -146,6 +146,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "engine.load_failed": lambda e: f"engine {text(e, 'engine')} did not load: {text(e, 'why')}",
     "engine.restart_failed": lambda e: f"engine {text(e, 'engine')} did not restart: {text(e, 'why')}",
     "checkpoint.saved": lambda e: f"checkpoint of step {integer(e, 'step')} saved",
+    "checkpoint.failed": lambda e: f"checkpoint of step {integer(e, 'step')} could not be written: {text(e, 'why')}",
+    "checkpoint.torn": lambda e: f"checkpoint {text(e, 'path')} is damaged and passed over: {text(e, 'why')}",
     "learner.resumed": lambda e: (
         f"learner goes on from the checkpoint of step {integer(e, 'step')}; later steps are taken again"
     ),
@@ -222,4 +224,6 @@ _LEVELS = {
     "engine.load_failed": "warn",
     "engine.restart_failed": "bad",
     "stop.failed": "warn",
+    "checkpoint.failed": "warn",
+    "checkpoint.torn": "bad",
 }

@@ -115,8 +115,8 @@ class Leases(Store):
         if step < self._number("compacted"):
             raise JournalError(
                 f"cannot rewind to step {step}: trajectories up to step {self._number('compacted')} are compacted; "
-                "resume from a checkpoint of that step or a later one (one of step 0 that is there for "
-                "checkpoint.keep_first can only be replayed)"
+                "resume from a checkpoint of that step or a later one (one that is there for checkpoint.keep_first, "
+                "keep_every_steps or keep_best can only be replayed)"
             )
         with self._transaction():
             self._db.execute(

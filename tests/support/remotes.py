@@ -29,6 +29,9 @@ class LocalRemote(Remote[T]):
     def ref(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return LocalRef(self, method, args, kwargs)
 
+    def beside(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return LocalRef(self, method, args, kwargs)
+
 
 class LocalRef(Ref[Any]):
     """Makes its value when it is first asked for."""

@@ -12,6 +12,7 @@ from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, 
 from launch.crew import Crew
 from learner.messages import StepReport
 from learner.rank import LearnerRank
+from protocol.digests import FileDigest
 from protocol.journal import AppendOutcome
 from protocol.stream import Received
 from protocol.weights import Lineage, Version
@@ -37,10 +38,14 @@ class MortalLearnerRank(LearnerRank):
         reached(Point.LEASE_STEP, Process.LEARNER)
         return super().step(step, payload, lineage, using)
 
-    def save(self, folder: str) -> None:
+    def begin_save(self, folder: str) -> None:
         reached(Point.STEP_SHARD, Process.LEARNER)
-        super().save(folder)
+        super().begin_save(folder)
+
+    def end_save(self) -> dict[str, FileDigest]:
+        written = super().end_save()
         reached(Point.SHARDS_MANIFEST, Process.LEARNER)
+        return written
 
 
 class MortalCheckpoints(CheckpointStore):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 
 from actors.remote import Remote
 from protocol.errors import InfraError
@@ -63,3 +64,17 @@ class Forwarder:
 
     async def add_through(self, amount: int) -> int:
         return await self._counter.call(Counter.add, amount)
+
+
+class Blocking:
+    def __init__(self) -> None:
+        self._free = threading.Event()
+
+    def wait(self) -> int:
+        """The thread that has waited."""
+        self._free.wait()
+        return threading.get_ident()
+
+    def let_go(self) -> int:
+        self._free.set()
+        return threading.get_ident()

@@ -8,7 +8,7 @@ import pytest
 
 from actors.remote import ActorDied, ActorOptions, Ref, Remote, kill, spawn
 from protocol.errors import InfraError
-from tests.integration.actors.ray_counter import Counter, Forwarder
+from tests.integration.actors.ray_counter import Blocking, Counter, Forwarder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
 
@@ -70,3 +70,13 @@ async def test_cancelling_a_call_cancels_the_coroutine_in_the_actor() -> None:
     async with asyncio.timeout(60):
         await counter.call(Counter.someone_was_cancelled)
     kill(counter)
+
+
+async def test_a_call_beside_others_neither_waits_nor_is_waited_for() -> None:
+    blocking = spawn(Blocking, ActorOptions(name="blocking", beside=1))
+    waiting = blocking.beside(Blocking.wait)
+    async with asyncio.timeout(60):
+        thread = await blocking.call(Blocking.let_go)
+        assert await waiting.get() != thread
+        assert await blocking.call(Blocking.let_go) == thread, "its other calls have one thread for all"
+    kill(blocking)

@@ -68,7 +68,7 @@ def settings(models):
     """A function: settings for a shape, small and deterministic."""
 
     def make(shape: str = "tied", **changes) -> LearnerSettings:
-        defaults = {"threads": 1, "dtype": "float32", "lr": 1e-3, "timeout_s": 60.0}
-        return LearnerSettings(model_path=models[shape], **defaults | changes)
+        defaults = {"model_path": models[shape], "threads": 1, "dtype": "float32", "lr": 1e-3, "timeout_s": 60.0}
+        return LearnerSettings(**defaults | changes)
 
     return make

@@ -1,5 +1,9 @@
 """What a forked rank does: functions of (rank, world, port, ...) whose results are pickled back to the test."""
 
+import resource
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 import transformers
@@ -17,7 +21,7 @@ def calls(rank, world, port, settings, then):
     """A learner rank, set up, and the result of each (method, *arguments) in ``then``."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
-    found = [getattr(made, name)(*arguments) for name, *arguments in then]
+    found = _call(made, then)
     made.close()
     return found
 
@@ -35,6 +39,41 @@ def survives(rank, world, port, settings, attempt, error):
             raise
         return before, made.weights_digest(), str(raised)
     return before, made.weights_digest(), ""
+
+
+def _call(made, then):
+    return [getattr(made, name)(*arguments) for name, *arguments in then]
+
+
+def saves_beside_steps(rank, world, port, settings, folder, before, during):
+    """What was written, and digests of weights and moments, where steps are taken by another thread meanwhile."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    _call(made, before)
+    made.begin_save(folder)
+    with ThreadPoolExecutor(1) as writer:
+        writing = writer.submit(made.end_save)
+        _call(made, during)
+        return writing.result(), made.weights_digest(), made.optimizer_digest()
+
+
+def saves_without_space(rank, world, port, settings, full, folder, again, then):
+    """What a save raises where this rank may write no file larger than a few bytes; then digests of what is saved."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if rank == full:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        made.save(folder)
+        said = ""
+    except Exception as error:  # noqa: BLE001  it is the result
+        said = f"{type(error).__name__}: {error}"
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    _call(made, then)
+    made.save(again)
+    return said, made.weights_digest(), made.optimizer_digest()
 
 
 def make_model(rank, world, port, folder, shape, seed=0, max_shard_size="1GB", dtype="float32"):

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launch.checkpoints import CheckpointManifest, CheckpointStore, LedgerLine, require_no_older
+from launch.checkpoints import (
+    CheckpointManifest,
+    CheckpointStore,
+    LedgerLine,
+    require_no_older,
+    require_sound,
+    shards_of,
+)
+from launch.retention import Retention
 from protocol import codec
+from protocol.digests import digest_files
 from protocol.errors import UserError
 from protocol.journal import Journal, JournalSettings
 from protocol.journal.repair import FILE, recover
@@ -20,29 +29,50 @@ from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 
 def manifest(step: int) -> CheckpointManifest:
-    return CheckpointManifest(step, 10 + step, 1, "{}", {"acked": 3}, [(10 + step, step, -1)])
+    return CheckpointManifest(step, 10 + step, 1, "{}", {"acked": 3}, [(10 + step, step, -1)], {})
 
 
 def save(store: CheckpointStore, step: int) -> None:
-    before = store.latest()
-    (store.begin(step) / "shard").write_bytes(b"weights")
-    steps = range(before.manifest.step + 1 if before else 1, step + 1)
-    store.finish(manifest(step), [LedgerLine(each, 10, (f"t{each}",), {"x": "all_stale"}) for each in steps])
+    before = store.all()
+    shards = store.begin(step)
+    (shards / "shard").write_bytes(b"weights")
+    steps = range(before[-1].manifest.step + 1 if before else 1, step + 1)
+    store.finish(
+        replace(manifest(step), files=shards_of(digest_files(shards, ["shard"]))),
+        [LedgerLine(each, 10, (f"t{each}",), {"x": "all_stale"}) for each in steps],
+    )
+
+
+def newest(store: CheckpointStore) -> tuple[int | None, list[tuple[str, str]]]:
+    """Its step, and what was passed over for it."""
+    told: list[tuple[str, str]] = []
+    found = store.newest_sound(lambda path, why: told.append((path.name, why)))
+    return None if found is None else found.manifest.step, told
+
+
+def flip_a_bit(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 4
+    file.write_bytes(data)
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-1])
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep=2)
+    store = CheckpointStore(tmp_path, Retention(2))
     save(store, 4)
-    found = store.latest()
-    assert found is not None
-    assert found.manifest == manifest(4)
+    (found,) = store.all()
+    assert replace(found.manifest, files={}) == manifest(4)
+    assert found.manifest.files.keys() == {"learner/shard", "ledger.jsonl"}
     assert (found.learner / "shard").read_bytes() == b"weights"
     assert [line.trained for line in found.ledger()] == [("t1",), ("t2",), ("t3",), ("t4",)]
     assert found.lineage.entries[14].step == 4
 
 
 def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep=1)
+    store = CheckpointStore(tmp_path, Retention(1))
     for step in (0, 2, 5):
         save(store, step)
         store.prune()
@@ -51,19 +81,17 @@ def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) 
 
 
 def test_an_unfinished_checkpoint_is_none(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep=2)
+    store = CheckpointStore(tmp_path, Retention(2))
     save(store, 4)
     (store.begin(8) / "shard").write_bytes(b"half")
-    latest = CheckpointStore(tmp_path, keep=2).latest()
-    assert latest is not None
-    assert latest.manifest.step == 4
+    assert newest(CheckpointStore(tmp_path, Retention(2))) == (4, [])
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000004", "step-000008.unfinished"}
     save(store, 6)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000004", "step-000006"}
 
 
 def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep=2)
+    store = CheckpointStore(tmp_path, Retention(2))
     for step in (0, 4, 8):
         save(store, step)
     assert store.prune() == 4
@@ -73,7 +101,7 @@ def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
 def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CheckpointStore(tmp_path, keep=1)
+    store = CheckpointStore(tmp_path, Retention(1))
     for step in (0, 4):
         save(store, step)
 
@@ -85,14 +113,14 @@ def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_eve
         patch.setattr("launch.checkpoints.shutil.rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
             store.prune()
-    resumed = CheckpointStore(tmp_path, keep=1)
+    resumed = CheckpointStore(tmp_path, Retention(1))
     save(resumed, 8)
     resumed.prune()
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000008"}
 
 
 def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep=1, keep_first=True)
+    store = CheckpointStore(tmp_path, Retention(1, first=True))
     for step in (0, 4, 8):
         save(store, step)
         oldest = store.prune()
@@ -200,9 +228,87 @@ def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: Run) -> None:
     assert run.journal.accounting().acked == 3
 
 
-def test_a_damaged_manifest_says_what_to_do(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, keep=2)
+@pytest.mark.parametrize("harm", [truncate, flip_a_bit, Path.unlink])
+@pytest.mark.parametrize("file", ["learner/shard", "ledger.jsonl", "manifest.json"])
+def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
+    tmp_path: Path, harm: Callable[[Path], None], file: str
+) -> None:
+    """Else a run goes on from weights, books or a lineage that never were."""
+    store = CheckpointStore(tmp_path, Retention(3))
+    for step in (0, 4, 8):
+        save(store, step)
+    harm(tmp_path / "checkpoints" / "step-000008" / file)
+    step, ((name, why),) = newest(store)
+    assert (step, name) == (4, "step-000008.torn")
+    assert Path(file).name in why
+    assert [each.manifest.step for each in store.all()] == [0, 4]
+    save(store, 8)
+    assert newest(store) == (8, []), "what a torn one has left is in nobody's way"
+
+
+def test_where_no_checkpoint_is_whole_all_stay_and_the_person_is_told(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, Retention(2))
+    for step in (0, 4):
+        save(store, step)
+        flip_a_bit(tmp_path / "checkpoints" / f"step-{step:06d}" / "learner" / "shard")
+    with pytest.raises(UserError, match=r"none of the 2 checkpoints .* step-000004, learner/shard is not .*--resume"):
+        newest(store)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000000", "step-000004"}
+    with pytest.raises(UserError, match=r"step-000000 is damaged: learner/shard"):
+        require_sound(store.all()[0])
+
+
+def test_a_run_without_checkpoints_has_none(tmp_path: Path) -> None:
+    assert newest(CheckpointStore(tmp_path, Retention(2))) == (None, [])
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_shard_that_is_not_what_the_learner_says_is_no_checkpoint(tmp_path: Path, *, missing: bool) -> None:
+    store = CheckpointStore(tmp_path, Retention(2))
+    shards = store.begin(4)
+    (shards / "shard").write_bytes(b"weights")
+    files = shards_of(digest_files(shards, ["shard"]))
+    if missing:
+        (shards / "shard").unlink()
+    else:
+        (shards / "other").write_bytes(b"")
+    with pytest.raises(OSError, match="does not hold what the learner says it wrote"):
+        store.finish(replace(manifest(4), files=files), [])
+    assert store.all() == []
+
+
+def test_the_best_by_score_stays_and_a_score_of_weights_that_were_rolled_back_does_not_count(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, Retention(1, best=True))
+    save(store, 0)
+    store.scored(0, 0.4)
     save(store, 4)
-    (tmp_path / "checkpoints" / "step-000004" / "manifest.json").write_text("{")
-    with pytest.raises(UserError, match=r"move it away .*checkpoint\.keep_first can only be replayed"):
-        store.latest()
+    store.scored(4, 0.9)
+    save(store, 8)
+    store.prune()
+    assert [each.manifest.step for each in store.all()] == [4, 8]
+    save(store, 4)  # a resume has rolled it back
+    assert store.scores() == {0: 0.4}
+    save(store, 12)
+    store.prune()
+    assert [each.manifest.step for each in store.all()] == [12]
+
+
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        (Retention(1), {20}),
+        (Retention(2, first=True), {0, 16, 20}),
+        (Retention(1, every_steps=8), {8, 16, 20}),
+        (Retention(1, best=True), {12, 20}),
+        (Retention(9), {0, 4, 8, 12, 16, 20}),
+    ],
+)
+def test_what_stays(retention: Retention, kept: set[int]) -> None:
+    assert retention.kept([0, 4, 8, 12, 16, 20], {0: 0.5, 4: 0.7, 12: 0.7, 24: 1.0}) == kept
+
+
+def test_the_journal_keeps_what_the_oldest_that_a_run_can_go_on_from_needs(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, Retention(2, first=True, every_steps=4))
+    for step in (0, 4, 8, 12):
+        save(store, step)
+    assert store.prune() == 8

@@ -124,6 +124,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("correction.band=[1.5,2.0]", "set correction.band = [0.5, 2.0]"),
         ("shaping.overlong_tokens=100", "set it between 1 and shaping.overlong_tokens"),
         ("shaping.scale=0", "shaping.scale"),
+        ("checkpoint.keep_every_steps=9", "set keep_every_steps = 8"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),

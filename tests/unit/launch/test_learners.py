@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from actors.remote import ActorDied, RemoteError
 from launch import learners
 from launch.learners import Learners
 from learner.rank import LearnerRank
+from protocol.stacks import offer_stacks
 from tests.support.remotes import LocalRemote
 
 
@@ -49,5 +51,28 @@ async def test_a_defect_is_raised_as_it_is_and_waits_little_for_ranks_that_hang(
 
 
 async def test_ranks_that_hang_are_named_with_their_limit() -> None:
-    with pytest.raises(RemoteError, match=r"setup has not ended within learner\.call_timeout_s = 0\.01 s"):
-        await ranks(FakeRank(after_s=600.0), timeout_s=0.01).call(LearnerRank.setup)
+    hang = ranks(FakeRank(), FakeRank(after_s=600.0), FakeRank(after_s=600.0), timeout_s=0.01)
+    with pytest.raises(
+        RemoteError, match=r"setup .* learner\.call_timeout_s = 0\.01 s: .* learner-1, learner-2$"
+    ) as caught:
+        await hang.call(LearnerRank.setup)
+    assert caught.value.actor == "run/learner-1"
+
+
+async def test_who_waited_for_a_rank_in_vain_is_not_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a rank that hangs ends the run with a defect of another, and is not started again."""
+    monkeypatch.setattr(learners, "_OTHERS_S", 0.01)
+    waited = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 20000ms for recv operation")
+    with pytest.raises(RemoteError, match=r"no answer from learner-1$") as caught:
+        await ranks(FakeRank(waited), FakeRank(after_s=600.0)).call(LearnerRank.setup)
+    assert caught.value.actor == "run/learner-1"
+    with pytest.raises(RemoteError, match=r"an exchange between ranks failed: .*Timed out"):
+        await ranks(FakeRank(waited), FakeRank(waited)).call(LearnerRank.setup)
+
+
+async def test_ranks_that_hang_are_asked_for_their_stacks(tmp_path: Path) -> None:
+    offer_stacks(tmp_path / "learner-0.stacks", "learner-0")
+    hang = replace(ranks(FakeRank(after_s=600.0), timeout_s=0.01), stacks=(tmp_path / "learner-0.stacks",))
+    with pytest.raises(RemoteError, match=rf"no answer from learner-0; stacks of all ranks: {tmp_path}$"):
+        await hang.beside(LearnerRank.setup)
+    assert "in test_ranks_that_hang" in (tmp_path / "learner-0.stacks").read_text()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,10 +17,12 @@ from launch.checkpoints import CheckpointStore
 from launch.learners import Learners
 from launch.metrics import MetricsLog, read_metrics
 from launch.pusher import Pusher
+from launch.retention import Retention
 from launch.standing import Stand
 from launch.summary import read_events
 from launch.training import Training, TrainingSettings
-from learner.messages import StepReport
+from learner.messages import SaveError, StepReport
+from protocol.digests import FileDigest, digest_files
 from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.staleness import StalePolicy
@@ -65,7 +68,14 @@ class FakeLearner:
     references: list[tuple[int, bool]] = field(default_factory=list)
     """Its weights when it was told of the reference, and whether it was to write it."""
     publishes: int = 1000
-    """The call of ``publish`` after so many kills it."""
+    """The call of ``begin_publish`` after so many kills it."""
+    failing_saves: int = 0
+    """So many saves, from now on, find no space."""
+    disk: asyncio.Event = field(default_factory=asyncio.Event)
+    """What is copied is written once this is set."""
+
+    def __post_init__(self) -> None:
+        self.disk.set()
 
     def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: Version) -> StepReport:
         if self.dies_at and self.dies_at[0] == step:
@@ -85,12 +95,16 @@ class FakeLearner:
         self.stepped.append((step, version))
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
 
-    def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest:
+    def begin_publish(self) -> None:
         self.publishes -= 1
         if self.publishes < 0:
             raise ActorDied(self.name, "killed")
-        assert self.weights == step
-        Path(folder).mkdir(parents=True)
+        self.publishing = self.weights
+
+    async def end_publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest:
+        await self.disk.wait()
+        assert self.publishing == step, "weights of another step than the version's"
+        self.written(Path(folder))
         return WeightManifest(version, step, parent, folder, "00", 1, 1)
 
     def keep_reference(self, folder: str, write: bool) -> None:
@@ -98,8 +112,20 @@ class FakeLearner:
         if write:
             Path(folder).mkdir()
 
-    def save(self, folder: str) -> None:
-        (Path(folder) / "weights").write_text(str(self.weights))
+    def written(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+
+    def begin_save(self, folder: str) -> None:
+        self.saving = Path(folder), str(self.weights)
+
+    async def end_save(self) -> dict[str, FileDigest]:
+        await self.disk.wait()
+        folder, weights = self.saving
+        if self.failing_saves:
+            self.failing_saves -= 1
+            raise SaveError(f"{folder}: no space")
+        (folder / "weights").write_text(weights)
+        return digest_files(folder, ["weights"])
 
     def load(self, folder: str) -> None:
         self.weights = int((Path(folder) / "weights").read_text())
@@ -133,7 +159,7 @@ class Run:
         self.generations: list[FakeLearner] = []
         events = EventLog(run_dir, "driver", "node-0")
         self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
-        self.checkpoints = CheckpointStore(run_dir, keep=3)
+        self.checkpoints = CheckpointStore(run_dir, Retention(3))
         self.training = Training(
             settings=TrainingSettings(
                 run_dir=run_dir,
@@ -325,8 +351,7 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
     sampled = first.training.version
     second = Run(tmp_path, buffer=first.buffer)
     second.change(attempt=2)
-    checkpoint = second.checkpoints.latest()
-    assert checkpoint is not None
+    checkpoint = second.checkpoints.all()[-1]
     assert checkpoint.manifest.step == 0
     with (tmp_path / "lineage.jsonl").open("ab") as torn:
         torn.write(b'{"version": 42949')
@@ -349,8 +374,7 @@ async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(t
         await older.add_ready(4 * PER_STEP)
         older.spent = {step: groups for step, groups in first.buffer.spent.items() if step < 4}
     second = Run(tmp_path, buffer=older)
-    checkpoint = second.checkpoints.latest()
-    assert checkpoint is not None
+    checkpoint = second.checkpoints.all()[-1]
     with pytest.raises(UserError, match=r"journal\.sqlite is older than the checkpoint of step 4"):
         await second.training.resume(checkpoint)
     assert older.committed == []
@@ -400,7 +424,7 @@ async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(
     ledger = run.checkpoints.all()[1].ledger()
     assert [line.trained for line in ledger] == [("0/0", "0/1", "1/0", "1/1"), ("2/0", "2/1", "3/0", "3/1")]
     assert run.steps_kept == [1, 2, 3]
-    assert run.training.ledger == [], "what a checkpoint has, the driver does not hold for the rest of the run"
+    assert run.training.keeper.ledger == [], "what a checkpoint has, the driver does not hold for the rest of the run"
 
 
 async def test_a_full_buffer_is_given_its_checkpoint_early(tmp_path: Path) -> None:
@@ -525,3 +549,106 @@ async def test_what_a_killed_learner_left_half_written_is_removed(tmp_path: Path
     (tmp_path / "weights" / ".v7.building").mkdir(parents=True)
     await run.go()
     assert not (tmp_path / "weights" / ".v7.building").exists()
+
+
+@asynccontextmanager
+async def going(run: Run, *, until_step: int) -> AsyncGenerator[asyncio.Task[None]]:
+    """The loop, on a disk that takes nothing yet, once it waits for a batch after this step."""
+    await run.buffer.add_ready(until_step * PER_STEP)
+    await run.training.begin()
+    run.generations[0].disk.clear()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        task = group.create_task(run.training.run())
+        while run.training.step < until_step or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        yield task
+
+
+async def test_steps_go_on_while_a_checkpoint_is_written_and_do_not_show_in_it(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(publish_every=100)
+    async with going(run, until_step=3):
+        assert (run.training.step, run.saved) == (3, [0])
+        run.generations[0].disk.set()
+        await run.buffer.add_ready(PER_STEP)
+    kept = {checkpoint.manifest.step: checkpoint for checkpoint in run.checkpoints.all()}
+    assert [line.step for line in kept[2].ledger()] == [1, 2]
+    assert (kept[2].learner / "weights").read_text() == "2"
+    assert kept[2].lineage.entries[kept[2].manifest.version].step == 2
+    assert max(entry.step for entry in kept[2].lineage.entries.values()) == 2
+    assert kept[2].manifest.accounting["trained"] == 2 * PER_STEP * 2
+    assert run.steps_kept == [1, 2, 3, 4]
+
+
+async def test_steps_go_on_while_weights_are_written_and_versions_are_offered_in_order(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(checkpoint_every=100, publish_every=2)
+    async with going(run, until_step=3):
+        assert run.pusher.offered == [], "an engine was told of weights that are not there yet"
+        run.generations[0].disk.set()
+        await run.buffer.add_ready(PER_STEP)
+    assert [manifest.step for manifest in run.pusher.offered] == [2, 4]
+
+
+async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(checkpoint_every=1)
+    await run.buffer.add_ready(4 * PER_STEP)
+    await run.training.begin()
+    run.generations[0].failing_saves = 2
+    await run.training.run()
+    assert run.saved == [0, 3, 4]
+    assert run.steps_kept == [1, 2, 3, 4], "the steps of a checkpoint that failed are in the next one's books"
+    failed = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.failed"]
+    assert [(event["step"], event["failures"]) for event in failed] == [(1, 1), (2, 2)]
+    assert str(tmp_path / "checkpoints" / "step-000001") in str(failed[0]["why"])
+    assert run.buffer.committed == [0, 3, 4], "the journal has forgotten what no checkpoint has"
+
+
+async def test_a_disk_that_stays_full_ends_the_run_even_after_its_last_step(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.buffer.add_ready(4 * PER_STEP)
+    await run.training.begin()
+    run.generations[0].failing_saves = 100
+    with pytest.raises(SaveError, match="no space"):
+        await run.training.run()
+    assert run.generations[0].failing_saves == 97
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000000"}
+
+
+async def test_a_learner_that_dies_while_it_writes_takes_the_run_back_to_the_checkpoint_before(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4])
+    run.change(publish_every=100)
+    async with going(run, until_step=3):
+        run.generations[0].failing_saves = 1  # as good as dead: it does not come to the end
+        await run.buffer.add_ready(PER_STEP)
+        while len(run.generations) < 2:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        run.generations[0].disk.set()
+    assert run.buffer.calls[run.buffer.calls.index("rewind 0") :].count("mark 3") == 1
+    assert run.steps_kept == [1, 2, 3, 4]
+
+
+async def test_an_interrupted_run_finishes_the_checkpoint_that_it_writes(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(publish_every=100)
+    async with going(run, until_step=3) as task:
+        task.cancel()
+        await asyncio.sleep(0)
+        run.generations[0].disk.set()
+    assert run.saved == [0, 2]
+    assert run.buffer.committed == [0, 2]
+
+
+async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4])
+    run.change(publish_every=100)
+    async with going(run, until_step=3):
+        run.generations[0].disk.set()
+        await run.training._saving.join()
+        (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
+        await run.buffer.add_ready(PER_STEP)
+    assert "rewind 0" in run.buffer.calls
+    (torn,) = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.torn"]
+    assert torn["path"] == str(tmp_path / "checkpoints" / "step-000002.torn")
+    assert run.steps_kept == [1, 2, 3, 4]

@@ -235,7 +235,7 @@ def test_payloads_go_only_when_the_oldest_kept_checkpoint_covers_them(journal: J
     assert len(list(journal.stored())) == 4
     journal.rewind(1)
     assert journal.payload(journal.lease(1))
-    with pytest.raises(JournalError, match=r"cannot rewind to step 0: .*checkpoint\.keep_first .*only be replayed"):
+    with pytest.raises(JournalError, match=r"cannot rewind to step 0: .*checkpoint\.keep_first, .*only be replayed"):
         journal.rewind(0)
     assert journal.append([arrival(1, 0, 0.0)])[0] == [AppendOutcome.DUPLICATE]
 

@@ -1,0 +1,210 @@
+"""A run goes on from a checkpoint as if it had never stopped, on the machine that is free."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches
+
+from protocol.digests import digest_files
+from protocol.weights import Version
+
+OPTIONS = pytest.mark.parametrize(
+    "options",
+    [{}, {"distributed_optimizer": True}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "distributed_optimizer": True}],
+    ids=["plain", "distributed optimizer", "bfloat16", "bfloat16, distributed optimizer"],
+)
+DIGESTS = (("weights_digest",), ("optimizer_digest",))
+
+
+def steps(first: int, last: int) -> list[tuple]:
+    return [("step", n, payload(seed=n), lineage(), Version(4)) for n in range(first, last)]
+
+
+@OPTIONS
+def test_resume_is_bitwise(ranks, settings, tmp_path, options):
+    """A run that was killed and resumed ends with the weights and moments of one that was not."""
+    made, folder = settings(**options), str(tmp_path / "checkpoint")
+    whole = ranks.learner(made, *steps(0, 2), ("save", folder), *steps(2, 5), *DIGESTS)
+    resumed = ranks.learner(made, ("load", folder), *steps(2, 5), *DIGESTS)
+    assert resumed[-2:] == whole[-2:]
+    assert len(set(whole[-2:])) == 2
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param({"tp": 2}, marks=pytest.mark.slow),
+        pytest.param({"pp": 2}, marks=pytest.mark.slow),
+        pytest.param({"distributed_optimizer": True}, marks=pytest.mark.slow),
+        {"pp": 2, "distributed_optimizer": True},
+    ],
+    ids=["TP2", "PP2", "DP2 distributed optimizer", "PP2 distributed optimizer"],
+)
+def test_resume_is_bitwise_on_two_ranks(ranks, settings, tmp_path, layout):
+    """With tied embeddings the last has several buckets, and padding between them."""
+    made, folder = settings(**layout), str(tmp_path / "checkpoint")
+    whole = ranks.run("calls", 2, settings=made, then=(*steps(0, 2), ("save", folder), *steps(2, 4), *DIGESTS))
+    resumed = ranks.run("calls", 2, settings=made, then=(("load", folder), *steps(2, 4), *DIGESTS))
+    assert [found[-2:] for found in resumed] == [found[-2:] for found in whole]
+
+
+@OPTIONS
+def test_checkpoint_before_the_first_step(ranks, settings, tmp_path, options):
+    """Step 0 is a checkpoint too."""
+    made = settings(**options)
+    folder, then = str(tmp_path / "checkpoint"), (*(("sft", b) for b in sft_batches()), *DIGESTS)
+    whole = ranks.learner(made, ("save", folder), *then)
+    resumed = ranks.learner(made, ("sft", sft_batches()[0]), ("load", folder), *then)
+    assert resumed[-2:] == whole[-2:]
+
+
+@pytest.mark.parametrize(
+    ("options", "world"),
+    [({}, 1), ({"dtype": "bfloat16"}, 1), ({"distributed_optimizer": True}, 2)],
+    ids=["float32", "bfloat16", "DP2, distributed optimizer"],
+)
+def test_steps_that_are_taken_before_the_copy_is_written_do_not_reach_it(ranks, settings, tmp_path, options, world):
+    """Else a checkpoint is a mixture of several steps' weights."""
+    made, folder = settings(**options), str(tmp_path / "checkpoint")
+    then = (*steps(0, 2), *DIGESTS, ("begin_save", folder), *steps(2, 4), ("end_save",))
+    saved = ranks.run("calls", world, settings=made, then=then)
+    loaded = ranks.run("calls", world, settings=made, then=(("load", folder), *DIGESTS))
+    assert [found[1:] for found in loaded] == [found[2:4] for found in saved]
+
+
+def test_steps_that_are_taken_before_the_weights_are_written_do_not_reach_them(ranks, settings, tmp_path):
+    """Else engines sample with weights that no version names."""
+    then = (("begin_publish",), *steps(0, 2), ("end_publish", Version(1), 0, Version(0), str(tmp_path / "out")))
+    made = settings()
+    ranks.learner(made, *then)
+    (before,) = ranks.run("read_file", path=f"{made.model_path}/model.safetensors")
+    (after,) = ranks.run("read_file", path=str(tmp_path / "out" / "model.safetensors"))
+    for name, (_, weight) in before.items():
+        np.testing.assert_array_equal(after[name][1], weight, err_msg=name)
+
+
+def test_a_checkpoint_is_written_while_steps_are_taken(ranks, settings, tmp_path):
+    """Two threads of each rank, and two ranks that exchange messages in both."""
+    made, folder = settings(distributed_optimizer=True), str(tmp_path / "checkpoint")
+    both = ranks.run("saves_beside_steps", 2, settings=made, folder=folder, before=steps(0, 1), during=steps(1, 4))
+    files = both[0][0]
+    assert files == digest_files(Path(folder), [path.name for path in Path(folder).iterdir()])
+    assert both[1][0] == {}
+    whole = ranks.run("calls", 2, settings=made, then=(*steps(0, 4), *DIGESTS))
+    assert [list(found[1:]) for found in both] == [found[-2:] for found in whole]
+    resumed = ranks.run("calls", 2, settings=made, then=(("load", folder), *steps(1, 4), *DIGESTS))
+    assert [found[-2:] for found in resumed] == [found[-2:] for found in whole]
+
+
+LAYOUTS = {"TP1": ({}, 1), "TP2": ({"tp": 2}, 2), "PP2": ({"pp": 2}, 2), "DP2": ({}, 2)}
+RESHARDED = [
+    *(
+        pytest.param(
+            *pair,
+            distributed,
+            id="{}→{}{}".format(*pair, " distributed optimizer" if distributed else ""),
+            marks=[] if fast else [pytest.mark.slow],
+        )
+        for distributed in (False, True)
+        for *pair, fast in (
+            ("TP1", "TP2", not distributed),
+            ("TP2", "PP2", distributed),
+            ("DP2", "TP1", distributed),
+            ("TP1", "PP2", False),
+            ("TP1", "DP2", False),
+            ("PP2", "DP2", False),
+        )
+    )
+]
+
+
+@pytest.mark.parametrize(("source", "target", "distributed"), RESHARDED)
+def test_checkpoint_loads_into_another_layout(ranks, settings, tmp_path, source, target, distributed):
+    """Resume on the machine that is free, not on the one that wrote.  Weights are compared after two more steps: a
+    wrong Adam state does not show in the next loss."""
+    folder, (first, *rest) = str(tmp_path / "checkpoint"), sft_batches(3, lr=1e-3)
+
+    def run(layout: str, name: str, *then) -> list:
+        options, world = LAYOUTS[layout]
+        made = settings(eps=1e-4, distributed_optimizer=distributed, **options)
+        publish = ("publish", Version(1), 1, Version(0), str(tmp_path / name))
+        return ranks.learner(made, *then, *(("sft", batch) for batch in rest), publish, world=world)
+
+    whole = run(source, "whole", ("sft", first), ("save", folder))
+    other = run(target, "other", ("load", folder))
+    for a, b in zip(whole[2:-1], other[1:-1], strict=True):
+        assert b.loss == pytest.approx(a.loss, rel=1e-6)
+        assert b.grad_norm == pytest.approx(a.grad_norm, rel=2e-6)
+    (expected,), (found,) = (
+        ranks.run("read_file", path=str(tmp_path / name / "model.safetensors")) for name in ("whole", "other")
+    )
+    for name, (_, weight) in expected.items():
+        np.testing.assert_allclose(found[name][1], weight, atol=1e-6, err_msg=name)
+
+
+def test_no_checkpoint_is_said_so(ranks, settings, tmp_path):
+    ((_, _, message),) = ranks.run("survives", settings=settings(), attempt=("load", str(tmp_path)), error="UserError")
+    assert "is not a checkpoint" in message
+
+
+@pytest.mark.parametrize("suffix", [".distcp", "common.pt", ".metadata"])
+def test_a_truncated_checkpoint_is_refused(ranks, settings, tmp_path, suffix):
+    folder = tmp_path / "checkpoint"
+    ranks.learner(settings(), ("save", str(folder)))
+    (file,) = (path for path in folder.iterdir() if path.name.endswith(suffix))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    ((before, after, message),) = ranks.run(
+        "survives", settings=settings(), attempt=("load", str(folder)), error="UserError"
+    )
+    assert "is not a checkpoint that can be loaded" in message
+    assert "--resume" in message
+    assert before == after
+
+
+@pytest.mark.parametrize(
+    ("shape", "changes", "said"),
+    [
+        ("untied", {}, "intermediate_size = 64 there, 48 here"),
+        ("tied", {"dtype": "bfloat16"}, "learner.dtype = float32 there, bfloat16 here"),
+        ("tied", {"distributed_optimizer": True}, "distributed_optimizer = False there, True here"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, shape, changes, said):
+    folder = str(tmp_path / "checkpoint")
+    ranks.learner(settings(), ("save", folder))
+    attempt = ("load", folder)
+    ((before, after, message),) = ranks.run(
+        "survives", settings=settings(shape, **changes), attempt=attempt, error="UserError"
+    )
+    assert said in message
+    assert "of another model or of other settings" in message
+    assert before == after
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(ranks, settings, tmp_path):
+    """Megatron would load it, and leave the rows that are missing as they are."""
+    folder, model = str(tmp_path / "checkpoint"), tmp_path / "model"
+    ranks.run("make_model", folder=str(model), shape=SHAPES["tied"] | {"vocab_size": VOCABULARY + 3})
+    assert json.loads((model / "config.json").read_text())["vocab_size"] == VOCABULARY + 3
+    ranks.learner(settings(), ("save", folder))
+    ((_, _, message),) = ranks.run(
+        "survives", settings=settings(model_path=str(model)), attempt=("load", folder), error="UserError"
+    )
+    assert f"vocab_size = {VOCABULARY} there, {VOCABULARY + 3} here" in message
+
+
+@pytest.mark.parametrize("full", [0, 1])
+def test_a_disk_that_is_full_for_one_rank_is_an_error_of_all_and_none_waits(ranks, settings, tmp_path, full):
+    """And the learner trains on, and saves when there is space again."""
+    folder, again = str(tmp_path / "full"), str(tmp_path / "again")
+    made = settings(tp=2)
+    found = ranks.run("saves_without_space", 2, settings=made, full=full, folder=folder, again=again, then=steps(1, 2))
+    for message, *_ in found:
+        assert message.startswith("SaveError: ")
+        assert folder in message
+        assert f"rank {full}" in message
+        assert "File too large" in message
+    loaded = ranks.run("calls", 2, settings=made, then=(("load", again), *DIGESTS))
+    assert [tuple(each[1:]) for each in loaded] == [each[1:] for each in found]
