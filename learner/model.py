@@ -1,4 +1,4 @@
-"""Qwen3 (dense) as a megatron-core GPTModel, made of torch operations only."""
+"""Qwen2.5 and Qwen3 (dense) as a megatron-core GPTModel, made of torch operations only."""
 
 from __future__ import annotations
 
@@ -138,11 +138,12 @@ def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
         kv_channels=config.head_dim,
         normalization="RMSNorm",
         layernorm_epsilon=config.rms_norm_eps,
-        qk_layernorm=True,
+        qk_layernorm=config.family.qk_norm,
         gated_linear_unit=True,
         activation_func=F.silu,
         use_te_activation_func=True,  # the name is historical: it takes the MLP's activation from the spec, SwiGlu here
         add_bias_linear=False,
+        add_qkv_bias=config.family.qkv_bias,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         attention_softmax_in_fp32=True,
@@ -170,13 +171,14 @@ def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
     )
 
 
-def _layer_spec() -> Any:
+def _layer_spec(config: QwenConfig) -> Any:
+    head_norm = RmsNorm if config.family.qk_norm else None
     attention = SelfAttentionSubmodules(
         linear_qkv=ColumnParallelLinear,
         core_attention=PackedAttention,
         linear_proj=RowParallelLinear,
-        q_layernorm=RmsNorm,
-        k_layernorm=RmsNorm,
+        q_layernorm=head_norm,
+        k_layernorm=head_norm,
     )
     mlp = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear, activation_func=SwiGlu)
     return ModuleSpec(
@@ -199,7 +201,9 @@ def build(config: QwenConfig, settings: LearnerSettings, layout: Layout) -> Poli
     with seam.quiet():
         shape = transformer_config(config, settings)
     # A whole block's spec, so that the final norm is ours too; under pipeline parallelism it has this stage's layers.
-    block = TransformerBlockSubmodules(layer_specs=[_layer_spec()] * get_num_layers_to_build(shape), layer_norm=RmsNorm)
+    block = TransformerBlockSubmodules(
+        layer_specs=[_layer_spec(config)] * get_num_layers_to_build(shape), layer_norm=RmsNorm
+    )
     with seam.cuda_is_cpu():
         model = PolicyModel(
             config=shape,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # these load torch or megatron
     from torch import Tensor
 
     from learner.attention import PackedBatch
-    from learner.convert import NamedWeight
+    from learner.folder import NamedWeight
     from learner.losses import LossResult
     from learner.parallel import Layout
     from learner.qwen import QwenConfig
@@ -70,6 +70,7 @@ class LearnerRank:
 
         folder = Path(self.settings.model_path)
         config = read_config(folder)
+        convert.check_folder(folder, config)
         layout = parallel.start(self.settings, self.rank, self.world, *self._master)
         policy = model.build(config, self.settings, layout)
         convert.load_folder(policy, folder, config, _layers(config, layout), layout)
@@ -130,15 +131,17 @@ class LearnerRank:
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder.  Rank 0 returns its manifest, the others None."""
+        from learner import convert
         from learner.publish import write_folder
 
         weights = self._export()
+        sizes = convert.sizes(self._ready.config, self._ready.trainer.model.config.params_dtype)
         if not self._ready.layout.writes:
             for _ in weights:
                 pass
             return None
         return write_folder(
-            weights, Path(self.settings.model_path), Path(folder), version=version, step=step, parent=parent
+            weights, sizes, Path(self.settings.model_path), Path(folder), version=version, step=step, parent=parent
         )
 
     def save(self, folder: str) -> None:
@@ -167,7 +170,7 @@ class LearnerRank:
         return export(ready.trainer.model, ready.config, ready.layout)
 
 
-def _layers(config: QwenConfig, layout: Layout) -> list[int]:
+def _layers(config: QwenConfig, layout: Layout) -> range:
     """Global indices of this stage's layers."""
     count = config.num_hidden_layers // layout.pp
-    return list(range(layout.pp_rank * count, (layout.pp_rank + 1) * count))
+    return range(layout.pp_rank * count, (layout.pp_rank + 1) * count)

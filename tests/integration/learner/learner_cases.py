@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 import transformers
-import transformers.models.qwen3.modeling_qwen3  # so that no rank imports it
+import transformers.models.qwen2.modeling_qwen2  # these two so that no rank imports them
+import transformers.models.qwen3.modeling_qwen3
 from safetensors.torch import load_file
 
 import learner.checkpoint
@@ -39,11 +40,11 @@ def survives(rank, world, port, settings, attempt, error):
 
 def make_model(rank, world, port, folder, shape, seed=0, max_shard_size="1GB", dtype="float32"):
     torch.manual_seed(seed)
-    config = transformers.Qwen3Config(max_position_embeddings=512, **shape)
-    model = transformers.Qwen3ForCausalLM(config).to(getattr(torch, dtype))
+    config = transformers.AutoConfig.for_model(**{"model_type": "qwen3", "max_position_embeddings": 512} | shape)
+    model = transformers.AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "norm" in name:
+            if "norm" in name or "bias" in name:
                 weight.add_(0.1 * torch.randn_like(weight))
     model.save_pretrained(folder, max_shard_size=max_shard_size)
 
@@ -56,7 +57,7 @@ def _logprobs(model, token_ids, temperature=1.0):
 
 def reference_sft(rank, world, port, folder, batches, settings):
     """(loss, gradient norm) of plain Hugging Face and torch, one sequence at a time, and the weights after."""
-    model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     adam = torch.optim.AdamW(model.parameters(), betas=settings.betas, eps=settings.eps, weight_decay=0.0)
     found = []
     for batch in batches:
@@ -75,7 +76,7 @@ def reference_sft(rank, world, port, folder, batches, settings):
 
 
 def reference_logprobs(rank, world, port, folder, sequences, temperature=1.0):
-    model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
         return [
             np.concatenate([[0], _logprobs(model, ids, temperature).numpy()]).astype(np.float32) for ids in sequences
@@ -84,7 +85,7 @@ def reference_logprobs(rank, world, port, folder, sequences, temperature=1.0):
 
 def read_weights(rank, world, port, folder):
     """Through transformers, as a user would load a published version."""
-    model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype="auto")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     return {name: weight.float().numpy() for name, weight in model.state_dict().items()}
 
 

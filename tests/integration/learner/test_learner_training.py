@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from learner_data import VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
+from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
 
 from protocol.codec import dumps
 from protocol.trajectory import DropReason
 from protocol.weights import Version
 
 
-@pytest.mark.parametrize("shape", ["tied", "untied"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_hugging_face(ranks, settings, shape):
     """Else a model trained here is not the model that the user thinks it is."""
     made, batches = settings(shape), sft_batches()
