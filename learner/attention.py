@@ -11,18 +11,22 @@ Shapes: ``T`` tokens, ``N`` heads of this rank, ``D`` head size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
+from learner.context import Half
+from learner.exchange import gather
 from learner.kernels import pad_rows, rotate, take_rows
 from learner.megatron import MegatronModule, PackedSeqParams
 from learner.packing import Bucket, MicroBatch
-from learner.tensors import from_numpy
+from learner.tensors import from_numpy, split_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,18 +42,61 @@ class PaddedCall:
     """int64 [T] Padded place of each row."""
 
 
+class Bounds(NamedTuple):
+    """Where sequences end, as torch's variable-length kernel wants it."""
+
+    queries: Tensor
+    """int32 [sequences + 1]"""
+    keys: Tensor
+    longest_query: int
+    longest_key: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixCall:
+    """Chunks of sequences against the sequences up to each chunk's end; see :class:`learner.context.Half`."""
+
+    tokens: slice
+    """Of this rank's rows."""
+    key_rows: Tensor
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """How a micro-batch is shared over context-parallel ranks; see :class:`learner.context.ContextShare`."""
+
+    group: dist.ProcessGroup
+    width: int
+    places: Tensor
+    calls: tuple[PrefixCall, ...]
+    target_width: int
+    target_places: Tensor
+
+    def all_tokens(self, own: Tensor) -> Tensor:
+        """[width, ...] → [T, ...] of the whole micro-batch, which each rank then uses for its own queries."""
+        return gather(own, self.places, self.width, self.group, summed=True)
+
+    def all_targets(self, own: Tensor) -> Tensor:
+        """[n, ...] → [N, ...] of all tokens with loss, from which each rank then computes the same loss."""
+        return gather(own, self.target_places, self.target_width, self.group, summed=False)
+
+
 @dataclass(kw_only=True, eq=False)
 class PackedBatch(PackedSeqParams):
     """A micro-batch on its device, as megatron hands it from the model's input to attention and output.
 
-    Shapes: ``T`` tokens, ``N`` tokens with loss, ``H`` half the head size."""
+    Shapes: ``T`` tokens, ``N`` tokens with loss, ``H`` half the head size.  Under context parallelism ``tokens``,
+    ``positions``, ``cos``, ``sin``, ``rows`` and ``labels`` are this rank's part; what the loss reads is of all."""
 
     tokens: Tensor
     """int64 [1, T]"""
     positions: Tensor
     """int64 [1, T]"""
     cos: Tensor
-    """float32 [T, 1, H]"""
+    """float32 or float64 [T, 1, H]"""
     sin: Tensor
     rows: Tensor
     """int64 [N]; see :class:`learner.packing.MicroBatch`."""
@@ -59,21 +106,25 @@ class PackedBatch(PackedSeqParams):
     calls: tuple[PaddedCall, ...]
     entropy: bool
     """Whether the model shall compute it."""
+    shared: Shared | None = None
 
 
-def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> PackedBatch:
-    """``frequencies_H`` are the rotary embedding's, on the device."""
+def to_device(
+    batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool, cp_group: dist.ProcessGroup | None = None
+) -> PackedBatch:
+    """``frequencies_H`` are the rotary embedding's, on the device; ``cp_group`` is needed for a rank's part of a
+    micro-batch."""
     place = frequencies_H.device
     positions = from_numpy(batch.positions).to(place)
-    angles = positions[:, None].float() * frequencies_H
+    angles = positions[:, None].to(frequencies_H.dtype) * frequencies_H
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
-    bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place)
+    bounds = _bounds(lengths, lengths, place)
     return PackedBatch(
         qkv_format="thd",
-        cu_seqlens_q=bounds,
-        cu_seqlens_kv=bounds,
-        max_seqlen_q=max(lengths),
-        max_seqlen_kv=max(lengths),
+        cu_seqlens_q=bounds.queries,
+        cu_seqlens_kv=bounds.keys,
+        max_seqlen_q=bounds.longest_query,
+        max_seqlen_kv=bounds.longest_key,
         tokens=from_numpy(batch.token_ids).to(place)[None],
         positions=positions[None],
         cos=angles.cos()[:, None],
@@ -82,9 +133,36 @@ def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> Pac
         labels=from_numpy(batch.labels).to(place),
         behaviour=from_numpy(batch.behaviour).to(place),
         advantages=from_numpy(batch.advantages).to(place),
-        calls=tuple(_padded(bucket, place) for bucket in batch.buckets),
+        calls=tuple(_padded(bucket, place) for bucket in batch.buckets) if batch.context is None else (),
         entropy=entropy,
+        shared=_shared(batch, cp_group, place) if cp_group is not None else None,
     )
+
+
+def _shared(batch: MicroBatch, group: dist.ProcessGroup, place: torch.device) -> Shared | None:
+    if (context := batch.context) is None:
+        return None
+
+    def call(half: Half) -> PrefixCall:
+        tokens = slice(half.start, half.start + sum(half.queries))
+        bounds = _bounds(half.queries, half.keys, place)
+        return PrefixCall(tokens, from_numpy(half.key_rows).to(place), half.queries, half.keys, bounds)
+
+    return Shared(
+        group=group,
+        width=context.width,
+        places=from_numpy(context.places).to(place),
+        calls=tuple(call(half) for half in context.halves if half.queries),
+        target_width=context.target_width,
+        target_places=from_numpy(context.target_places).to(place),
+    )
+
+
+def _bounds(queries: Sequence[int], keys: Sequence[int], place: torch.device) -> Bounds:
+    query_ends, key_ends = (
+        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place) for lengths in (queries, keys)
+    )
+    return Bounds(query_ends, key_ends, max(queries), max(keys))
 
 
 def _padded(bucket: Bucket, place: torch.device) -> PaddedCall:
@@ -117,6 +195,18 @@ def padded_attention(query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, call
     return flat if call.place is None else take_rows(flat, call.place)
 
 
+def prefix_attention(query_QND: Tensor, key_MKD: Tensor, value_MKD: Tensor, call: PrefixCall, scale: float) -> Tensor:
+    """[Q, N · D]: the queries of each chunk are the last of its keys."""
+    found: list[Tensor] = []
+    keys, values = split_rows(key_MKD, call.keys), split_rows(value_MKD, call.keys)
+    for query, key, value in zip(split_rows(query_QND, call.queries), keys, values, strict=True):
+        q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
+        mask = torch.ones(len(query), len(key), dtype=torch.bool, device=query.device).tril(len(key) - len(query))
+        out = F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+        found.append(out[0].transpose(0, 1).flatten(1))
+    return torch.cat(found)
+
+
 class PackedAttention(MegatronModule):
     """``core_attention`` of megatron's SelfAttention, for a :class:`PackedBatch` only."""
 
@@ -138,30 +228,49 @@ class PackedAttention(MegatronModule):
         if batch is None or attention_mask is not None:
             raise TypeError("PackedAttention takes a PackedBatch and no mask")
         query, key = rotate(query, batch.cos, batch.sin), rotate(key, batch.cos, batch.sin)
-        if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
-            return self._variable_length(query, key, value, batch)
+        if batch.shared is not None:
+            return self._shared(query, key, value, batch.shared)
+        if _has_kernel(query):
+            bounds = Bounds(batch.cu_seqlens_q, batch.cu_seqlens_kv, batch.max_seqlen_q, batch.max_seqlen_kv)
+            return self._variable_length(query, key, value, bounds)
         parts = [
             padded_attention(query[call.tokens], key[call.tokens], value[call.tokens], call, self.scale)
             for call in batch.calls
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch) -> Tensor:
+    def _shared(self, query: Tensor, key: Tensor, value: Tensor, shared: Shared) -> Tensor:
+        """The tail, which no loss reads, gets zeros."""
+        both = shared.all_tokens(torch.stack((key, value), 1))
+        parts: list[Tensor] = []
+        for call in shared.calls:
+            k, v = take_rows(both, call.key_rows).unbind(1)
+            if _has_kernel(query):
+                parts.append(self._variable_length(query[call.tokens], k, v, call.bounds))
+            else:
+                parts.append(prefix_attention(query[call.tokens], k, v, call, self.scale))
+        tail = query.new_zeros(len(query) - sum(len(part) for part in parts), query[0].numel())
+        if not parts:
+            tail = tail + both[:0].sum()  # a rank with no token of its own still takes part in the gradient's exchange
+        return torch.cat([*parts, tail])
+
+    def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        bounds, longest = batch.cu_seqlens_q, batch.max_seqlen_q
         out = varlen_attn(
             query,
             key,
             value,
-            bounds,
-            bounds,
-            longest,
-            longest,
+            *bounds,
             scale=self.scale,
-            window_size=(-1, 0),
+            window_size=(-1, 0),  # causal, aligned at the last key
             enable_gqa=query.shape[1] != key.shape[1],
         )
         if not isinstance(out, Tensor):
             raise TypeError("varlen_attn returned more than its output")
         return out.flatten(1)
+
+
+def _has_kernel(query: Tensor) -> bool:
+    """Whether torch's variable-length kernel takes it."""
+    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)

@@ -16,7 +16,8 @@ from learner.losses import SUMS, LossResult
 from learner.megatron import finalize_model_grads, get_forward_backward_func
 from learner.model import PolicyModel, frequencies, wrap
 from learner.optimizer import Optimizer
-from learner.packing import Sample, balance, micro_batches
+from learner.packer import packer
+from learner.packing import Sample
 from learner.parallel import Layout
 from learner.qwen import QwenConfig
 from learner.settings import LearnerSettings
@@ -41,7 +42,8 @@ class Trainer:
         self.model, self.layout, self.settings = model, layout, settings
         self.wrapped: Any = wrap(model, settings)
         self.optimizer = Optimizer(self.wrapped, settings)
-        self._frequencies = frequencies(config)
+        self._packer = packer(config, settings, layout)
+        self._frequencies = frequencies(config, settings.dtype)
         self._schedule: Any = get_forward_backward_func()
         shape = model.config
         shape.finalize_model_grads_func = _finalize
@@ -51,13 +53,13 @@ class Trainer:
         self._mode = seam.cuda_is_cpu if layout.pp > 1 else contextlib.nullcontext
 
     def step(self, samples: Sequence[Sample], loss: LossFunction, lr: float, *, entropy: bool) -> StepResult:
-        """Raises FloatingPointError where the gradient is not finite; the weights are then as before."""
-        share = balance(samples, self.layout.dp)[self.layout.dp_rank]
-        multiple = self.layout.tp if self.settings.sequence_parallel else 1
+        """Raises BadSampleError for samples that do not fit, and FloatingPointError where the gradient is not finite;
+        the weights are then as before."""
         batches = [
-            to_device(batch, self._frequencies, entropy=entropy)
-            for batch in micro_batches(share, self.settings.micro_batch_tokens, multiple)
+            to_device(batch, self._frequencies, entropy=entropy, cp_group=self.layout.cp_group)
+            for batch in self._packer.batches(samples)
         ]
+        self.optimizer.park()
         self.wrapped.zero_grad_buffer()
         self.optimizer.zero()
         with self._mode():
@@ -76,11 +78,11 @@ class Trainer:
     def _total(self, results: Sequence[LossResult]) -> tuple[Tensor, float]:
         """Add up micro-batches, then ranks."""
         sums = torch.zeros(len(SUMS), dtype=torch.float64, device=seam.device())
-        largest = torch.zeros((), device=seam.device())
+        largest = torch.zeros((), dtype=torch.float64, device=seam.device())
         if self.layout.counts:
             for result in results:
                 sums += result.sums
-                largest = torch.maximum(largest, result.mismatch_max)
+                largest = torch.maximum(largest, result.mismatch_max.double())
         if self.layout.world > 1:
             all_reduce(sums)
             all_reduce_max(largest)

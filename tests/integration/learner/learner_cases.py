@@ -23,6 +23,16 @@ def calls(rank, world, port, settings, then):
     return found
 
 
+def trained(rank, world, port, settings, batches):
+    """Reports of supervised steps and, from rank 0, the weights after them."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    reports = made.sft_run(batches)
+    weights = {name: weight.numpy() for name, weight in made._export()}
+    made.close()
+    return reports, weights if rank == 0 else {}
+
+
 def survives(rank, world, port, settings, attempt, error):
     """Digest before and after a call that must raise ``error``, and its message."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)

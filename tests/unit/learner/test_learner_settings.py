@@ -30,7 +30,6 @@ QWEN = {
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"cp": 2}, "context parallelism"),
         ({"sequence_parallel": True}, "tp > 1"),
         ({"temperature": 0.0}, "temperature"),
         ({"eps_low": 0.0}, "eps_low"),
