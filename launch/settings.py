@@ -73,6 +73,8 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         tp=learner.tp,
         pp=learner.pp,
         cp=learner.cp,
+        sequence_parallel=learner.sequence_parallel,
+        distributed_optimizer=learner.distributed_optimizer,
         lr=config.learning_rate,
         lr_end=None if config.run.control is Control.LR0 else learner.lr_end,
         lr_decay_steps=config.run.steps - 1,
@@ -91,6 +93,9 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         eta=config.staleness.eta,
         stale_policy=config.staleness.policy,
         micro_batch_tokens=learner.micro_batch_tokens,
+        recompute=learner.recompute,
+        offload=learner.offload,
+        shard_bytes=learner.shard_mb << 20,
         seed=config.run.seed,
         threads=learner.threads,
     )

@@ -19,8 +19,6 @@ from learner.qwen import INDEX_FILE, SINGLE_FILE
 from protocol.errors import UserError
 
 Shape = tuple[int, ...]
-SHARD_BYTES = 4 << 30
-"""Most bytes of tensors in one file: so much host memory does an export need."""
 
 
 class NamedWeight(NamedTuple):
@@ -118,9 +116,7 @@ class Written(NamedTuple):
     tensors: int
 
 
-def write_tensors(
-    weights: Iterable[NamedWeight], sizes: Mapping[str, int], folder: Path, shard_bytes: int = SHARD_BYTES
-) -> Written:
+def write_tensors(weights: Iterable[NamedWeight], sizes: Mapping[str, int], folder: Path, shard_bytes: int) -> Written:
     """Write ``weights`` into ``folder``: one file, or, above ``shard_bytes``, several and their index.  ``sizes`` are
     the bytes of each, known beforehand and in the order in which they come; no more than one file's tensors are held at
     a time.  A tensor larger than ``shard_bytes`` has a file of its own."""

@@ -48,7 +48,7 @@ def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGrou
     target = logits.gather(1, local[:, None])[:, 0].masked_fill(~mine, 0.0)
     if entropy:
         powers = logits.exp()
-        sums = [powers.sum(-1), target, (powers * logits).sum(-1)]
+        sums = [powers.sum(-1), target, torch.bmm(powers[:, None], logits[:, :, None])[:, 0, 0]]
     else:
         powers = logits.exp_()
         sums = [powers.sum(-1), target]
@@ -99,6 +99,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 entropies[part] = chunk.entropy
             if len(labels) <= chunk_tokens:
                 ctx.kept = chunk
+            del chunk  # or it would live beside the next
         ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
@@ -120,6 +121,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 grad_weight.addmm_(grad_logits.t(), hidden[part])
             else:
                 grad_weight.add_(grad_logits.t() @ hidden[part])
+            del chunk, grad_logits
         return grad_hidden, grad_weight.to(weight.dtype), None, None, None, None, None, None
 
 

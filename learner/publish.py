@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from learner.folder import SHARD_BYTES, NamedWeight, write_tensors
+from learner.folder import NamedWeight, write_tensors
 from learner.qwen import INDEX_FILE
 from protocol.weights import Version, WeightManifest
 
@@ -26,7 +26,7 @@ def write_folder(
     version: Version,
     step: int,
     parent: Version,
-    shard_bytes: int = SHARD_BYTES,
+    shard_bytes: int,
 ) -> WeightManifest:
     """Write ``weights``, of these ``sizes`` in bytes, with the configuration and tokenizer of ``source`` beside
     ``folder``, then rename.  Raises OSError where ``folder`` exists and is not empty: versions are never written

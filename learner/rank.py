@@ -141,7 +141,14 @@ class LearnerRank:
                 pass
             return None
         return write_folder(
-            weights, sizes, Path(self.settings.model_path), Path(folder), version=version, step=step, parent=parent
+            weights,
+            sizes,
+            Path(self.settings.model_path),
+            Path(folder),
+            version=version,
+            step=step,
+            parent=parent,
+            shard_bytes=self.settings.shard_bytes,
         )
 
     def save(self, folder: str) -> None:

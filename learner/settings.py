@@ -101,6 +101,8 @@ class LearnerSettings:
     offload: Offload = Offload.NONE
     logprob_chunk_bytes: int = 256 << 20
     """float32 logits held at once."""
+    shard_bytes: int = 4 << 30
+    """Most bytes of tensors in one file of a published version: so much host memory does publishing need."""
     seed: int = 0
     threads: int = 0
     """CPU threads of this rank; 0 leaves torch's choice."""
@@ -129,6 +131,8 @@ class LearnerSettings:
         object.__setattr__(self, "offload", Offload(self.offload))
         if self.sequence_parallel and self.tp == 1:
             raise UserError("sequence_parallel shares work over tp ranks: set tp > 1, or sequence_parallel = false")
+        if self.dtype is Dtype.FLOAT64 and self.device == "cuda":
+            raise UserError("float64 is for comparing layouts on a CPU: set dtype = bfloat16, or device = cpu")
         if self.temperature <= 0:
             raise UserError(f"temperature={self.temperature}: training needs sampled tokens, so it is above 0")
         if not 0 < self.eps_low < 1 or self.eps_high <= 0 or self.dual_clip <= 1 + self.eps_high:

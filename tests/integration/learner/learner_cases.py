@@ -1,5 +1,10 @@
 """What a forked rank does: functions of (rank, world, port, ...) whose results are pickled back to the test."""
 
+import ast
+import inspect
+import resource
+from pathlib import Path
+
 import numpy as np
 import torch
 import transformers
@@ -8,9 +13,11 @@ import transformers.models.qwen3.modeling_qwen3
 from safetensors.torch import load_file
 
 import learner.checkpoint
+import learner.layers
 import learner.publish
 import learner.sft
-import learner.step  # noqa: F401  the first to import megatron
+import learner.step
+from learner.logprobs import token_logprobs
 from learner.rank import LearnerRank
 
 
@@ -31,6 +38,77 @@ def trained(rank, world, port, settings, batches):
     weights = {name: weight.numpy() for name, weight in made._export()}
     made.close()
     return reports, weights if rank == 0 else {}
+
+
+def _peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def step_peak_bytes(rank, world, port, settings, batch):
+    """How much more memory a first step needs than the model at rest."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    before = _peak_bytes()
+    made.sft(batch)
+    return _peak_bytes() - before
+
+
+def logprob_peak_bytes(rank, world, port, tokens, vocabulary, chunk_bytes):
+    """What log-probabilities, their entropy and their gradient need beside inputs and gradients; ``chunk_bytes`` 0 for
+    torch's own over the whole matrix."""
+
+    def run(tokens):
+        hidden, labels = torch.randn(tokens, 8, requires_grad=True), torch.randint(0, vocabulary, (tokens,))
+        before = _peak_bytes()
+        if chunk_bytes:
+            found = token_logprobs(hidden, weight, labels, chunk_bytes=chunk_bytes, entropy=True).logprobs
+        else:
+            found = (hidden @ weight.t()).log_softmax(-1).gather(1, labels[:, None])
+        found.sum().backward()
+        return _peak_bytes() - before
+
+    weight = torch.randn(vocabulary, 8, requires_grad=True)
+    run(1)  # libraries take memory of their own at their first use
+    return run(tokens)
+
+
+def calls_of_layers(rank, world, port, settings):
+    """Keyword arguments that megatron makes each of the kit's classes with."""
+    kit, found = learner.layers.kit(), {}
+
+    def recording(name, made):
+        def make(self, *args, **kwargs):
+            assert len(args) == (0 if name == "norm" else 2)
+            found.setdefault(name, set()).update(kwargs)
+            made.__init__(self, *args, **kwargs)
+
+        return type(name, (made,), {"__init__": make})
+
+    learner.layers.kit = lambda: type(kit)(*(recording(name, made) for name, made in kit._asdict().items()))
+    rank = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    rank.setup()
+    return found
+
+
+def parameters_of_transformer_engine(rank, world, port):
+    """Names that its layers' constructors take, read from megatron's source: without it they are no classes."""
+    import megatron.core.extensions
+
+    source = Path(inspect.getfile(megatron.core.extensions)).with_name("transformer_engine.py").read_text()
+    wanted = {"TEColumnParallelLinear": "column", "TERowParallelLinear": "row", "TENorm": "norm"}
+    found = {}
+    for made in ast.walk(ast.parse(source)):
+        if isinstance(made, ast.ClassDef) and made.name in wanted:
+            (first, *_) = (n for n in made.body if isinstance(n, ast.FunctionDef) and n.name in {"__init__", "__new__"})
+            found[wanted[made.name]] = {each.arg for each in (*first.args.args, *first.args.kwonlyargs)}
+    return found
+
+
+def logits(rank, world, port, folder, sequence):
+    """Of transformers, from a folder."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    with torch.no_grad():
+        return model(input_ids=torch.from_numpy(sequence).long()[None]).logits[0].numpy()
 
 
 def survives(rank, world, port, settings, attempt, error):

@@ -44,14 +44,16 @@ ALL = QUICK | {
 PACKING = {"packed": {"micro_batch_tokens": 60}, "unpacked": {"packed": False}}
 
 
+def rotating(layouts, packings):
+    """Each layout under each packing, with one shape after the other."""
+    for at, (name, layout) in enumerate(layouts.items()):
+        for shift, packing in enumerate(packings):
+            yield f"{name} {packing}", (list(SHAPES)[(at + shift) % len(SHAPES)], layout, packing)
+
+
 CASES = [
-    *(pytest.param(list(SHAPES)[n % 3], layout, "packed", id=name) for n, (name, layout) in enumerate(QUICK.items())),
-    *(
-        pytest.param(shape, layout, packing, id=f"{name} {shape} {packing}", marks=pytest.mark.slow)
-        for shape in SHAPES
-        for name, layout in ALL.items()
-        for packing in PACKING
-    ),
+    *(pytest.param(*case, id=name) for name, case in rotating(QUICK, ["packed"])),
+    *(pytest.param(*case, id=f"all: {name}", marks=pytest.mark.slow) for name, case in rotating(ALL, PACKING)),
 ]
 
 

@@ -102,7 +102,7 @@ def test_a_shard_is_let_go_before_the_next_begins(tmp_path):
 def test_tensors_that_were_not_announced_are_refused(tmp_path):
     announced = dict(list(sizes(config(), torch.float32).items())[:-1])
     with pytest.raises(ValueError, match="not those whose sizes"):
-        write_tensors(weights(config()), announced, tmp_path)
+        write_tensors(weights(config()), announced, tmp_path, 1 << 30)
 
 
 def cut_off(folder):
