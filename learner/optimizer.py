@@ -74,15 +74,15 @@ class Optimizer:
     def park(self) -> None:
         """Under ``learner.offload = "optimizer"``: move moments and main weights to the host, if they are not there."""
         if self._parking is not None and not self._parking.parked:
-            self._parking.park(self._own_tensors())
+            self._parking.park(self.own_tensors())
 
     def fetch(self) -> None:
         """Bring back what was parked.  Whoever reads the state, to save it for example, calls it first."""
         if self._parking is not None:
             self._parking.fetch()
 
-    def _own_tensors(self) -> Iterator[Tensor]:
-        """What only the update needs: not the weights that the model computes with."""
+    def own_tensors(self) -> Iterator[Tensor]:
+        """Moments and main weights: what only the update needs, not the weights that the model computes with."""
         of_model = {parameter.untyped_storage().data_ptr() for parameter in self._model_parameters}
         for group in self.adam.param_groups:
             for parameter in group["params"]:

@@ -59,6 +59,7 @@ class LearnerRank:
     def _ready(self) -> _Ready:
         if self._made is None:
             raise NotReadyError("this learner rank is not set up: call setup() first")
+        self._made.trainer.wake()
         return self._made
 
     def setup(self) -> None:
@@ -92,6 +93,11 @@ class LearnerRank:
     def sft_run(self, batches: Iterable[SftBatch]) -> list[SftReport]:
         """:meth:`sft` for each batch in order, in one call."""
         return [self.sft(batch) for batch in batches]
+
+    def sleep(self) -> None:
+        """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call
+        of any method brings it back."""
+        self._ready.trainer.sleep()
 
     def reset_optimizer(self) -> None:
         """Forget Adam's moments, as at the start of reinforcement learning."""

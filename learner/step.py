@@ -15,6 +15,7 @@ from learner.attention import PackedBatch, to_device
 from learner.losses import SUMS, LossResult
 from learner.megatron import finalize_model_grads, get_forward_backward_func
 from learner.model import PolicyModel, frequencies, wrap
+from learner.offload import Parking
 from learner.optimizer import Optimizer
 from learner.packer import packer
 from learner.packing import Sample
@@ -42,6 +43,7 @@ class Trainer:
         self.model, self.layout, self.settings = model, layout, settings
         self.wrapped: Any = wrap(model, settings)
         self.optimizer = Optimizer(self.wrapped, settings)
+        self._parking = Parking()
         self._packer = packer(config, settings, layout)
         self._frequencies = frequencies(config, settings.dtype)
         self._schedule: Any = get_forward_backward_func()
@@ -74,6 +76,16 @@ class Trainer:
             )
         sums, mismatch_max = self._total(results)
         return StepResult(sums, mismatch_max, self.optimizer.step(lr))
+
+    def sleep(self) -> None:
+        """Give the device's memory back until :meth:`wake`: weights, gradients and optimizer wait on the host."""
+        if not self._parking.parked:
+            gradients = (buffer.grad_data for buffer in self.wrapped.buffers)
+            self._parking.park([*self.model.parameters(), *gradients, *self.optimizer.own_tensors()])
+
+    def wake(self) -> None:
+        """Undo :meth:`sleep`; nothing where that was not called."""
+        self._parking.fetch()
 
     def _total(self, results: Sequence[LossResult]) -> tuple[Tensor, float]:
         """Add up micro-batches, then ranks."""

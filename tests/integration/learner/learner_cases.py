@@ -72,6 +72,18 @@ def logprob_peak_bytes(rank, world, port, tokens, vocabulary, chunk_bytes):
     return run(tokens)
 
 
+def bytes_asleep(rank, world, port, settings, batch):
+    """Memory that weights, gradients and optimizer still have."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    made.sft(batch)
+    made.sleep()
+    trainer = made._made.trainer
+    state = [x for values in trainer.optimizer.adam.state.values() for x in values.values()]
+    held = [*trainer.model.parameters(), *(p.main_grad for p in trainer.model.parameters()), *state]
+    return sum(tensor.untyped_storage().nbytes() for tensor in held)
+
+
 def calls_of_layers(rank, world, port, settings):
     """Keyword arguments that megatron makes each of the kit's classes with."""
     kit, found = learner.layers.kit(), {}

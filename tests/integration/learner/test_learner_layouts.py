@@ -128,8 +128,8 @@ def test_recomputation_saves_memory(ranks, settings, deep):
 
 
 def test_the_logits_are_never_whole(ranks):
-    """With a vocabulary of 151,936 a thousand tokens would take 0.6 GB, and three times that with a gradient."""
-    tokens, vocabulary, chunk = 1024, 151_936, 16 << 20
+    """With a vocabulary of 151,936 512 tokens would take 0.3 GB, and three times that with a gradient."""
+    tokens, vocabulary, chunk = 512, 151_936, 8 << 20
     whole = 4 * tokens * vocabulary
     (plain,) = ranks.run("logprob_peak_bytes", tokens=tokens, vocabulary=vocabulary, chunk_bytes=0)
     (chunked,) = ranks.run("logprob_peak_bytes", tokens=tokens, vocabulary=vocabulary, chunk_bytes=chunk)

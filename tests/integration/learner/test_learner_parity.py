@@ -138,3 +138,27 @@ def test_an_offloaded_optimizer_changes_no_bit(ranks, settings, tmp_path, option
     assert [away[n] for n in (3, 5)] == [here[n] for n in (2, 4)]
     loaded = ranks.learner(made, then[0], ("load", str(tmp_path / "saved")), *then[3:])
     assert loaded[-1] == here[-1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, DP_OPT, {"dtype": "bfloat16"}, {"offload": "optimizer"}],
+    ids=["plain", "distributed", "bfloat16", "offloaded"],
+)
+def test_a_learner_that_slept_changes_no_bit(ranks, settings, options):
+    """It makes room for an engine on the same device, and goes on where it was."""
+    first, second = BATCHES[:2]
+    awake = ranks.learner(settings(**options), ("sft", first), ("sft", second), ("weights_digest",))
+    slept = ranks.learner(
+        settings(**options),
+        ("sleep",),
+        ("sft", first),
+        ("sleep",),
+        ("sleep",),
+        ("sft", second),
+        ("sleep",),
+        ("weights_digest",),
+    )
+    assert slept[-1] == awake[-1]
+    (left,) = ranks.run("bytes_asleep", settings=settings(**options), batch=first)
+    assert left == 0
