@@ -140,25 +140,16 @@ def test_an_offloaded_optimizer_changes_no_bit(ranks, settings, tmp_path, option
     assert loaded[-1] == here[-1]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, DP_OPT, {"dtype": "bfloat16"}, {"offload": "optimizer"}],
-    ids=["plain", "distributed", "bfloat16", "offloaded"],
-)
-def test_a_learner_that_slept_changes_no_bit(ranks, settings, options):
+OPTIONS = {"plain": {}, "distributed": DP_OPT, "bfloat16": {"dtype": "bfloat16"}, "offloaded": {"offload": "optimizer"}}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_learner_that_slept_changes_no_bit(ranks, settings, name):
     """It makes room for an engine on the same device, and goes on where it was."""
-    first, second = BATCHES[:2]
-    awake = ranks.learner(settings(**options), ("sft", first), ("sft", second), ("weights_digest",))
-    slept = ranks.learner(
-        settings(**options),
-        ("sleep",),
-        ("sft", first),
-        ("sleep",),
-        ("sleep",),
-        ("sft", second),
-        ("sleep",),
-        ("weights_digest",),
-    )
+    made, sleep, digest = settings(**OPTIONS[name]), ("sleep",), ("weights_digest",)
+    first, second = (("sft", batch) for batch in BATCHES[:2])
+    awake = ranks.learner(made, first, second, digest)
+    slept = ranks.learner(made, sleep, first, sleep, sleep, second, sleep, digest)
     assert slept[-1] == awake[-1]
-    (left,) = ranks.run("bytes_asleep", settings=settings(**options), batch=first)
+    (left,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0])
     assert left == 0
