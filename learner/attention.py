@@ -11,9 +11,8 @@ Shapes: ``T`` tokens, ``N`` heads of this rank, ``D`` head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +20,11 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
-from learner.context import Half
-from learner.exchange import gather
+from learner.exchange import Bounds, Shared, make_bounds, prefix_attention, share
 from learner.kernels import pad_rows, rotate, take_rows
 from learner.megatron import MegatronModule, PackedSeqParams
 from learner.packing import Bucket, MicroBatch
-from learner.tensors import from_numpy, split_rows
+from learner.tensors import from_numpy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,48 +38,6 @@ class PaddedCall:
     """int64 [padded places] Row of each, counted from the bucket's first; None where all lengths are equal."""
     place: Tensor | None
     """int64 [T] Padded place of each row."""
-
-
-class Bounds(NamedTuple):
-    """Where sequences end, as torch's variable-length kernel wants it."""
-
-    queries: Tensor
-    """int32 [sequences + 1]"""
-    keys: Tensor
-    longest_query: int
-    longest_key: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PrefixCall:
-    """Chunks of sequences against the sequences up to each chunk's end; see :class:`learner.context.Half`."""
-
-    tokens: slice
-    """Of this rank's rows."""
-    key_rows: Tensor
-    queries: tuple[int, ...]
-    keys: tuple[int, ...]
-    bounds: Bounds
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shared:
-    """How a micro-batch is shared over context-parallel ranks; see :class:`learner.context.ContextShare`."""
-
-    group: dist.ProcessGroup
-    width: int
-    places: Tensor
-    calls: tuple[PrefixCall, ...]
-    target_width: int
-    target_places: Tensor
-
-    def all_tokens(self, own: Tensor) -> Tensor:
-        """[width, ...] → [T, ...] of the whole micro-batch, which each rank then uses for its own queries."""
-        return gather(own, self.places, self.width, self.group, summed=True)
-
-    def all_targets(self, own: Tensor) -> Tensor:
-        """[n, ...] → [N, ...] of all tokens with loss, from which each rank then computes the same loss."""
-        return gather(own, self.target_places, self.target_width, self.group, summed=False)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -118,7 +74,7 @@ def to_device(
     positions = from_numpy(batch.positions).to(place)
     angles = positions[:, None].to(frequencies_H.dtype) * frequencies_H
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
-    bounds = _bounds(lengths, lengths, place)
+    bounds = make_bounds(lengths, lengths, place)
     return PackedBatch(
         qkv_format="thd",
         cu_seqlens_q=bounds.queries,
@@ -135,34 +91,8 @@ def to_device(
         advantages=from_numpy(batch.advantages).to(place),
         calls=tuple(_padded(bucket, place) for bucket in batch.buckets) if batch.context is None else (),
         entropy=entropy,
-        shared=_shared(batch, cp_group, place) if cp_group is not None else None,
+        shared=share(batch.context, cp_group, place) if batch.context is not None and cp_group is not None else None,
     )
-
-
-def _shared(batch: MicroBatch, group: dist.ProcessGroup, place: torch.device) -> Shared | None:
-    if (context := batch.context) is None:
-        return None
-
-    def call(half: Half) -> PrefixCall:
-        tokens = slice(half.start, half.start + sum(half.queries))
-        bounds = _bounds(half.queries, half.keys, place)
-        return PrefixCall(tokens, from_numpy(half.key_rows).to(place), half.queries, half.keys, bounds)
-
-    return Shared(
-        group=group,
-        width=context.width,
-        places=from_numpy(context.places).to(place),
-        calls=tuple(call(half) for half in context.halves if half.queries),
-        target_width=context.target_width,
-        target_places=from_numpy(context.target_places).to(place),
-    )
-
-
-def _bounds(queries: Sequence[int], keys: Sequence[int], place: torch.device) -> Bounds:
-    query_ends, key_ends = (
-        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place) for lengths in (queries, keys)
-    )
-    return Bounds(query_ends, key_ends, max(queries), max(keys))
 
 
 def _padded(bucket: Bucket, place: torch.device) -> PaddedCall:
@@ -193,18 +123,6 @@ def padded_attention(query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, call
     out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     flat = out.transpose(1, 2).reshape(count * longest, -1)
     return flat if call.place is None else take_rows(flat, call.place)
-
-
-def prefix_attention(query_QND: Tensor, key_MKD: Tensor, value_MKD: Tensor, call: PrefixCall, scale: float) -> Tensor:
-    """[Q, N · D]: the queries of each chunk are the last of its keys."""
-    found: list[Tensor] = []
-    keys, values = split_rows(key_MKD, call.keys), split_rows(value_MKD, call.keys)
-    for query, key, value in zip(split_rows(query_QND, call.queries), keys, values, strict=True):
-        q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
-        mask = torch.ones(len(query), len(key), dtype=torch.bool, device=query.device).tril(len(key) - len(query))
-        out = F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
-        found.append(out[0].transpose(0, 1).flatten(1))
-    return torch.cat(found)
 
 
 class PackedAttention(MegatronModule):
