@@ -56,7 +56,9 @@ def parser() -> Parser:
     add("--steps", type=int, metavar="N", help="optimizer steps")
     add("--mode", choices=[mode.value for mode in AdmissionMode], help="when new episodes may start")
     add(
-        "--model", metavar="FOLDER", help="Hugging Face folder of a Qwen3 checkpoint (told of its tools, no warm start)"
+        "--model",
+        metavar="FOLDER",
+        help="Hugging Face folder of a dense Qwen2.5 or Qwen3 (told its tools, no warm start)",
     )
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
     resumed = "go on with a run from its newest whole checkpoint; without ID that of --run-id, else the recipe's newest"

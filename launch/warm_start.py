@@ -20,6 +20,7 @@ from launch.demo.demonstrations import warm_start_batches
 from launch.learners import Learners
 from launch.prepare import Prepared
 from launch.rundir import config_values
+from learner.qwen import INDEX_FILE, SINGLE_FILE
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version
@@ -63,7 +64,7 @@ def cache_key(config: RunConfig) -> str:
 def cached(config: RunConfig) -> Path | None:
     """The finished model of an earlier warm start with the same inputs."""
     folder = _folder(config)
-    return folder if (folder / "model.safetensors").exists() else None
+    return folder if any((folder / name).exists() for name in (INDEX_FILE, SINGLE_FILE)) else None
 
 
 def _folder(config: RunConfig) -> Path:

@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
+from learner.exchange import Bounds, Shared, make_bounds, prefix_attention, share
 from learner.kernels import pad_rows, rotate, take_rows
 from learner.megatron import MegatronModule, PackedSeqParams
 from learner.packing import Bucket, MicroBatch
@@ -43,14 +45,15 @@ class PaddedCall:
 class PackedBatch(PackedSeqParams):
     """A micro-batch on its device, as megatron hands it from the model's input to attention and output.
 
-    Shapes: ``T`` tokens, ``N`` tokens with loss, ``H`` half the head size."""
+    Shapes: ``T`` tokens, ``N`` tokens with loss, ``H`` half the head size.  Under context parallelism ``tokens``,
+    ``positions``, ``cos``, ``sin``, ``rows`` and ``labels`` are this rank's part; what the loss reads is of all."""
 
     tokens: Tensor
     """int64 [1, T]"""
     positions: Tensor
     """int64 [1, T]"""
     cos: Tensor
-    """float32 [T, 1, H]"""
+    """float32 or float64 [T, 1, H]"""
     sin: Tensor
     rows: Tensor
     """int64 [N]; see :class:`learner.packing.MicroBatch`."""
@@ -60,21 +63,25 @@ class PackedBatch(PackedSeqParams):
     calls: tuple[PaddedCall, ...]
     entropy: bool
     """Whether the model shall compute it."""
+    shared: Shared | None = None
 
 
-def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> PackedBatch:
-    """``frequencies_H`` are the rotary embedding's, on the device."""
+def to_device(
+    batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool, cp_group: dist.ProcessGroup | None = None
+) -> PackedBatch:
+    """``frequencies_H`` are the rotary embedding's, on the device; ``cp_group`` is needed for a rank's part of a
+    micro-batch."""
     place = frequencies_H.device
     positions = from_numpy(batch.positions).to(place)
-    angles = positions[:, None].float() * frequencies_H
+    angles = positions[:, None].to(frequencies_H.dtype) * frequencies_H
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
-    bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place)
+    bounds = make_bounds(lengths, lengths, place)
     return PackedBatch(
         qkv_format="thd",
-        cu_seqlens_q=bounds,
-        cu_seqlens_kv=bounds,
-        max_seqlen_q=max(lengths),
-        max_seqlen_kv=max(lengths),
+        cu_seqlens_q=bounds.queries,
+        cu_seqlens_kv=bounds.keys,
+        max_seqlen_q=bounds.longest_query,
+        max_seqlen_kv=bounds.longest_key,
         tokens=from_numpy(batch.token_ids).to(place)[None],
         positions=positions[None],
         cos=angles.cos()[:, None],
@@ -82,8 +89,9 @@ def to_device(batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool) -> Pac
         rows=from_numpy(batch.rows).to(place),
         labels=from_numpy(batch.labels).to(place),
         columns=batch.columns.map(lambda column: from_numpy(column).to(place)),
-        calls=tuple(_padded(bucket, place) for bucket in batch.buckets),
+        calls=tuple(_padded(bucket, place) for bucket in batch.buckets) if batch.context is None else (),
         entropy=entropy,
+        shared=share(batch.context, cp_group, place) if batch.context is not None and cp_group is not None else None,
     )
 
 
@@ -138,30 +146,49 @@ class PackedAttention(MegatronModule):
         if batch is None or attention_mask is not None:
             raise TypeError("PackedAttention takes a PackedBatch and no mask")
         query, key = rotate(query, batch.cos, batch.sin), rotate(key, batch.cos, batch.sin)
-        if query.is_cuda and query.dtype in (torch.bfloat16, torch.float16):
-            return self._variable_length(query, key, value, batch)
+        if batch.shared is not None:
+            return self._shared(query, key, value, batch.shared)
+        if _has_kernel(query):
+            bounds = Bounds(batch.cu_seqlens_q, batch.cu_seqlens_kv, batch.max_seqlen_q, batch.max_seqlen_kv)
+            return self._variable_length(query, key, value, bounds)
         parts = [
             padded_attention(query[call.tokens], key[call.tokens], value[call.tokens], call, self.scale)
             for call in batch.calls
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch) -> Tensor:
+    def _shared(self, query: Tensor, key: Tensor, value: Tensor, shared: Shared) -> Tensor:
+        """The tail, which no loss reads, gets zeros."""
+        both = shared.all_tokens(torch.stack((key, value), 1))
+        parts: list[Tensor] = []
+        for call in shared.calls:
+            k, v = take_rows(both, call.key_rows).unbind(1)
+            if _has_kernel(query):
+                parts.append(self._variable_length(query[call.tokens], k, v, call.bounds))
+            else:
+                parts.append(prefix_attention(query[call.tokens], k, v, call, self.scale))
+        tail = query.new_zeros(len(query) - sum(len(part) for part in parts), query[0].numel())
+        if not parts:
+            tail = tail + both[:0].sum()  # a rank with no token of its own still takes part in the gradient's exchange
+        return torch.cat([*parts, tail])
+
+    def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         from torch.nn.attention.varlen import varlen_attn
 
-        bounds, longest = batch.cu_seqlens_q, batch.max_seqlen_q
         out = varlen_attn(
             query,
             key,
             value,
-            bounds,
-            bounds,
-            longest,
-            longest,
+            *bounds,
             scale=self.scale,
-            window_size=(-1, 0),
+            window_size=(-1, 0),  # causal, aligned at the last key
             enable_gqa=query.shape[1] != key.shape[1],
         )
         if not isinstance(out, Tensor):
             raise TypeError("varlen_attn returned more than its output")
         return out.flatten(1)
+
+
+def _has_kernel(query: Tensor) -> bool:
+    """Whether torch's variable-length kernel takes it."""
+    return query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)

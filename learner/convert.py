@@ -1,221 +1,202 @@
-"""Weights between a Hugging Face folder and megatron's layout, one tensor at a time, bit for bit.
+"""Weights between Hugging Face's layout and megatron's, one tensor at a time, bit for bit.
 
 Megatron keeps q, k and v of each key-value head together in one matrix, gate and up projection of each tensor-parallel
-rank one above the other, and shares matrices over ranks by rows or columns.
+rank one above the other, and shares matrices over ranks by rows or columns.  What becomes of which tensor is data, a
+:class:`Weight` each.  (Experts would be further entries of :func:`layer_weights`; nothing below it would change.)
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
-import safetensors
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from learner.folder import NamedWeight, Shape, open_folder
 from learner.parallel import Layout
-from learner.qwen import INDEX_FILE, SINGLE_FILE, QwenConfig, padded_vocabulary
+from learner.qwen import QwenConfig, padded_vocabulary
 from learner.tensors import all_gather
-from protocol.errors import UserError
 
-_EMBEDDING, _HEAD, _FINAL_NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
-
-
-class NamedWeight(NamedTuple):
-    name: str
-    tensor: Tensor
+_IGNORED = ("lm_head.weight", "rotary_emb.inv_freq")
+"""Ends of names that some folders have in vain: of a tied output layer, and of a table that is computed here."""
 
 
-class _TensorFile(Protocol):
-    """safetensors' reader, which ships no types."""
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """One parameter of megatron's and the Hugging Face tensors that it is made of.
 
-    def keys(self) -> list[str]: ...
-    def get_tensor(self, name: str) -> Tensor: ...
+    Each of ``theirs`` is seen as [blocks, rows ÷ blocks, ...]; they are joined along one of these dimensions and shared
+    over the tensor-parallel ranks along one."""
 
+    ours: str
+    theirs: dict[str, Shape]
+    blocks: int = 1
+    joined_on: int = 1
+    shared_on: int | None = 1
+    """None: each rank has all of it."""
+    rows: int | None = None
+    """With a value: zero rows are added up to so many."""
 
-def _open(path: Path) -> AbstractContextManager[_TensorFile]:
-    opener: Callable[..., AbstractContextManager[_TensorFile]] = vars(safetensors)["safe_open"]
-    return opener(path, framework="pt")
+    def share(self, tensors: Sequence[Tensor], tp: int, rank: int) -> Tensor:
+        """[blocks, ...]: what one of ``tp`` ranks holds."""
+        blocks = [tensor.reshape(self._part(tuple(tensor.shape))) for tensor in tensors]
+        joined = torch.cat(blocks, self.joined_on) if len(blocks) > 1 else blocks[0]
+        missing = (self.rows or 0) - joined.shape[1]
+        if missing > 0:
+            joined = torch.cat([joined, joined.new_zeros(1, missing, *joined.shape[2:])], 1)
+        return joined if self.shared_on is None else joined.chunk(tp, self.shared_on)[rank]
 
+    def whole(self, shares: Sequence[Tensor]) -> list[Tensor]:
+        """The inverse of :meth:`share`, from the parameters of all ranks in order."""
+        tp = len(shares)
+        joined = torch.cat([share.reshape(self._shape(tp)) for share in shares], self.shared_on or 0)
+        ends = list(accumulate(self._part(shape)[self.joined_on] for shape in self.theirs.values()))
+        parts = joined.tensor_split(ends, self.joined_on)
+        return [part.reshape(shape) for part, shape in zip(parts, self.theirs.values(), strict=False)]
 
-@contextmanager
-def open_folder(folder: Path) -> Generator[Callable[[str], Tensor]]:
-    """A reader ``name → tensor`` of a folder with one safetensors file or an index of several; tensors are read when
-    asked for.  Raises UserError for a folder without them or a name that it lacks."""
-    if (folder / INDEX_FILE).exists():
-        files: dict[str, str] = json.loads((folder / INDEX_FILE).read_text())["weight_map"]
-    elif (folder / SINGLE_FILE).exists():
-        with _open(folder / SINGLE_FILE) as file:
-            files = dict.fromkeys(file.keys(), SINGLE_FILE)
-    else:
-        raise UserError(f"{folder}: neither {SINGLE_FILE} nor {INDEX_FILE}; model_path must be a Hugging Face folder")
-    with ExitStack() as stack:
-        opened = {name: stack.enter_context(_open(folder / name)) for name in set(files.values())}
+    def _part(self, shape: Shape) -> Shape:
+        return (self.blocks, shape[0] // self.blocks, *shape[1:])
 
-        def read(name: str) -> Tensor:
-            if name not in files:
-                raise UserError(f"{folder}: no tensor {name}; config.json and weights are of different models")
-            return opened[files[name]].get_tensor(name)
-
-        yield read
-
-
-def fuse_qkv(q: Tensor, k: Tensor, v: Tensor, config: QwenConfig) -> Tensor:
-    """[q heads · D, H], [kv heads · D, H] twice → megatron's [(q heads + 2 · kv heads) · D, H]."""
-    groups, hidden = config.num_key_value_heads, q.shape[-1]
-    return torch.cat([x.view(groups, -1, hidden) for x in (q, k, v)], dim=1).reshape(-1, hidden)
-
-
-def split_qkv(fused: Tensor, config: QwenConfig) -> tuple[Tensor, Tensor, Tensor]:
-    """The inverse of :func:`fuse_qkv`."""
-    groups, size, hidden = config.num_key_value_heads, config.head_dim, fused.shape[-1]
-    queries = config.num_attention_heads // groups * size
-    grouped = fused.view(groups, -1, hidden)
-    q, k, v = grouped[:, :queries], grouped[:, queries : queries + size], grouped[:, queries + size :]
-    return q.reshape(-1, hidden), k.reshape(-1, hidden), v.reshape(-1, hidden)
-
-
-def pad_rows_to(table: Tensor, rows: int) -> Tensor:
-    """``table`` with zero rows added at the end."""
-    missing = rows - table.shape[0]
-    return table if not missing else torch.cat([table, table.new_zeros(missing, *table.shape[1:])])
+    def _shape(self, tp: int) -> Shape:
+        """Of a rank's share, before it is flattened into the parameter."""
+        parts = [list(self._part(shape)) for shape in self.theirs.values()]
+        joined = parts[0]
+        joined[self.joined_on] = sum(part[self.joined_on] for part in parts)
+        if self.rows is not None:
+            joined[1] = self.rows
+        if self.shared_on is not None:
+            joined[self.shared_on] //= tp
+        return tuple(joined)
 
 
-def to_megatron(
-    read: Callable[[str], Tensor], config: QwenConfig, layers: list[int], layout: Layout
-) -> Iterator[NamedWeight]:
-    """This rank's parameters under megatron's names.  ``layers`` are the global indices of its layers, in order."""
-    tp, rank = layout.tp, layout.tp_rank
-    padded = padded_vocabulary(config, tp)
+def layer_weights(config: QwenConfig) -> list[Weight]:
+    """Of one layer, by names within the layer, in the order of Hugging Face's modules."""
+    hidden, inner, groups = config.hidden_size, config.intermediate_size, config.num_key_value_heads
+    sizes = {"q": config.query_size, "k": config.key_size, "v": config.key_size}
 
-    def share(tensor: Tensor, dim: int) -> Tensor:
-        return tensor.chunk(tp, dim)[rank]
+    def norm(ours: str, theirs: str, size: int) -> Weight:
+        return Weight(f"{ours}.weight", {f"{theirs}.weight": (size,)}, shared_on=None)
 
-    if layout.first_stage:
-        yield NamedWeight("embedding.word_embeddings.weight", share(pad_rows_to(read(_EMBEDDING), padded), 0))
-    for local, layer in enumerate(layers):
-        source, target = f"model.layers.{layer}.", f"decoder.layers.{local}."
-        for theirs, ours in _SAME:
-            yield NamedWeight(target + ours, read(source + theirs))
-        qkv = fuse_qkv(*(read(f"{source}self_attn.{part}_proj.weight") for part in "qkv"), config=config)
-        yield NamedWeight(target + "self_attention.linear_qkv.weight", share(qkv, 0))
-        yield NamedWeight(
-            target + "self_attention.linear_proj.weight", share(read(source + "self_attn.o_proj.weight"), 1)
-        )
-        halves = [share(read(f"{source}mlp.{part}_proj.weight"), 0) for part in ("gate", "up")]
-        yield NamedWeight(target + "mlp.linear_fc1.weight", torch.cat(halves))
-        yield NamedWeight(target + "mlp.linear_fc2.weight", share(read(source + "mlp.down_proj.weight"), 1))
-    if layout.last_stage:
-        yield NamedWeight("decoder.final_layernorm.weight", read(_FINAL_NORM))
-        if not (layout.first_stage and config.tie_word_embeddings):
-            table = read(_EMBEDDING if config.tie_word_embeddings else _HEAD)
-            yield NamedWeight("output_layer.weight", share(pad_rows_to(table, padded), 0))
+    def qkv(what: str, *rest: int) -> Weight:
+        theirs = {f"self_attn.{part}_proj.{what}": (size, *rest) for part, size in sizes.items()}
+        return Weight(f"self_attention.linear_qkv.{what}", theirs, blocks=groups, shared_on=0)
+
+    def columns(ours: str, theirs: str, size: int) -> Weight:
+        return Weight(f"{ours}.weight", {f"{theirs}.weight": (hidden, size)}, shared_on=2)
+
+    halves = {f"mlp.{part}_proj.weight": (inner, hidden) for part in ("gate", "up")}
+    found = [qkv("weight", hidden), columns("self_attention.linear_proj", "self_attn.o_proj", config.query_size)]
+    if config.family.qkv_bias:
+        found.append(qkv("bias"))
+    if config.family.qk_norm:
+        found += [norm(f"self_attention.{x}_layernorm", f"self_attn.{x}_norm", config.head_dim) for x in "qk"]
+    return [
+        *found,
+        Weight("mlp.linear_fc1.weight", halves, joined_on=0),
+        columns("mlp.linear_fc2", "mlp.down_proj", inner),
+        norm("input_layernorm", "input_layernorm", hidden),
+        norm("pre_mlp_layernorm", "post_attention_layernorm", hidden),
+    ]
 
 
-_SAME = (
-    ("input_layernorm.weight", "input_layernorm.weight"),
-    ("post_attention_layernorm.weight", "pre_mlp_layernorm.weight"),
-    ("self_attn.q_norm.weight", "self_attention.q_layernorm.weight"),
-    ("self_attn.k_norm.weight", "self_attention.k_layernorm.weight"),
-)
+def embedding_weight(config: QwenConfig, tp: int) -> Weight:
+    return _table("embedding.word_embeddings.weight", "model.embed_tokens.weight", config, tp)
+
+
+def output_weight(config: QwenConfig, tp: int) -> Weight:
+    name = "model.embed_tokens.weight" if config.tie_word_embeddings else "lm_head.weight"
+    return _table("output_layer.weight", name, config, tp)
+
+
+def _table(ours: str, theirs: str, config: QwenConfig, tp: int) -> Weight:
+    return Weight(ours, {theirs: (config.vocab_size, config.hidden_size)}, rows=padded_vocabulary(config, tp))
+
+
+def final_norm(config: QwenConfig) -> Weight:
+    return Weight("decoder.final_layernorm.weight", {"model.norm.weight": (config.hidden_size,)}, shared_on=None)
+
+
+def shapes(config: QwenConfig) -> dict[str, Shape]:
+    """All tensors of the model by their Hugging Face names, in the order of :func:`export`."""
+    found = dict(embedding_weight(config, 1).theirs)
+    for layer in range(config.num_hidden_layers):
+        for weight in layer_weights(config):
+            found |= {f"model.layers.{layer}.{name}": shape for name, shape in weight.theirs.items()}
+    return found | final_norm(config).theirs | output_weight(config, 1).theirs
+
+
+def sizes(config: QwenConfig, dtype: torch.dtype) -> dict[str, int]:
+    """Bytes of each of :func:`shapes` in that type."""
+    return {name: prod(shape) * dtype.itemsize for name, shape in shapes(config).items()}
+
+
+def check_folder(folder: Path, config: QwenConfig) -> None:
+    """Raises UserError where the folder's files are missing, damaged, or not those of ``config``'s model; reads their
+    headers only."""
+    with open_folder(folder) as opened:
+        opened.check(shapes(config), ignored=lambda name: name.endswith(_IGNORED))
 
 
 @torch.no_grad()
-def load_folder(model: torch.nn.Module, folder: Path, config: QwenConfig, layers: list[int], layout: Layout) -> None:
-    """Set every parameter of this rank from a Hugging Face folder.  Raises UserError where shapes do not fit."""
+def load_folder(model: torch.nn.Module, folder: Path, config: QwenConfig, layers: range, layout: Layout) -> None:
+    """Set every parameter of this rank from a Hugging Face folder, one after the other.  ``layers`` are the global
+    indices of its layers.  Raises what :func:`check_folder` does."""
+    check_folder(folder, config)
     parameters = dict(model.named_parameters())
-    with open_folder(folder) as read:
-        for name, tensor in to_megatron(read, config, layers, layout):
-            target = parameters.pop(name)
-            if target.shape != tensor.shape:
-                raise UserError(
-                    f"{folder}: {name} has shape {tuple(tensor.shape)}, config.json says {tuple(target.shape)}"
-                )
-            target.copy_(tensor)
+    with open_folder(folder) as opened:
+
+        def load(weight: Weight, ours: str = "", theirs: str = "") -> None:
+            share = weight.share([opened.read(theirs + name) for name in weight.theirs], layout.tp, layout.tp_rank)
+            target = parameters.pop(ours + weight.ours)
+            target.copy_(share.reshape(target.shape))
+
+        if layout.first_stage:
+            load(embedding_weight(config, layout.tp))
+        for local, layer in enumerate(layers):
+            for weight in layer_weights(config):
+                load(weight, f"decoder.layers.{local}.", f"model.layers.{layer}.")
+        if layout.last_stage:
+            load(final_norm(config))
+            if not (layout.first_stage and config.tie_word_embeddings):
+                load(output_weight(config, layout.tp))
     if parameters:
         raise RuntimeError(f"no weights for {sorted(parameters)}")
 
 
 @torch.no_grad()
 def export(model: torch.nn.Module, config: QwenConfig, layout: Layout) -> Iterator[NamedWeight]:
-    """All weights under Hugging Face names, in the model's order, as copies on the CPU; every rank gets every tensor.
-    A collective over the tensor-parallel and pipeline groups: all ranks of one replica iterate together."""
+    """All weights under Hugging Face names, in the order of :func:`shapes`, as copies on the CPU; every rank gets every
+    tensor.  A collective over the tensor-parallel and pipeline groups: all ranks of one replica iterate together."""
     parameters = dict(model.named_parameters())
+    any_parameter = next(iter(parameters.values()))
     per_stage = config.num_hidden_layers // layout.pp
-    dtype = next(iter(parameters.values())).dtype
-    place = next(iter(parameters.values())).device
 
-    def whole(name: str, dim: int) -> Tensor:
-        """A parameter of this stage, gathered over the tensor-parallel ranks; each of them has all of a norm."""
+    def gathered(weight: Weight, name: str) -> list[Tensor]:
         own = parameters[name].detach()
-        if layout.tp == 1 or own.ndim == 1:
-            return own
-        parts = [torch.empty_like(own) for _ in range(layout.tp)]
-        all_gather(parts, own.contiguous(), layout.tp_group)
-        if name.endswith("linear_fc1.weight"):
-            gates, ups = zip(*(part.chunk(2) for part in parts), strict=True)
-            return torch.cat([*gates, *ups])
-        return torch.cat(parts, dim)
+        if layout.tp == 1 or weight.shared_on is None:
+            return weight.whole([own])
+        shares = [torch.empty_like(own) for _ in range(layout.tp)]
+        all_gather(shares, own.contiguous(), layout.tp_group)
+        return weight.whole(shares)
 
-    def from_stage(stage: int, shape: tuple[int, ...], make: Callable[[], Tensor]) -> Tensor:
-        tensor = make().contiguous() if layout.pp_rank == stage else torch.empty(shape, dtype=dtype, device=place)
-        if layout.pp > 1:
-            dist.broadcast(tensor, group_src=stage, group=layout.pp_group)
-        return tensor
+    def out(weight: Weight, stage: int, ours: str = "", theirs: str = "") -> Iterator[NamedWeight]:
+        mine = gathered(weight, ours + weight.ours) if layout.pp_rank == stage else None
+        for index, (name, shape) in enumerate(weight.theirs.items()):
+            tensor = mine[index].contiguous() if mine is not None else any_parameter.new_empty(shape)
+            if layout.pp > 1:
+                dist.broadcast(tensor, group_src=stage, group=layout.pp_group)
+            yield NamedWeight(theirs + name, tensor.to("cpu", copy=True))
 
-    def out(name: str, tensor: Tensor) -> NamedWeight:
-        return NamedWeight(name, tensor.to("cpu", copy=True))
-
-    hidden, vocabulary = config.hidden_size, config.vocab_size
-    yield out(
-        _EMBEDDING,
-        from_stage(0, (vocabulary, hidden), lambda: whole("embedding.word_embeddings.weight", 0)[:vocabulary]),
-    )
-    shapes = _layer_shapes(config)
+    yield from out(embedding_weight(config, layout.tp), 0)
     for layer in range(config.num_hidden_layers):
         stage, local = divmod(layer, per_stage)
-        parts = _layer_parts(whole, f"decoder.layers.{local}.", config) if layout.pp_rank == stage else {}
-        for name, shape in shapes.items():
-            yield out(f"model.layers.{layer}.{name}", from_stage(stage, shape, lambda at=name, of=parts: of[at]))
-    last = layout.pp - 1
-    yield out(_FINAL_NORM, from_stage(last, (hidden,), lambda: whole("decoder.final_layernorm.weight", 0)))
+        for weight in layer_weights(config):
+            yield from out(weight, stage, f"decoder.layers.{local}.", f"model.layers.{layer}.")
+    yield from out(final_norm(config), layout.pp - 1)
     if not config.tie_word_embeddings:
-        yield out(_HEAD, from_stage(last, (vocabulary, hidden), lambda: whole("output_layer.weight", 0)[:vocabulary]))
-
-
-def _layer_shapes(config: QwenConfig) -> dict[str, tuple[int, ...]]:
-    """Hugging Face names of one layer, in the order of its modules."""
-    hidden, inner, size = config.hidden_size, config.intermediate_size, config.head_dim
-    q, kv = config.num_attention_heads * size, config.num_key_value_heads * size
-    return {
-        "self_attn.q_proj.weight": (q, hidden),
-        "self_attn.k_proj.weight": (kv, hidden),
-        "self_attn.v_proj.weight": (kv, hidden),
-        "self_attn.o_proj.weight": (hidden, q),
-        "self_attn.q_norm.weight": (size,),
-        "self_attn.k_norm.weight": (size,),
-        "mlp.gate_proj.weight": (inner, hidden),
-        "mlp.up_proj.weight": (inner, hidden),
-        "mlp.down_proj.weight": (hidden, inner),
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-    }
-
-
-def _layer_parts(whole: Callable[[str, int], Tensor], prefix: str, config: QwenConfig) -> dict[str, Tensor]:
-    q, k, v = split_qkv(whole(prefix + "self_attention.linear_qkv.weight", 0), config)
-    gate, up = whole(prefix + "mlp.linear_fc1.weight", 0).chunk(2)
-    parts = {
-        "self_attn.q_proj.weight": q,
-        "self_attn.k_proj.weight": k,
-        "self_attn.v_proj.weight": v,
-        "self_attn.o_proj.weight": whole(prefix + "self_attention.linear_proj.weight", 1),
-        "mlp.gate_proj.weight": gate,
-        "mlp.up_proj.weight": up,
-        "mlp.down_proj.weight": whole(prefix + "mlp.linear_fc2.weight", 1),
-    }
-    return parts | {theirs: whole(prefix + ours, 0) for theirs, ours in _SAME}
+        yield from out(output_weight(config, layout.tp), layout.pp - 1)

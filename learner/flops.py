@@ -1,8 +1,9 @@
-"""How much arithmetic a step is, and what share of the machine's it was.  Pure."""
+"""Arithmetic of forward and backward, from the model's shape, and the peaks that it is measured by.  What is computed
+again for want of memory is not counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 from learner.qwen import QwenConfig
 
@@ -18,21 +19,30 @@ _DENSE_BF16 = {
 """Without sparsity, per second, by what is in the name of the device; the vendor's data sheets."""
 
 
-def step_flops(config: QwenConfig, lengths: Iterable[int], predicted: int) -> float:
-    """Of forward and backward over sequences of these lengths, ``predicted`` tokens of which have loss::
+class Flops(NamedTuple):
+    """Floating-point operations of training, of which two thirds are the backward pass's."""
 
-        6 · N_layers · T + 6 · N_head · predicted + 6 · L · h · Σ length²
+    token: float
+    """Of each token, in the layers' matrices: 6 × their weights."""
+    target: float
+    """Of each token with loss, in the output layer."""
+    pair: float
+    """Of a sequence's length squared, in attention; the causal half."""
 
-    ``N`` counts the weights of matrix products (of a layer's, and of the output layer, tied or not, which only
-    predicting rows are multiplied with), ``T`` all tokens, ``h`` heads · head size.  Of attention the causal half is
-    counted; what is computed again for want of memory is not."""
-    q, kv = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
-    layer = config.hidden_size * (2 * q + 2 * kv) + 3 * config.hidden_size * config.intermediate_size
-    head = config.hidden_size * config.vocab_size
-    found = list(lengths)
-    tokens, squares = sum(found), sum(length * length for length in found)
+    def of(self, tokens: int, targets: int) -> float:
+        """Of one sequence."""
+        return self.token * tokens + self.target * targets + self.pair * tokens * tokens
+
+
+def flops(config: QwenConfig) -> Flops:
+    """6·N_matmul·T + 6·L·h_attn·T² for a sequence of T tokens (PaLM, arXiv 2204.02311, appendix B, with half of its
+    attention term because a causal mask needs no more)."""
     layers = config.num_hidden_layers
-    return 6.0 * (layers * layer * tokens + head * predicted + layers * q * squares)
+    return Flops(
+        token=6.0 * layers * config.layer_matrices,
+        target=6.0 * config.vocab_size * config.hidden_size,
+        pair=6.0 * layers * config.query_size,
+    )
 
 
 def peak_flops(device: str) -> float | None:

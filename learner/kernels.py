@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from learner.tensors import at_least_float32
+
 
 class _Rotate(torch.autograd.Function):
     @staticmethod
@@ -45,7 +47,7 @@ def rotate(x_TND: Tensor, cos_T1H: Tensor, sin_T1H: Tensor) -> Tensor:  # noqa: 
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        wide = x.float()
+        wide = at_least_float32(x)
         norm = cast("Tensor", torch.linalg.vector_norm(wide, dim=-1, keepdim=True))
         scale = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
@@ -55,17 +57,18 @@ class _RmsNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, scale = ctx.saved_tensors
-        normed, wide = x.float() * scale, grad.float()
+        dtype = weight.dtype
+        normed, wide, weight = at_least_float32(x) * scale, at_least_float32(grad), at_least_float32(weight)
         product = wide * normed
         width = x.shape[-1]
         grad_weight = product.view(-1, width).sum(0)
-        inner = torch.matmul(product, weight.float().unsqueeze(-1)).div_(-width)
-        grad_x = (wide * weight.float()).addcmul_(normed, inner).mul_(scale)
-        return grad_x.to(x.dtype), grad_weight.to(weight.dtype), None
+        inner = torch.matmul(product, weight.unsqueeze(-1)).div_(-width)
+        grad_x = (wide * weight).addcmul_(normed, inner).mul_(scale)
+        return grad_x.to(x.dtype), grad_weight.to(dtype), None
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x ÷ √(mean(x²) + eps) · weight over the last dimension, inside in float32."""
+    """x ÷ √(mean(x²) + eps) · weight over the last dimension, inside in float32 or float64."""
     return cast("Tensor", _RmsNorm.apply(x, weight, eps))
 
 

@@ -17,14 +17,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from learner.tensors import all_reduce, all_reduce_max
+from learner.tensors import all_reduce, all_reduce_max, at_least_float32, wide
 
 
 class TokenLogprobs(NamedTuple):
     logprobs: Tensor
-    """float32 [N], with gradient."""
+    """float32 [N], or float64 where the inputs are that; with gradient."""
     entropy: Tensor
-    """float32 [N], without gradient; zeros where it was not asked for."""
+    """The same type [N], without gradient; zeros where it was not asked for."""
 
 
 class _Chunk(NamedTuple):
@@ -38,7 +38,7 @@ class _Chunk(NamedTuple):
 
 
 def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGroup | None, entropy: bool) -> _Chunk:
-    """``logits`` float32 [C, V] is overwritten.  ``first`` is the vocabulary index of column 0."""
+    """``logits`` [C, V] is overwritten.  ``first`` is the vocabulary index of column 0."""
     local = (labels - first).clamp(0, logits.shape[1] - 1)
     mine = (labels >= first) & (labels < first + logits.shape[1])
     largest = logits.amax(-1)
@@ -48,7 +48,7 @@ def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGrou
     target = logits.gather(1, local[:, None])[:, 0].masked_fill(~mine, 0.0)
     if entropy:
         powers = logits.exp()
-        sums = [powers.sum(-1), target, (powers * logits).sum(-1)]
+        sums = [powers.sum(-1), target, torch.bmm(powers[:, None], logits[:, :, None])[:, 0, 0]]
     else:
         powers = logits.exp_()
         sums = [powers.sum(-1), target]
@@ -62,7 +62,7 @@ def _softmax(logits: Tensor, labels: Tensor, first: int, group: dist.ProcessGrou
 
 
 def _logits(hidden: Tensor, weight: Tensor, inverse_temperature: float) -> Tensor:
-    logits = (hidden @ weight.t()).float()
+    logits = at_least_float32(hidden @ weight.t())
     return logits if inverse_temperature == 1.0 else logits.mul_(inverse_temperature)
 
 
@@ -89,7 +89,7 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, labels)
         ctx.arguments = first, group, chunk_tokens, inverse_temperature
         ctx.kept = None
-        logprobs = hidden.new_empty(len(labels), dtype=torch.float32)
+        logprobs = hidden.new_empty(len(labels), dtype=wide(hidden.dtype))
         entropies = torch.zeros_like(logprobs)
         for at in range(0, len(labels), chunk_tokens):
             part = slice(at, at + chunk_tokens)
@@ -99,6 +99,7 @@ class _TokenLogprobs(torch.autograd.Function):
                 entropies[part] = chunk.entropy
             if len(labels) <= chunk_tokens:
                 ctx.kept = chunk
+            del chunk  # or it would live beside the next
         ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
@@ -108,7 +109,7 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden, weight, labels = ctx.saved_tensors
         first, group, chunk_tokens, inverse_temperature = ctx.arguments
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_weight = torch.zeros_like(weight, dtype=wide(weight.dtype))
         for at in range(0, len(labels), chunk_tokens):
             part = slice(at, at + chunk_tokens)
             chunk = ctx.kept or _softmax(
@@ -116,10 +117,11 @@ class _TokenLogprobs(torch.autograd.Function):
             )
             grad_logits = _grad_logits(chunk, grad[part], inverse_temperature).to(weight.dtype)
             torch.mm(grad_logits, weight, out=grad_hidden[part])
-            if weight.dtype == torch.float32:
+            if weight.dtype == grad_weight.dtype:
                 grad_weight.addmm_(grad_logits.t(), hidden[part])
             else:
                 grad_weight.add_(grad_logits.t() @ hidden[part])
+            del chunk, grad_logits
         return grad_hidden, grad_weight.to(weight.dtype), None, None, None, None, None, None
 
 

@@ -49,3 +49,9 @@ with seam.importing():
     get_num_layers_to_build: Any = _core("transformer.transformer_block", "get_num_layers_to_build")
     get_rng_tracker: Any = _core("tensor_parallel.random", "get_cuda_rng_tracker")
     seed_model_parallel: Any = _core("tensor_parallel", "model_parallel_cuda_manual_seed")
+
+
+def transformer_engine() -> Any:
+    """Megatron's choice of Transformer Engine's layers.  Only where that is installed."""
+    with seam.quiet():
+        return _core("extensions.transformer_engine_spec_provider", "TESpecProvider")()

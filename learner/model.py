@@ -1,4 +1,4 @@
-"""Qwen3 (dense) as a megatron-core GPTModel, made of torch operations only."""
+"""Qwen2.5 and Qwen3 (dense) as a megatron-core GPTModel."""
 
 from __future__ import annotations
 
@@ -9,66 +9,30 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
 from learner import seam
-from learner.attention import PackedAttention, PackedBatch
-from learner.kernels import rms_norm, take_rows
+from learner.attention import PackedBatch
+from learner.kernels import take_rows
+from learner.layers import block_spec
 from learner.logprobs import token_logprobs
 from learner.megatron import (
-    MLP,
     AttnBackend,
-    AttnMaskType,
-    ColumnParallelLinear,
     DistributedDataParallel,
     DistributedDataParallelConfig,
     Float16Module,
     GPTModel,
-    MegatronModule,
-    MLPSubmodules,
-    ModuleSpec,
-    RowParallelLinear,
-    SelfAttention,
-    SelfAttentionSubmodules,
-    TransformerBlockSubmodules,
     TransformerConfig,
-    TransformerLayer,
-    TransformerLayerSubmodules,
     copy_to_tensor_parallel,
     gather_sequence,
-    get_bias_dropout_add,
     get_num_layers_to_build,
 )
 from learner.parallel import Layout
 from learner.qwen import QwenConfig, padded_vocabulary
-from learner.settings import Dtype, LearnerSettings
+from learner.settings import Dtype, LearnerSettings, Recompute
 from protocol.errors import UserError
 
 
-class RmsNorm(torch.nn.Module):
-    """Megatron's local norm refuses sequence parallelism; the flag on the weight is what makes its gradient be summed
-    over the tensor-parallel ranks."""
-
-    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: object) -> None:
-        super().__init__()
-        self.eps = eps
-        self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=seam.device()))
-        vars(self.weight)["sequence_parallel"] = config.sequence_parallel
-
-    def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.eps)
-
-
-class SwiGlu(MegatronModule):
-    """silu(first half) · second half.  Megatron's own adds a zero offset in one more pass over memory."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config=config)  # pyright: ignore[reportUnknownMemberType]  untyped in megatron
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate, up = x.chunk(2, dim=-1)
-        return F.silu(gate) * up
-
-
 class PolicyModel(GPTModel):
-    """A GPTModel whose last stage returns float32 [2, N]: log-probability and entropy of the tokens with loss.
+    """A GPTModel whose last stage returns [2, N], float32 or, for such weights, float64: log-probability and entropy of
+    the tokens with loss, of all of them on each context-parallel rank.
 
     Only rows that predict such a token are multiplied with the vocabulary."""
 
@@ -106,17 +70,27 @@ class PolicyModel(GPTModel):
             temperature=self.temperature,
             entropy=packed_seq_params.entropy,
         )
-        return torch.stack((found.logprobs, found.entropy))
+        both = torch.stack((found.logprobs, found.entropy), 1)
+        shared = packed_seq_params.shared
+        return (both if shared is None else shared.all_targets(both)).t()
 
 
 def torch_dtype(dtype: Dtype) -> torch.dtype:
-    return torch.float32 if dtype is Dtype.FLOAT32 else torch.bfloat16
+    return {Dtype.FLOAT64: torch.float64, Dtype.FLOAT32: torch.float32, Dtype.BFLOAT16: torch.bfloat16}[dtype]
 
 
-def frequencies(config: QwenConfig) -> Tensor:
-    """Of the rotary embedding: float32 [head_dim ÷ 2] on the device."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+def frequencies(config: QwenConfig, dtype: Dtype) -> Tensor:
+    """Of the rotary embedding: float32, or float64 for such weights, [head_dim ÷ 2] on the device."""
+    wide = torch.float64 if dtype is Dtype.FLOAT64 else torch.float32
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).to(wide) / config.head_dim
     return (1.0 / config.rope_theta**exponents).to(seam.device())
+
+
+_RECOMPUTE: dict[Recompute, dict[str, Any]] = {
+    Recompute.NONE: {},
+    Recompute.SELECTIVE: {"recompute_granularity": "selective", "recompute_modules": ["core_attn", "mlp"]},
+    Recompute.FULL: {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1},
+}
 
 
 def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
@@ -138,11 +112,12 @@ def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
         kv_channels=config.head_dim,
         normalization="RMSNorm",
         layernorm_epsilon=config.rms_norm_eps,
-        qk_layernorm=True,
+        qk_layernorm=config.family.qk_norm,
         gated_linear_unit=True,
         activation_func=F.silu,
         use_te_activation_func=True,  # the name is historical: it takes the MLP's activation from the spec, SwiGlu here
         add_bias_linear=False,
+        add_qkv_bias=config.family.qkv_bias,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         attention_softmax_in_fp32=True,
@@ -166,31 +141,8 @@ def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
         batch_p2p_comm=True,
         moe_token_dispatcher_type="alltoall",  # noqa: S106 - no password; the default refuses variable_seq_lengths
         deterministic_mode=not seam.ACTIVE,  # the embedding's fast gradient is deterministic on a CPU only
+        **_RECOMPUTE[settings.recompute],
         calculate_per_token_loss=True,  # the caller's weights are global, so gradients are plain sums
-    )
-
-
-def _layer_spec() -> Any:
-    attention = SelfAttentionSubmodules(
-        linear_qkv=ColumnParallelLinear,
-        core_attention=PackedAttention,
-        linear_proj=RowParallelLinear,
-        q_layernorm=RmsNorm,
-        k_layernorm=RmsNorm,
-    )
-    mlp = MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear, activation_func=SwiGlu)
-    return ModuleSpec(
-        module=TransformerLayer,
-        submodules=TransformerLayerSubmodules(
-            input_layernorm=RmsNorm,
-            self_attention=ModuleSpec(
-                module=SelfAttention, params={"attn_mask_type": AttnMaskType.causal}, submodules=attention
-            ),
-            self_attn_bda=get_bias_dropout_add,
-            pre_mlp_layernorm=RmsNorm,
-            mlp=ModuleSpec(module=MLP, submodules=mlp),
-            mlp_bda=get_bias_dropout_add,
-        ),
     )
 
 
@@ -198,8 +150,8 @@ def build(config: QwenConfig, settings: LearnerSettings, layout: Layout) -> Poli
     """This rank's part, with weights not yet set."""
     with seam.quiet():
         shape = transformer_config(config, settings)
-    # A whole block's spec, so that the final norm is ours too; under pipeline parallelism it has this stage's layers.
-    block = TransformerBlockSubmodules(layer_specs=[_layer_spec()] * get_num_layers_to_build(shape), layer_norm=RmsNorm)
+    # Under pipeline parallelism the spec has this stage's layers.
+    block = block_spec(config, get_num_layers_to_build(shape))
     with seam.cuda_is_cpu():
         model = PolicyModel(
             config=shape,
@@ -224,7 +176,7 @@ def wrap(model: PolicyModel, settings: LearnerSettings) -> Any:
         return DistributedDataParallel(
             model.config,
             DistributedDataParallelConfig(
-                grad_reduce_in_fp32=True,
+                grad_reduce_in_fp32=model.config.params_dtype != torch.float64,
                 overlap_grad_reduce=False,
                 use_distributed_optimizer=settings.distributed_optimizer,
             ),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from learner import seam
 from learner.megatron import OptimizerConfig, get_megatron_optimizer
 from learner.model import torch_dtype
-from learner.settings import LearnerSettings
+from learner.offload import Parking
+from learner.settings import LearnerSettings, Offload
 
 
 class Optimizer:
@@ -18,6 +22,8 @@ class Optimizer:
 
     def __init__(self, wrapped: Any, settings: LearnerSettings) -> None:
         dtype = torch_dtype(settings.dtype)
+        # megatron copies gradients by ``.float()``, which only the function mode lets pass.
+        self._mode = seam.cuda_is_cpu if dtype == torch.float64 else contextlib.nullcontext
         with seam.quiet(), seam.cuda_is_cpu():
             self.megatron: Any = get_megatron_optimizer(
                 OptimizerConfig(
@@ -36,6 +42,7 @@ class Optimizer:
                 [wrapped],
                 use_gloo_process_groups=False,
             )
+        self._model_parameters: list[Tensor] = list(wrapped.parameters())
         chained = getattr(self.megatron, "chained_optimizers", [self.megatron])
         if len(chained) != 1:
             raise RuntimeError(f"megatron built {len(chained)} optimizers for one dense model")
@@ -45,6 +52,7 @@ class Optimizer:
             group["weight_decay"] = settings.weight_decay * group["wd_mult"]
             if isinstance(self.adam, torch.optim.AdamW):
                 group["fused"], group["foreach"] = True, False
+        self._parking = Parking() if settings.offload is Offload.OPTIMIZER else None
 
     @property
     def adam(self) -> torch.optim.Optimizer:
@@ -52,24 +60,45 @@ class Optimizer:
 
     def step(self, lr: float) -> float:
         """One update; returns the gradient norm before clipping.  Where that is not finite, nothing is updated."""
+        self.fetch()
         for group in self.adam.param_groups:
             group["lr"] = lr
-        with torch.no_grad():
+        with torch.no_grad(), self._mode():
             self.megatron.prepare_grads()
             norm: float = self.megatron.clip_grad_norm(self.megatron.config.clip_grad)
             if math.isfinite(norm):
                 self.megatron.step_with_ready_grads()
         return norm
 
+    def park(self) -> None:
+        """Under ``learner.offload = "optimizer"``: move moments and main weights to the host, if they are not there."""
+        if self._parking is not None and not self._parking.parked:
+            self._parking.park(self.own_tensors())
+
+    def fetch(self) -> None:
+        """Bring back what was parked.  Whoever reads the state, to save it for example, calls it first."""
+        if self._parking is not None:
+            self._parking.fetch()
+
+    def own_tensors(self) -> Iterator[Tensor]:
+        """Moments and main weights: what only the update needs, not the weights that the model computes with."""
+        of_model = {parameter.untyped_storage().data_ptr() for parameter in self._model_parameters}
+        for group in self.adam.param_groups:
+            for parameter in group["params"]:
+                values: tuple[Tensor, ...] = (parameter, *self.adam.state.get(parameter, {}).values())
+                yield from (x for x in values if x.untyped_storage().data_ptr() not in of_model)
+
     def zero(self) -> None:
         self.megatron.zero_grad()
 
     def reset(self) -> None:
         """Forget all moments."""
+        self.fetch()
         self.adam.state.clear()
 
     def make_state(self) -> None:
         """Zero moments where there are none yet, so that a fresh optimizer can be saved or loaded into."""
+        self.fetch()
         for group in self.adam.param_groups:
             for parameter in group["params"]:
                 if not self.adam.state[parameter]:

@@ -1,5 +1,5 @@
-"""Sequences into micro-batches without padding, balanced over ranks.  Numpy only; order and result depend on the
-input alone.
+"""Sequences into micro-batches without padding, balanced over ranks and micro-batches by what they cost.  Numpy only;
+order and result depend on the input alone.
 
 A token is trained by the logits of the position before it, so a micro-batch names, for each token with loss, the row
 that predicts it.
@@ -7,19 +7,21 @@ that predicts it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from learner.tokens import Array, TokenColumns, concatenate
+from protocol.errors import UserError
+
+if TYPE_CHECKING:  # it imports this module
+    from learner.context import ContextShare
 
 Int64Array = npt.NDArray[np.int64]
 
-ATTENTION_TOKENS = 2048.0
-"""At this length attention is taken to cost as much as the rest of a layer: a cost of T·(1 + T ÷ this)."""
 _WASTE = 1.25
 """A padded attention call may cost at most this multiple of its sequences' own cost."""
 
@@ -41,9 +43,13 @@ class Sample:
         """With these columns too."""
         return replace(self, columns=replace(self.columns, **more))
 
-    @property
-    def cost(self) -> float:
-        return len(self.token_ids) * (1.0 + len(self.token_ids) / ATTENTION_TOKENS)
+
+Cost = Callable[[Sample], float]
+"""What training a sample takes, in any unit."""
+
+
+class BadSampleError(UserError):
+    """A sequence that this model, or these settings, cannot train."""
 
 
 class Bucket(NamedTuple):
@@ -69,17 +75,16 @@ class MicroBatch:
     columns: TokenColumns[Array]
     """[N] of each."""
     buckets: tuple[Bucket, ...] = field(default=())
+    context: ContextShare | None = None
+    """Under context parallelism: tokens, positions, rows and labels are one rank's; see :mod:`learner.context`."""
 
 
-def balance(samples: Sequence[Sample], ranks: int) -> list[list[Sample]]:
+def balance(samples: Sequence[Sample], ranks: int, cost: Cost) -> list[list[Sample]]:
     """Share samples over ranks: the costliest first, each to the rank with the least so far.  A rank that would stay
     empty gets a sample without loss, since every rank takes part in the gradient's sum."""
-    shares: list[list[Sample]] = [[] for _ in range(ranks)]
-    loads = [0.0] * ranks
-    for index in sorted(range(len(samples)), key=lambda i: (-samples[i].cost, i)):
-        least = loads.index(min(loads))
-        shares[least].append(samples[index])
-        loads[least] += samples[index].cost
+    shares = _spread(samples, ranks, cost, max_tokens=None)
+    if shares is None:
+        raise AssertionError("without a bound every sample finds a place")
     return [share or [_without_loss(samples[0])] for share in shares]
 
 
@@ -87,19 +92,35 @@ def _without_loss(sample: Sample) -> Sample:
     return Sample(sample.token_ids[:2], sample.targets[:0], sample.columns.map(lambda column: column[:0]))
 
 
-def micro_batches(samples: Sequence[Sample], max_tokens: int, multiple: int = 1) -> list[MicroBatch]:
-    """Longest first, filled in order: neighbours have similar lengths, which keeps padded attention cheap.  Token
-    counts are made a multiple of ``multiple`` by a tail sequence without loss (sequence parallelism needs it)."""
-    ordered = sorted(samples, key=lambda sample: -len(sample.token_ids))
-    bins: list[list[Sample]] = []
-    room = 0
-    for sample in ordered:
-        if len(sample.token_ids) > room:
-            bins.append([])
-            room = max_tokens
-        bins[-1].append(sample)
-        room -= len(sample.token_ids)
-    return [pack(group, multiple) for group in bins]
+def micro_batches(
+    samples: Sequence[Sample], max_tokens: int, cost: Cost, multiple: int = 1, *, packed: bool = True
+) -> list[MicroBatch]:
+    """As few micro-batches of at most ``max_tokens`` as balance allows.  Within one, the longest come first: neighbours
+    have similar lengths, which keeps padded attention cheap.  Token counts are made a multiple of ``multiple`` by a
+    tail sequence without loss (sequence parallelism needs it).  Without ``packed``, one sequence each."""
+    count = -(-sum(len(sample.token_ids) for sample in samples) // max_tokens) if packed else len(samples)
+    while (bins := _spread(samples, count, cost, max_tokens)) is None:
+        if count >= len(samples):
+            raise BadSampleError(f"a sequence is longer than {max_tokens} tokens: raise learner.micro_batch_tokens")
+        count += 1
+    return [pack(sorted(each, key=lambda sample: -len(sample.token_ids)), multiple) for each in bins if each]
+
+
+def _spread(samples: Sequence[Sample], count: int, cost: Cost, max_tokens: int | None) -> list[list[Sample]] | None:
+    """The costliest first, each to the bin with the least cost so far that has room; None where none has."""
+    bins: list[list[Sample]] = [[] for _ in range(count)]
+    costs, tokens = np.zeros(count), np.zeros(count, np.int64)
+    own = [cost(sample) for sample in samples]
+    for index in sorted(range(len(samples)), key=lambda i: (-own[i], i)):
+        length = len(samples[index].token_ids)
+        open_costs = costs if max_tokens is None else np.where(tokens + length <= max_tokens, costs, np.inf)
+        least = int(open_costs.argmin())
+        if open_costs[least] == np.inf:
+            return None
+        bins[least].append(samples[index])
+        costs[least] += own[index]
+        tokens[least] += length
+    return bins
 
 
 def pack(samples: Sequence[Sample], multiple: int = 1) -> MicroBatch:

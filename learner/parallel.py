@@ -1,6 +1,7 @@
 """Process groups of one learner rank: gloo on a CPU, NCCL on CUDA.
 
-Ranks are numbered tensor-parallel fastest, then data-parallel, then pipeline (megatron's ``tp-cp-ep-dp-pp``).
+Ranks are numbered tensor-parallel fastest, then context-, then data-parallel, then pipeline (megatron's
+``tp-cp-ep-dp-pp``; expert parallelism, ``ep``, would take its size from there).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch.distributed as dist
 
 from learner import seam
 from learner.megatron import parallel_state, seed_model_parallel
-from learner.settings import LearnerSettings
+from learner.settings import Dtype, LearnerSettings
 from learner.tensors import manual_seed, new_gloo_group
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
@@ -32,8 +33,11 @@ class Layout:
     pp: int
     dp_rank: int
     dp: int
+    cp_rank: int
+    cp: int
     tp_group: dist.ProcessGroup
     pp_group: dist.ProcessGroup
+    cp_group: dist.ProcessGroup
 
     @property
     def first_stage(self) -> bool:
@@ -46,7 +50,7 @@ class Layout:
     @property
     def counts(self) -> bool:
         """Whether this rank's sums enter the metrics: one rank for each share of the data."""
-        return self.last_stage and self.tp_rank == 0
+        return self.last_stage and self.tp_rank == 0 and self.cp_rank == 0
 
     @property
     def writes(self) -> bool:
@@ -55,18 +59,23 @@ class Layout:
 
 
 def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, master_port: int) -> Layout:
-    """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp, or the device
-    that was asked for is not the one that torch sees."""
+    """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp · cp, or the
+    device that was asked for is not the one that torch sees."""
     here = "cpu" if seam.ACTIVE else "cuda"
     if settings.device not in {"", here}:
         raise UserError(
             f"learner.device = {settings.device}, and torch {torch.__version__} has {here} in this process: install "
             f"torch's CUDA build into .venv on a machine with a GPU, or --set learner.device={here}"
         )
-    if world % (settings.tp * settings.pp):
+    if settings.dtype is Dtype.FLOAT64 and here != "cpu":
         raise UserError(
-            f"{world} learner ranks cannot be split into tp={settings.tp} × pp={settings.pp}: "
-            f"use a multiple of {settings.tp * settings.pp}"
+            "learner.dtype = float64 is for comparing layouts on a CPU: set learner.dtype = 'bfloat16', or "
+            "learner.device = 'cpu'"
+        )
+    if world % settings.shards:
+        raise UserError(
+            f"{world} learner ranks cannot be split into tp={settings.tp} × pp={settings.pp} × cp={settings.cp}: "
+            f"use a multiple of {settings.shards}"
         )
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -102,8 +111,11 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         pp=settings.pp,
         dp_rank=parallel_state.get_data_parallel_rank(),
         dp=parallel_state.get_data_parallel_world_size(),
+        cp_rank=parallel_state.get_context_parallel_rank(),
+        cp=settings.cp,
         tp_group=parallel_state.get_tensor_model_parallel_group(),
         pp_group=parallel_state.get_pipeline_model_parallel_group(),
+        cp_group=parallel_state.get_context_parallel_group(),
     )
 
 

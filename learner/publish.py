@@ -5,25 +5,32 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import safetensors.torch
 import torch
-from torch import Tensor
 
-from learner.convert import NamedWeight
-from learner.qwen import INDEX_FILE, SINGLE_FILE
+from learner.folder import NamedWeight, write_tensors
+from learner.qwen import INDEX_FILE
 from protocol.weights import Version, WeightManifest
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 def write_folder(
-    weights: Iterable[NamedWeight], source: Path, folder: Path, *, version: Version, step: int, parent: Version
+    weights: Iterable[NamedWeight],
+    sizes: Mapping[str, int],
+    source: Path,
+    folder: Path,
+    *,
+    version: Version,
+    step: int,
+    parent: Version,
+    shard_bytes: int,
 ) -> WeightManifest:
-    """Write ``weights`` with the configuration and tokenizer of ``source`` beside ``folder``, then rename.  Raises
-    OSError where ``folder`` exists and is not empty: versions are never written twice."""
+    """Write ``weights``, of these ``sizes`` in bytes, with the configuration and tokenizer of ``source`` beside
+    ``folder``, then rename.  Raises OSError where ``folder`` exists and is not empty: versions are never written
+    twice."""
     folder = folder.absolute()
     building = folder.with_name(f".{folder.name}.building")
     shutil.rmtree(building, ignore_errors=True)
@@ -31,16 +38,24 @@ def write_folder(
     for path in sorted(source.iterdir()):
         if path.is_file() and path.suffix not in _WEIGHTS and path.name != INDEX_FILE:
             _link_or_copy(path, building / path.name)
-    tensors: dict[str, Tensor] = {name: tensor.contiguous() for name, tensor in weights}
-    save: Callable[..., None] = vars(safetensors.torch)["save_file"]  # its own types are partial
-    save(tensors, building / SINGLE_FILE, metadata={"format": "pt"})
-    with (building / SINGLE_FILE).open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    size = (building / SINGLE_FILE).stat().st_size
+    written = write_tensors(weights, sizes, building, shard_bytes)
+    files = [building / name for name in written.files]
+    digest = _digest_of_files(files)
+    size = sum(file.stat().st_size for file in files)
     building.rename(folder)
     return WeightManifest(
-        version=version, step=step, parent=parent, path=str(folder), sha256=digest, tensors=len(tensors), bytes=size
+        version=version, step=step, parent=parent, path=str(folder), sha256=digest, tensors=written.tensors, bytes=size
     )
+
+
+def _digest_of_files(files: Iterable[Path]) -> str:
+    """sha256 over their bytes, one file after the other."""
+    state = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                state.update(block)
+    return state.hexdigest()
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""The shape of a dense Qwen3, read from a Hugging Face ``config.json`` without transformers."""
+"""The shape of a dense Qwen2.5 or Qwen3, read from a Hugging Face ``config.json`` without transformers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,22 @@ SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
+class Family:
+    """How models of one ``model_type`` differ; all else about them is the same."""
+
+    qkv_bias: bool
+    """Query, key and value projections have a bias."""
+    qk_norm: bool
+    """Each head's query and key are normed."""
+
+
+FAMILIES = {"qwen2": Family(qkv_bias=True, qk_norm=False), "qwen3": Family(qkv_bias=False, qk_norm=True)}
+"""Qwen2.5 calls itself ``qwen2``."""
+
+
+@dataclass(frozen=True, slots=True)
 class QwenConfig:
+    family: Family
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -29,13 +44,27 @@ class QwenConfig:
     max_position_embeddings: int
     tie_word_embeddings: bool
 
+    @property
+    def query_size(self) -> int:
+        """Of all heads."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def key_size(self) -> int:
+        """Of all key heads, and as much of all value heads."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def layer_matrices(self) -> int:
+        """Weights of one layer that each token is multiplied with."""
+        return self.hidden_size * (2 * self.query_size + 2 * self.key_size + 3 * self.intermediate_size)
+
     def parameters(self) -> int:
         """Number of weights; a tied output layer counts once."""
-        q, kv = self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim
-        attention = self.hidden_size * (2 * q + 2 * kv) + 2 * self.head_dim
-        layer = attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
+        biases = (self.query_size + 2 * self.key_size) * self.family.qkv_bias
+        norms = 2 * self.hidden_size + 2 * self.head_dim * self.family.qk_norm
         tables = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
-        return tables + self.num_hidden_layers * layer + self.hidden_size
+        return tables + self.num_hidden_layers * (self.layer_matrices + biases + norms) + self.hidden_size
 
 
 def padded_vocabulary(config: QwenConfig, tp: int) -> int:
@@ -44,8 +73,8 @@ def padded_vocabulary(config: QwenConfig, tp: int) -> int:
 
 
 def read_config(folder: Path) -> QwenConfig:
-    """Raises UserError where the folder has no config.json or the model is not a dense Qwen3 with plain rotary
-    embeddings."""
+    """Raises UserError where the folder has no config.json or the model is not a dense Qwen2.5 or Qwen3 with plain
+    rotary embeddings."""
     path = folder / "config.json"
     try:
         read: object = json.loads(path.read_text())
@@ -56,14 +85,14 @@ def read_config(folder: Path) -> QwenConfig:
     raw = cast("dict[str, object]", read)
 
     def get(name: str, kind: type[_T], default: _T | None = None) -> _T:
-        value = raw.get(name, default)
+        value = default if raw.get(name) is None else raw[name]
         if not isinstance(value, kind):
             raise UserError(f"{path}: {name} is {value!r}, expected {kind.__name__}")
         return value
 
-    if raw.get("model_type") != "qwen3":
-        raise UserError(f"{path}: model_type is {raw.get('model_type')!r}; the learner trains dense Qwen3 models")
-    for name, plain in (("attention_bias", False), ("hidden_act", "silu"), ("use_sliding_window", False)):
+    family = _family(raw, path)
+    plain_values = {"attention_bias": family.qkv_bias, "hidden_act": "silu", "use_sliding_window": False}
+    for name, plain in plain_values.items():
         if raw.get(name, plain) != plain:
             raise UserError(f"{path}: {name}={raw[name]!r} is not supported, only {plain!r}")
     # transformers 5 writes rope_parameters; 4 wrote rope_theta and rope_scaling.
@@ -75,6 +104,7 @@ def read_config(folder: Path) -> QwenConfig:
         raise UserError(f"{path}: rope_theta is {theta!r}, expected a number")
     heads, hidden = get("num_attention_heads", int), get("hidden_size", int)
     return QwenConfig(
+        family=family,
         vocab_size=get("vocab_size", int),
         hidden_size=hidden,
         intermediate_size=get("intermediate_size", int),
@@ -87,3 +117,18 @@ def read_config(folder: Path) -> QwenConfig:
         max_position_embeddings=get("max_position_embeddings", int, 32768),
         tie_word_embeddings=get("tie_word_embeddings", bool, default=False),
     )
+
+
+def _family(raw: dict[str, object], path: Path) -> Family:
+    named = raw.get("model_type")
+    if raw.get("num_experts") or raw.get("num_local_experts") or str(named).endswith("_moe"):
+        raise UserError(
+            f"{path}: model_type {named!r} is a mixture of experts, and the learner trains dense "
+            "models: set model.path to a dense Qwen2.5 or Qwen3"
+        )
+    if not isinstance(named, str) or named not in FAMILIES:
+        raise UserError(
+            f"{path}: model_type is {named!r}; the learner trains dense Qwen2.5 and Qwen3 models "
+            f"({', '.join(FAMILIES)}): set model.path to one of them"
+        )
+    return FAMILIES[named]

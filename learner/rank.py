@@ -23,7 +23,7 @@ from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
 if TYPE_CHECKING:  # these load torch or megatron
     from torch.distributed import ProcessGroup
 
-    from learner.convert import NamedWeight
+    from learner.folder import NamedWeight
     from learner.parallel import Layout
     from learner.qwen import QwenConfig
     from learner.reference import Reference
@@ -79,6 +79,12 @@ class LearnerRank:
             raise NotReadyError("this learner rank is not set up: call setup() first")
         return self._made
 
+    @property
+    def _awake(self) -> _Ready:
+        """With its tensors where they are computed with."""
+        self._ready.trainer.wake()
+        return self._ready
+
     def setup(self) -> None:
         """Join the group and load the weights of ``settings.model_path``.  Raises UserError where model and settings do
         not fit."""
@@ -88,6 +94,7 @@ class LearnerRank:
 
         folder = Path(self.settings.model_path)
         config = read_config(folder)
+        convert.check_folder(folder, config)
         layout = parallel.start(self.settings, self.rank, self.world, *self._master)
         policy = model.build(config, self.settings, layout)
         convert.load_folder(policy, folder, config, _layers(config, layout), layout)
@@ -105,15 +112,20 @@ class LearnerRank:
         """One optimizer step of supervised fine-tuning with the batch's learning rate."""
         from learner.sft import sft_step
 
-        return sft_step(self._ready.trainer, batch)
+        return sft_step(self._awake.trainer, batch)
 
     def sft_run(self, batches: Iterable[SftBatch]) -> list[SftReport]:
         """:meth:`sft` for each batch in order, in one call."""
         return [self.sft(batch) for batch in batches]
 
+    def sleep(self) -> None:
+        """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call
+        of any method brings it back."""
+        self._ready.trainer.sleep()
+
     def reset_optimizer(self) -> None:
         """Forget Adam's moments, as at the start of reinforcement learning."""
-        self._ready.trainer.optimizer.reset()
+        self._awake.trainer.optimizer.reset()
 
     def keep_reference(self, folder: str, write: bool) -> None:
         """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
@@ -121,7 +133,7 @@ class LearnerRank:
         from learner import convert
         from learner.reference import Reference
 
-        ready = self._ready
+        ready = self._awake
         model, reference = ready.trainer.model, Reference(ready.trainer.model)
         if write:
             self.publish(Version(0), 0, NO_VERSION, folder)
@@ -139,7 +151,7 @@ class LearnerRank:
         from learner.report import report, throughput
         from learner.update import Updates, update
 
-        began, ready, lr = time.perf_counter(), self._ready, self.settings.lr_at(step)
+        began, ready, lr = time.perf_counter(), self._awake, self.settings.lr_at(step)
         if ready.reference is None and self.settings.objective.kl.coefficient:
             raise NotReadyError("there is a KL penalty and no reference: call keep_reference() first")
         batch = read_batch(payload, lineage, using, self.settings)
@@ -155,19 +167,29 @@ class LearnerRank:
 
     def begin_publish(self) -> None:
         """Copy the weights, for :meth:`end_publish`."""
-        writes = self._ready.layout.writes
+        writes = self._awake.layout.writes
         self._publishing = [weight for weight in self._export() if writes]
 
     def end_publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
         """Write what :meth:`begin_publish` copied, as :meth:`publish` does.  No collective; it may run beside any other
         call."""
+        from learner import convert
         from learner.publish import write_folder
 
         weights, self._publishing = self._publishing, []
         if not self._ready.layout.writes:
             return None
-        source = Path(self.settings.model_path)
-        return write_folder(weights, source, Path(folder), version=version, step=step, parent=parent)
+        ready = self._ready
+        return write_folder(
+            weights,
+            convert.sizes(ready.config, ready.trainer.model.config.params_dtype),
+            Path(self.settings.model_path),
+            Path(folder),
+            version=version,
+            step=step,
+            parent=parent,
+            shard_bytes=self.settings.shard_bytes,
+        )
 
     def save(self, folder: str) -> dict[str, FileDigest]:
         """Write a sharded checkpoint: weights, optimizer and random state, synced to disk.  The caller writes the
@@ -179,7 +201,7 @@ class LearnerRank:
         """Copy the state, for :meth:`end_save`."""
         from learner import checkpoint
 
-        ready = self._ready
+        ready = self._awake
         self._saving = checkpoint.begin(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def end_save(self) -> dict[str, FileDigest]:
@@ -195,14 +217,14 @@ class LearnerRank:
         """Take all state from a checkpoint that :meth:`save` wrote.  Raises UserError."""
         from learner import checkpoint
 
-        ready = self._ready
+        ready = self._awake
         checkpoint.load(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def optimizer_digest(self) -> str:
         """sha256 over this rank's Adam state: equal exactly when it is equal bit for bit."""
         from learner import checkpoint
 
-        return checkpoint.digest(self._ready.trainer)
+        return checkpoint.digest(self._awake.trainer)
 
     def weights_digest(self) -> str:
         """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit."""
@@ -213,11 +235,11 @@ class LearnerRank:
     def _export(self) -> Iterable[NamedWeight]:
         from learner.convert import export
 
-        ready = self._ready
+        ready = self._awake
         return export(ready.trainer.model, ready.config, ready.layout)
 
 
-def _layers(config: QwenConfig, layout: Layout) -> list[int]:
+def _layers(config: QwenConfig, layout: Layout) -> range:
     """Global indices of this stage's layers."""
     count = config.num_hidden_layers // layout.pp
-    return list(range(layout.pp_rank * count, (layout.pp_rank + 1) * count))
+    return range(layout.pp_rank * count, (layout.pp_rank + 1) * count)

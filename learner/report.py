@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from learner.batch import TrainBatch
-from learner.flops import peak_flops, step_flops
+from learner.flops import flops, peak_flops
 from learner.messages import StepReport
 from learner.packing import Sample
 from learner.qwen import QwenConfig
@@ -34,6 +34,7 @@ def throughput(
     if dtype is Dtype.BFLOAT16 and torch.cuda.is_available():
         peak = peak_flops(torch.cuda.get_device_name())
         if peak is not None:
-            flops = step_flops(config, lengths, sum(len(sample.targets) for sample in samples))
-            found["mfu"] = flops / (seconds * peak * world)
+            per = flops(config)
+            work = sum(per.of(len(sample.token_ids), len(sample.targets)) for sample in samples)
+            found["mfu"] = work / (seconds * peak * world)
     return found

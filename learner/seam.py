@@ -6,7 +6,7 @@ megatron-core names ``"cuda"`` throughout.  On a CPU three means answer it, all 
 * :func:`cuda_is_cpu`, a function mode for tensor *methods* (``Tensor.cuda()``, ``Tensor.type()``).  It costs time per
   operation, so it is entered where model, optimizer and checkpoints are built, never in a training step of one
   pipeline stage;
-* replacements of a few functions: gradient clipping, the random-number tracker.
+* replacements of a few functions: gradient norm and clipping, the random-number tracker.
 
 Import megatron inside ``with importing():``, then call :func:`install`.
 """
@@ -22,9 +22,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
-from learner.tensors import manual_seed
+from learner.tensors import all_reduce, manual_seed, vector_norm
 
 CPU = torch.device("cpu")
 ACTIVE = not torch.cuda.is_available()
@@ -184,6 +185,7 @@ def install() -> None:
     _replace("tensor_parallel.random", "_set_cuda_rng_state", _set_rng_state)
     _module("tensor_parallel.random").CudaRNGStatesTracker.fork = _fork
     _replace("optimizer.optimizer", "clip_grad_by_total_norm_fp32", _clip_gradients)
+    _replace("optimizer.optimizer", "get_grad_norm_fp32", _grad_norm)
 
 
 def _replace(module: str, name: str, by: object) -> None:
@@ -217,6 +219,21 @@ def _clip_gradients(
         multiply(gradients, scale)
 
 
+def _grad_norm(
+    grads_for_norm: Sequence[torch.Tensor],
+    norm_type: float = 2.0,
+    grad_stats_parallel_group: dist.ProcessGroup | None = None,
+) -> float:
+    """Upstream's adds up in float32; float64 here, so that layouts differ by rounding within a tensor only."""
+    if norm_type != 2.0:
+        raise ValueError(f"norm of order {norm_type}")
+    total = torch.zeros((), dtype=torch.float64)
+    for gradient in grads_for_norm:
+        total += vector_norm(gradient).double().square()
+    all_reduce(total, grad_stats_parallel_group)
+    return float(total.sqrt())
+
+
 class _CudaIsCpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -226,7 +243,11 @@ class _CudaIsCpu(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.type and len(args) == 1 and not kwargs:
             name: str = func(*args)
+            # megatron's optimizers take FloatTensor for "needs no main weights", which is true of float64 too.
+            name = name.replace("DoubleTensor", "FloatTensor")
             return name if name.startswith("torch.cuda.") else name.replace("torch.", "torch.cuda.")
+        if func is torch.Tensor.float and args[0].dtype == torch.float64:
+            return args[0]  # megatron's way to say "the type of main weights"
         if _is_cuda(kwargs.get("device")):
             kwargs = {**kwargs, "device": CPU}
         return func(*args, **kwargs)

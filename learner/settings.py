@@ -11,9 +11,29 @@ from protocol.staleness import StalePolicy
 
 
 class Dtype(StrEnum):
+    FLOAT64 = "float64"
+    """On a CPU only: to see whether two layouts compute the same."""
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     """Weights and activations; main weights, gradients and Adam's moments stay float32."""
+
+
+class Recompute(StrEnum):
+    """What the backward pass computes again instead of keeping it."""
+
+    NONE = "none"
+    SELECTIVE = "selective"
+    """Attention and MLP of each layer, from their inputs."""
+    FULL = "full"
+    """Each layer, from its input."""
+
+
+class Offload(StrEnum):
+    """What waits in host memory while it is not used.  On a CPU it is copied all the same, and nothing is saved."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"
+    """Adam's moments and, in bfloat16, the main weights, between two updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +41,7 @@ class LearnerSettings:
     """Raises UserError where two values cannot go together."""
 
     model_path: str
-    """Hugging Face folder of a dense Qwen3: config.json, safetensors, tokenizer files."""
+    """Hugging Face folder of a dense Qwen2.5 or Qwen3: config.json, safetensors, tokenizer files."""
     device: str = ""
     """``cpu`` (gloo) or ``cuda`` (NCCL), which has to be there; empty: CUDA where torch sees it."""
     dtype: Dtype = Dtype.FLOAT32
@@ -30,7 +50,7 @@ class LearnerSettings:
     pp: int = 1
     """Pipeline stages."""
     cp: int = 1
-    """Ranks that share each sequence; only 1 is supported."""
+    """Ranks that share each sequence."""
     sequence_parallel: bool = False
     """Share norms and residuals over the tp ranks too."""
     distributed_optimizer: bool = False
@@ -57,14 +77,25 @@ class LearnerSettings:
     """Age bound in optimizer steps."""
     stale_policy: StalePolicy = StalePolicy.MASK
     micro_batch_tokens: int = 8192
-    """Tokens in one forward and backward pass; a longer sequence has a pass of its own."""
+    """Most tokens of one rank in a forward and backward pass; cp ranks hold a sequence of cp times as many."""
+    packed: bool = True
+    """Without it each sequence has a pass of its own: slower, the same result."""
+    recompute: Recompute = Recompute.NONE
+    offload: Offload = Offload.NONE
     logprob_chunk_bytes: int = 256 << 20
     """float32 logits held at once."""
+    shard_bytes: int = 4 << 30
+    """Most bytes of tensors in one file of a published version: so much host memory does publishing need."""
     seed: int = 0
     threads: int = 0
     """CPU threads of this rank; 0 leaves torch's choice."""
     timeout_s: float = 600.0
     """Of each collective: the longest that a rank waits for another."""
+
+    @property
+    def shards(self) -> int:
+        """Ranks that hold one replica of the weights, or share its sequences."""
+        return self.tp * self.pp * self.cp
 
     def lr_at(self, step: int) -> float:
         """Learning rate of optimizer step ``step``, counted from 1."""
@@ -78,9 +109,11 @@ class LearnerSettings:
         # A plain string equals its enum member but is not it, and code below asks for identity.
         object.__setattr__(self, "dtype", Dtype(self.dtype))
         object.__setattr__(self, "stale_policy", StalePolicy(self.stale_policy))
-        if self.cp != 1:
-            raise UserError(f"cp={self.cp}: context parallelism is not supported; set cp=1 and use tp or more memory")
+        object.__setattr__(self, "recompute", Recompute(self.recompute))
+        object.__setattr__(self, "offload", Offload(self.offload))
         if self.sequence_parallel and self.tp == 1:
             raise UserError("sequence_parallel shares work over tp ranks: set tp > 1, or sequence_parallel = false")
+        if self.dtype is Dtype.FLOAT64 and self.device == "cuda":
+            raise UserError("float64 is for comparing layouts on a CPU: set dtype = bfloat16, or device = cpu")
         if self.temperature <= 0:
             raise UserError(f"temperature={self.temperature}: training needs sampled tokens, so it is above 0")

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from learner import metrics, seam
 from learner.attention import PackedBatch, to_device
-from learner.checks import check_samples
 from learner.losses import LossResult
 from learner.megatron import finalize_model_grads, get_forward_backward_func
 from learner.metrics import SUMS, Sums
 from learner.model import PolicyModel, frequencies, wrap
+from learner.offload import Parking
 from learner.optimizer import Optimizer
-from learner.packing import Sample, balance, micro_batches
+from learner.packer import packer
+from learner.packing import Sample
 from learner.parallel import Layout
 from learner.qwen import QwenConfig
 from learner.settings import LearnerSettings
@@ -49,7 +50,10 @@ class Trainer:
         self.model, self.config, self.layout, self.settings = model, config, layout, settings
         self.wrapped: Any = wrap(model, settings)
         self.optimizer = Optimizer(self.wrapped, settings)
-        self._frequencies = frequencies(config)
+        self._parking = Parking()
+        self._packer = packer(config, settings, layout)
+        self.cost = self._packer.cost
+        self._frequencies = frequencies(config, settings.dtype)
         self._schedule: Any = get_forward_backward_func()
         shape = model.config
         shape.finalize_model_grads_func = _finalize
@@ -59,7 +63,7 @@ class Trainer:
         self._mode = seam.cuda_is_cpu if layout.pp > 1 else contextlib.nullcontext
 
     def step(self, samples: Sequence[Sample], loss: LossFunction, lr: float, *, entropy: bool) -> StepResult:
-        """One update.  Raises UserError for samples that are not of this model."""
+        """One update.  Raises BadSampleError for samples that do not fit this model or these settings."""
         batches = self._share(samples, entropy=entropy)
         self.wrapped.zero_grad_buffer()
         self.optimizer.zero()
@@ -90,16 +94,14 @@ class Trainer:
 
     def _share(self, samples: Sequence[Sample], *, entropy: bool) -> list[PackedBatch]:
         """This rank's micro-batches."""
-        check_samples(samples, self.config.vocab_size)
-        share = balance(samples, self.layout.dp)[self.layout.dp_rank]
-        multiple = self.layout.tp if self.settings.sequence_parallel else 1
         return [
-            to_device(batch, self._frequencies, entropy=entropy)
-            for batch in micro_batches(share, self.settings.micro_batch_tokens, multiple)
+            to_device(batch, self._frequencies, entropy=entropy, cp_group=self.layout.cp_group)
+            for batch in self._packer.batches(samples)
         ]
 
     def _pass(self, batches: Sequence[PackedBatch], forward: Callable[..., object], *, forward_only: bool) -> list[Any]:
         """What ``forward`` has found of each micro-batch; nothing but on the last stage."""
+        self.optimizer.park()
         with self._mode():
             return self._schedule(
                 forward_step_func=forward,
@@ -110,6 +112,16 @@ class Trainer:
                 micro_batch_size=1,
                 forward_only=forward_only,
             )
+
+    def sleep(self) -> None:
+        """Give the device's memory back until :meth:`wake`: weights, gradients and optimizer wait on the host."""
+        if not self._parking.parked:
+            gradients = (buffer.grad_data for buffer in self.wrapped.buffers)
+            self._parking.park([*self.model.parameters(), *gradients, *self.optimizer.own_tensors()])
+
+    def wake(self) -> None:
+        """Undo :meth:`sleep`; nothing where that was not called."""
+        self._parking.fetch()
 
     def _total(self, found: Sequence[Sums]) -> Sums:
         """Add up micro-batches, then ranks."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -13,6 +14,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 T = TypeVar("T")
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What sums over values of that type are kept in: float32, or float64 for itself."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.to(wide(tensor.dtype))
+
+
+def bytes_of(storage: torch.UntypedStorage, place: torch.device) -> Tensor:
+    """uint8 over the storage's memory."""
+    found = torch.empty(0, dtype=torch.uint8, device=place)
+    share: Callable[..., Tensor] = found.set_  # its own types leave storages out
+    return share(storage, 0, (storage.nbytes(),))
+
+
+def split_rows(tensor: Tensor, lengths: Sequence[int]) -> tuple[Tensor, ...]:
+    """One after the other, views of so many rows each."""
+    return cast("tuple[Tensor, ...]", tensor.split(list(lengths)))
 
 
 def from_numpy(array: NDArray[Any]) -> Tensor:
@@ -28,6 +50,11 @@ def to_numpy(tensor: Tensor) -> NDArray[Any]:
 def floats(values_N: Tensor) -> list[float]:  # noqa: N803  shape suffix
     """A vector's values."""
     return cast("list[float]", values_N.tolist())
+
+
+def vector_norm(tensor: Tensor) -> Tensor:
+    """√Σx², a scalar."""
+    return cast("Tensor", torch.linalg.vector_norm(tensor))
 
 
 def labels_to_indices(labels_M: Tensor) -> Tensor:  # noqa: N803  shape suffix
@@ -60,6 +87,16 @@ def all_gather_objects(own: T, group: dist.ProcessGroup) -> list[T]:
 def new_gloo_group(timeout: timedelta) -> dist.ProcessGroup:
     """Another group of all ranks, on gloo."""
     return cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=timeout))
+
+
+def all_gather_rows(whole: Tensor, own: Tensor, group: dist.ProcessGroup) -> None:
+    """Each rank's ``own`` [W, ...] into every rank's ``whole`` [ranks · W, ...]."""
+    dist.all_gather_single(whole, own, group=group)
+
+
+def reduce_scatter_rows(own: Tensor, whole: Tensor, group: dist.ProcessGroup) -> None:
+    """The sum of the ranks' ``whole`` [ranks · W, ...]: to each rank its own W rows."""
+    dist.reduce_scatter_single(own, whole, group=group)
 
 
 def manual_seed(seed: int) -> None:

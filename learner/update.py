@@ -13,7 +13,7 @@ from learner.corrections import second_moment_mask
 from learner.losses import LossResult, policy_loss
 from learner.metrics import Sums, summarise
 from learner.objective import Proximal
-from learner.packing import Sample, balance
+from learner.packing import Cost, Sample, balance
 from learner.reference import Reference
 
 if TYPE_CHECKING:  # these load megatron
@@ -39,7 +39,7 @@ def update(trainer: Trainer, reference: Reference | None, samples: Sequence[Samp
         return policy_loss(logprobs, tokens, objective, entropy)
 
     samples = _looked_up(trainer, reference, samples)
-    parts = minibatches(samples, objective.minibatches)
+    parts = minibatches(samples, objective.minibatches, trainer.cost)
     results = [trainer.step(part, loss, lr, entropy=True) for part in parts]
 
     made = [result for result in results if result.updated]
@@ -70,8 +70,8 @@ def _looked_up(trainer: Trainer, reference: Reference | None, samples: Sequence[
     return samples
 
 
-def minibatches(samples: Sequence[Sample], count: int) -> list[list[Sample]]:
-    """Share samples over ``count`` updates by their cost, fewer where there are fewer samples.  A token's weight is
+def minibatches(samples: Sequence[Sample], count: int, cost: Cost) -> list[list[Sample]]:
+    """Share samples over ``count`` updates by their ``cost``, fewer where there are fewer samples.  A token's weight is
     multiplied by the number of updates: it is the same in whichever of them it comes, and an update is as large as one
     over the whole batch."""
     count = min(count, len(samples))
@@ -79,5 +79,6 @@ def minibatches(samples: Sequence[Sample], count: int) -> list[list[Sample]]:
         return [list(samples)]
     scale = np.float32(count)
     return [
-        [sample.told(weights=sample.columns.weights * scale) for sample in part] for part in balance(samples, count)
+        [sample.told(weights=sample.columns.weights * scale) for sample in part]
+        for part in balance(samples, count, cost)
     ]

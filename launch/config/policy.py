@@ -9,13 +9,13 @@ from pydantic import Field, model_validator
 
 from launch.config.base import CountInt, Decay, PositiveInt, Section, Share
 from learner.objective import Advantage, Aggregation, Loss
-from learner.settings import Dtype
+from learner.settings import Dtype, Offload, Recompute
 from protocol.staleness import StalePolicy
 
 
 class ModelSection(Section):
     path: Path | None = None
-    """Hugging Face folder of a Qwen3 checkpoint with its tokenizer; without it the demo model is built."""
+    """Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer; without it the demo model is built."""
     layers: PositiveInt = 2
     """Layers of the demo model."""
     hidden: PositiveInt = 160
@@ -77,20 +77,25 @@ class WarmStartSection(Section):
 
 class LearnerSection(Section):
     ranks: PositiveInt = 1
-    """Learner processes; data-parallel replicas = ranks ÷ (tp × pp)."""
+    """Learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
     tp: PositiveInt = 1
     """Tensor-parallel size."""
     pp: PositiveInt = 1
     """Pipeline-parallel size."""
     cp: PositiveInt = 1
-    """Context-parallel size; refused unless 1."""
+    """Context-parallel size: so many ranks share each sequence, for trajectories that one cannot hold."""
+    sequence_parallel: bool = False
+    """Share norms and residuals over the tp ranks too: less memory, the same traffic."""
+    distributed_optimizer: bool = False
+    """Each data-parallel rank keeps its share of Adam's state."""
     call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     """A step, publication or checkpoint that takes longer hangs: the ranks leave their stacks in the attempt's logs,
     are killed and go on from the checkpoint."""
     device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
     """``cpu`` (gloo) or ``cuda`` (NCCL)."""
     dtype: Dtype = Dtype.FLOAT32
-    """Arithmetic of forward and backward; the optimizer's state is float32."""
+    """Arithmetic of forward and backward; the optimizer's state is float32.  ``float64`` is for comparing layouts on a
+    CPU."""
     lr: Annotated[float, Field(ge=0)] = 5e-4
     """AdamW's learning rate after the warm-up."""
     lr_warmup_steps: CountInt = 0
@@ -128,7 +133,15 @@ class LearnerSection(Section):
     advantage: Advantage = Advantage.GROUP
     """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
     micro_batch_tokens: PositiveInt = 8192
-    """Most tokens in one packed forward pass; memory, not the result, depends on it."""
+    """Most tokens of one rank in a packed forward pass; memory, not the result, depends on it.  The cp ranks together
+    hold a sequence of cp times as many."""
+    recompute: Recompute = Recompute.NONE
+    """What the backward pass computes again instead of keeping it: ``none``, ``selective`` (attention and MLP from
+    their inputs; with cp it also spares each rank the others' keys) or ``full`` (whole layers)."""
+    offload: Offload = Offload.NONE
+    """``optimizer``: Adam's moments and main weights wait in host memory between two updates."""
+    shard_mb: PositiveInt = 4096
+    """Most MB of tensors in one file of a published version: so much host memory does publishing need."""
     publish_every: PositiveInt = 1
     """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
     sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
@@ -137,16 +150,21 @@ class LearnerSection(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.cp != 1:
-            raise ValueError(
-                f"learner.cp = {self.cp}: a sequence cannot be shared over ranks: set learner.cp = 1 and, for memory, "
-                "raise learner.tp or learner.pp"
-            )
-        shards = self.tp * self.pp
+        shards = self.tp * self.pp * self.cp
         if self.ranks % shards:
             raise ValueError(
-                f"learner.ranks = {self.ranks} is no multiple of tp × pp = {shards}: "
+                f"learner.ranks = {self.ranks} is no multiple of tp × pp × cp = {shards}: "
                 f"set learner.ranks = {-(-self.ranks // shards) * shards}"
+            )
+        if self.sequence_parallel and self.tp == 1:
+            raise ValueError(
+                "learner.sequence_parallel = true shares work over tp ranks, and learner.tp = 1: set learner.tp = 2 or "
+                "learner.sequence_parallel = false"
+            )
+        if self.dtype is Dtype.FLOAT64 and self.device != "cpu":
+            raise ValueError(
+                "learner.dtype = 'float64' is for comparing layouts on a CPU: set learner.dtype = 'bfloat16' or "
+                "learner.device = 'cpu'"
             )
         return self
 

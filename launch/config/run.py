@@ -221,10 +221,13 @@ class RunConfig(Section):
                 f"engine.max_total_tokens = {self.engine.max_total_tokens} does not hold one episode of "
                 f"agent.context_tokens = {self.agent.context_tokens}: raise engine.max_total_tokens"
             )
-        if self.learner.micro_batch_tokens < self.agent.context_tokens:
+        learner = self.learner
+        if learner.micro_batch_tokens * learner.cp < self.agent.context_tokens:
+            needed = -(-self.agent.context_tokens // learner.cp)
             found.append(
-                f"learner.micro_batch_tokens = {self.learner.micro_batch_tokens} does not hold one episode of "
-                f"agent.context_tokens = {self.agent.context_tokens}: raise learner.micro_batch_tokens"
+                f"learner.micro_batch_tokens = {learner.micro_batch_tokens} × learner.cp = {learner.cp} does not hold "
+                f"one episode of agent.context_tokens = {self.agent.context_tokens}: set learner.micro_batch_tokens = "
+                f"{needed} or more, or raise learner.cp"
             )
         episodes = self.rollout.workers_per_node * self.rollout.episodes_per_worker
         if episodes > self.sandbox.capacity_per_node:

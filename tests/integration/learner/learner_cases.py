@@ -1,19 +1,27 @@
 """What a forked rank does: functions of (rank, world, port, ...) whose results are pickled back to the test."""
 
+import ast
+import inspect
 import resource
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
-import transformers.models.qwen3.modeling_qwen3  # so that no rank imports it
+import transformers.models.qwen2.modeling_qwen2  # these two so that no rank imports them
+import transformers.models.qwen3.modeling_qwen3
 from safetensors.torch import load_file
 
 import learner.checkpoint
+import learner.layers
 import learner.publish
 import learner.sft
-import learner.step  # noqa: F401  the first to import megatron
+import learner.step
+from learner.flops import flops
+from learner.logprobs import token_logprobs
+from learner.qwen import read_config
 from learner.rank import LearnerRank
 
 
@@ -24,6 +32,99 @@ def calls(rank, world, port, settings, then):
     found = _call(made, then)
     made.close()
     return found
+
+
+def trained(rank, world, port, settings, batches):
+    """Reports of supervised steps and, from rank 0, the weights after them."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    reports = made.sft_run(batches)
+    weights = {name: weight.numpy() for name, weight in made._export()}
+    made.close()
+    return reports, weights if rank == 0 else {}
+
+
+def _peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def step_peak_bytes(rank, world, port, settings, batch):
+    """How much more memory a first step needs than the model at rest."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    before = _peak_bytes()
+    made.sft(batch)
+    return _peak_bytes() - before
+
+
+def logprob_peak_bytes(rank, world, port, tokens, vocabulary, chunk_bytes):
+    """What log-probabilities, their entropy and their gradient need beside inputs and gradients; ``chunk_bytes`` 0 for
+    torch's own over the whole matrix."""
+
+    def run(tokens):
+        hidden, labels = torch.randn(tokens, 8, requires_grad=True), torch.randint(0, vocabulary, (tokens,))
+        before = _peak_bytes()
+        if chunk_bytes:
+            found = token_logprobs(hidden, weight, labels, chunk_bytes=chunk_bytes, entropy=True).logprobs
+        else:
+            found = (hidden @ weight.t()).log_softmax(-1).gather(1, labels[:, None])
+        found.sum().backward()
+        return _peak_bytes() - before
+
+    weight = torch.randn(vocabulary, 8, requires_grad=True)
+    run(1)  # libraries take memory of their own at their first use
+    return run(tokens)
+
+
+def bytes_asleep(rank, world, port, settings, batch):
+    """Memory that weights, gradients and optimizer still have."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    made.sft(batch)
+    made.sleep()
+    trainer = made._made.trainer
+    state = [x for values in trainer.optimizer.adam.state.values() for x in values.values()]
+    held = [*trainer.model.parameters(), *(p.main_grad for p in trainer.model.parameters()), *state]
+    return sum(tensor.untyped_storage().nbytes() for tensor in held)
+
+
+def calls_of_layers(rank, world, port, settings):
+    """Keyword arguments that megatron makes each of the kit's classes with."""
+    kit, found = learner.layers.kit(), {}
+
+    def recording(name, made):
+        def make(self, *args, **kwargs):
+            assert len(args) == (0 if name == "norm" else 2)
+            found.setdefault(name, set()).update(kwargs)
+            made.__init__(self, *args, **kwargs)
+
+        return type(name, (made,), {"__init__": make})
+
+    learner.layers.kit = lambda: type(kit)(*(recording(name, made) for name, made in kit._asdict().items()))
+    rank = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    rank.setup()
+    return found
+
+
+def parameters_of_transformer_engine(rank, world, port):
+    """Names that its layers' constructors take, read from megatron's source: without it they are no classes."""
+    import megatron.core.extensions
+
+    source = Path(inspect.getfile(megatron.core.extensions)).with_name("transformer_engine.py").read_text()
+    wanted = {"TEColumnParallelLinear": "column", "TERowParallelLinear": "row", "TENorm": "norm"}
+    found = {}
+    for made in ast.walk(ast.parse(source)):
+        if isinstance(made, ast.ClassDef) and made.name in wanted:
+            (first, *_) = (n for n in made.body if isinstance(n, ast.FunctionDef) and n.name in {"__init__", "__new__"})
+            found[wanted[made.name]] = {each.arg for each in (*first.args.args, *first.args.kwonlyargs)}
+    return found
+
+
+def logits(rank, world, port, folder, sequence):
+    """Of transformers, from a folder."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    with torch.no_grad():
+        return model(input_ids=torch.from_numpy(sequence).long()[None]).logits[0].numpy()
 
 
 def survives(rank, world, port, settings, attempt, error):
@@ -78,11 +179,11 @@ def saves_without_space(rank, world, port, settings, full, folder, again, then):
 
 def make_model(rank, world, port, folder, shape, seed=0, max_shard_size="1GB", dtype="float32"):
     torch.manual_seed(seed)
-    config = transformers.Qwen3Config(max_position_embeddings=512, **shape)
-    model = transformers.Qwen3ForCausalLM(config).to(getattr(torch, dtype))
+    config = transformers.AutoConfig.for_model(**{"model_type": "qwen3", "max_position_embeddings": 512} | shape)
+    model = transformers.AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "norm" in name:
+            if "norm" in name or "bias" in name:
                 weight.add_(0.1 * torch.randn_like(weight))
     model.save_pretrained(folder, max_shard_size=max_shard_size)
 
@@ -95,7 +196,7 @@ def _logprobs(model, token_ids, temperature=1.0):
 
 def reference_sft(rank, world, port, folder, batches, settings):
     """(loss, gradient norm) of plain Hugging Face and torch, one sequence at a time, and the weights after."""
-    model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     adam = torch.optim.AdamW(model.parameters(), betas=settings.betas, eps=settings.eps, weight_decay=0.0)
     found = []
     for batch in batches:
@@ -114,7 +215,7 @@ def reference_sft(rank, world, port, folder, batches, settings):
 
 
 def reference_logprobs(rank, world, port, folder, sequences, temperature=1.0):
-    model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
         return [
             np.concatenate([[0], _logprobs(model, ids, temperature).numpy()]).astype(np.float32) for ids in sequences
@@ -123,7 +224,7 @@ def reference_logprobs(rank, world, port, folder, sequences, temperature=1.0):
 
 def read_weights(rank, world, port, folder):
     """Through transformers, as a user would load a published version."""
-    model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype="auto")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     return {name: weight.float().numpy() for name, weight in model.state_dict().items()}
 
 
@@ -161,12 +262,13 @@ def reference_policy_steps(rank, world, port, folder, batches, settings):
         order = gaps.sort().values
         fits = [n for n in range(1, len(order) + 1) if order[:n].mean() <= asked.corrections.m2po]
         largest = order[max(fits) - 1]
-        by_cost = sorted(samples, key=lambda sample: -sample.cost)
+        costs = {id(s): flops(read_config(Path(folder))).of(len(s.token_ids), len(s.targets)) for s in samples}
+        by_cost = sorted(samples, key=lambda sample: -costs[id(sample)])
         halves, loads = ([], []), [0.0, 0.0]
         for sample in by_cost:
             least = loads.index(min(loads))
             halves[least].append(sample)
-            loads[least] += sample.cost
+            loads[least] += costs[id(sample)]
         losses, norms = [], []
         for half in halves:
             loss = torch.zeros(())

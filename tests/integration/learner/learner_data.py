@@ -31,6 +31,16 @@ SHAPES = {
         "head_dim": 8,
         "tie_word_embeddings": False,
     },
+    "qwen2": {
+        "model_type": "qwen2",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    },
 }
 
 

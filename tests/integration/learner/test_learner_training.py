@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from learner_data import VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
+from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
 
 from learner.objective import Objective
 from protocol.codec import dumps
@@ -10,7 +10,7 @@ from protocol.trajectory import DropReason
 from protocol.weights import Version
 
 
-@pytest.mark.parametrize("shape", ["tied", "untied"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_hugging_face(ranks, settings, shape):
     """Else a model trained here is not the model that the user thinks it is."""
     made, batches = settings(shape), sft_batches()
@@ -31,12 +31,12 @@ def test_weights_after_a_step_equal_hugging_face(ranks, settings, tmp_path):
         np.testing.assert_allclose(found[name], weight, atol=2e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("micro_batch_tokens", [1, 60])
-def test_packing_changes_nothing(ranks, settings, micro_batch_tokens):
+@pytest.mark.parametrize("changes", [{"packed": False}, {"micro_batch_tokens": 60}], ids=["one at a time", "a few"])
+def test_packing_changes_nothing(ranks, settings, changes):
     """One sequence at a time, a few, or all in one pass: the same gradient."""
     batches = sft_batches()
     whole = ranks.learner(settings(), ("sft_run", batches))[0]
-    cut = ranks.learner(settings(micro_batch_tokens=micro_batch_tokens), ("sft_run", batches))[0]
+    cut = ranks.learner(settings(**changes), ("sft_run", batches))[0]
     for a, b in zip(whole, cut, strict=True):
         assert b.loss == pytest.approx(a.loss, rel=1e-5)
         assert b.grad_norm == pytest.approx(a.grad_norm, rel=1e-5)

@@ -13,7 +13,7 @@ from protocol.weights import Version
 
 
 @pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 2}], ids=["one rank", "TP2", "PP2"])
-@pytest.mark.parametrize("shape", ["tied", "untied"])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_round_trip_is_bitwise(ranks, settings, tmp_path, shape, layout):
     """What was loaded is what is published, whatever layout holds it in between."""
     made = settings(shape, **layout)

@@ -114,7 +114,9 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("rollout.group_size=1", "greater than or equal to 2"),
         ("learner.lr=nan", "learner.lr"),
         ("learner.tp=2", "set learner.ranks = 2"),
-        ("learner.cp=2", "set learner.cp = 1"),
+        ("learner.cp=2", "tp × pp × cp = 2: set learner.ranks = 2"),
+        ("learner.sequence_parallel=true", "set learner.tp = 2"),
+        ("learner.micro_batch_tokens=500", "set learner.micro_batch_tokens = 768 or more, or raise learner.cp"),
         ("warm_start.noise_spread=0.46", "at most 0.45"),
         ("learner.dual_clip=1.1", "set learner.dual_clip = 3.0"),
         ("learner.tis_cap=2.0", "set learner.loss = 'reinforce'"),
@@ -151,6 +153,18 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
         load_recipe("demo", [override])
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_context_parallel_ranks_hold_a_longer_episode_together() -> None:
+    halves = ["learner.micro_batch_tokens=384", "learner.ranks=2"]
+    assert load_recipe("demo", [*halves, "learner.cp=2"]).learner.cp == 2
+    with pytest.raises(ConfigError, match="does not hold one episode"):
+        load_recipe("demo", halves)
+
+
+def test_float64_is_for_a_cpu() -> None:
+    with pytest.raises(ConfigError, match=r"set learner\.dtype = 'bfloat16'"):
+        load_recipe("demo", ["learner.dtype=float64", "learner.device=cuda"])
 
 
 @pytest.mark.parametrize(

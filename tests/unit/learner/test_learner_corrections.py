@@ -49,7 +49,7 @@ def sample(length: int, origin: int = 0) -> Sample:
 @pytest.mark.parametrize(("count", "parts"), [(1, 1), (2, 2), (3, 3), (9, 5)])
 def test_minibatches_share_everything_once_and_keep_a_tokens_weight(count, parts):
     given_samples = [sample(length, length) for length in (3, 9, 4, 7, 5)]
-    found = minibatches(given_samples, count)
+    found = minibatches(given_samples, count, lambda each: len(each.token_ids))
     assert len(found) == parts
     assert sorted(each.origin for part in found for each in part) == [3, 4, 5, 7, 9]
     for each in itertools.chain(*found):
@@ -71,9 +71,9 @@ def test_minibatches_share_everything_once_and_keep_a_tokens_weight(count, parts
 )
 def test_samples_that_no_model_can_take(changes, word):
     """A token above the vocabulary is silently zero on a tensor-parallel rank."""
-    check_samples([sample(3)], 50)
+    check_samples([sample(3)], vocabulary=50, most_tokens=3)
     with pytest.raises(UserError, match=word):
-        check_samples([sample(3), replace(sample(3), **changes)], 50)
+        check_samples([sample(3), replace(sample(3), **changes)], vocabulary=50, most_tokens=3)
 
 
 def test_columns_of_different_lengths():

@@ -2,18 +2,19 @@
 
 import pytest
 
-from learner.flops import peak_flops, step_flops
-from learner.qwen import QwenConfig
+from learner.flops import flops, peak_flops
+from learner.qwen import FAMILIES, QwenConfig
 
-CONFIG = QwenConfig(1000, 64, 128, 3, 4, 2, 16, 1e-6, 1e4, 512, tie_word_embeddings=True)
+CONFIG = QwenConfig(FAMILIES["qwen3"], 1000, 64, 128, 3, 4, 2, 16, 1e-6, 1e4, 512, tie_word_embeddings=True)
 
 
 def test_flops_are_the_formula():
     layer = 64 * (64 + 32 + 32) + 64 * 64 + 3 * 64 * 128
     lengths = [10, 30]
     matmul = 3 * layer + 64 * 1000
-    assert step_flops(CONFIG, lengths, 40) == 6 * matmul * 40 + 6 * 3 * 64 * (10**2 + 30**2)
-    assert step_flops(CONFIG, lengths, 0) == step_flops(CONFIG, lengths, 40) - 6 * 64 * 1000 * 40
+    whole = sum(flops(CONFIG).of(length, length) for length in lengths)
+    assert whole == 6 * matmul * 40 + 6 * 3 * 64 * (10**2 + 30**2)
+    assert sum(flops(CONFIG).of(length, 0) for length in lengths) == whole - 6 * 64 * 1000 * 40
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.packing import Bucket, Sample, balance, buckets, micro_batches, pack
+from learner.checks import check_samples
+from learner.flops import flops
+from learner.packing import BadSampleError, Bucket, Sample, balance, buckets, micro_batches, pack
+from learner.qwen import FAMILIES, QwenConfig
 from learner.tokens import columns
 
+ONE = columns(np.zeros(1), np.zeros(1), 1.0)
 LENGTHS = st.lists(st.integers(2, 60), min_size=1, max_size=30)
 
 
@@ -16,6 +20,10 @@ def sample(length: int, first: int = 0) -> Sample:
     targets = np.arange(max(1, length // 2), length)
     told = columns(-targets, np.full(len(targets), first), 0.5)
     return Sample(np.arange(first, first + length, dtype=np.int32), targets, told)
+
+
+def attention_only(given: Sample) -> float:
+    return float(len(given.token_ids)) ** 2
 
 
 def samples(lengths) -> list[Sample]:
@@ -34,18 +42,45 @@ def test_rows_predict_their_labels():
     assert batch.columns.sequence.tolist() == [0, 0, 1, 1]
 
 
-@given(LENGTHS, st.integers(1, 100), st.sampled_from([1, 2, 4]))
-def test_every_token_with_loss_is_in_exactly_one_batch(lengths, max_tokens, multiple):
-    made = micro_batches(samples(lengths), max_tokens, multiple)
+@given(LENGTHS, st.integers(60, 200), st.sampled_from([1, 2, 4]), st.booleans())
+def test_every_token_with_loss_is_in_exactly_one_batch(lengths, max_tokens, multiple, packed):
+    made = micro_batches(samples(lengths), max_tokens, attention_only, multiple, packed=packed)
     expected = sorted(int(token) for s in samples(lengths) for token in s.token_ids[s.targets])
     assert sorted(int(label) for batch in made for label in batch.labels) == expected
     for batch in made:
         assert (batch.token_ids[batch.rows] + 1 == batch.labels).all()
         assert len(set(batch.rows.tolist())) == len(batch.rows)
         assert len(batch.token_ids) % multiple == 0
+        assert len(batch.token_ids) < max_tokens + multiple, "the budget bounds memory"
         assert sum(sum(bucket.lengths) for bucket in batch.buckets) == len(batch.token_ids)
-        real = sum(batch.positions == 0) - bool(len(batch.token_ids) > max_tokens)
-        assert len(batch.token_ids) - multiple < max_tokens or real <= 2
+    if not packed:
+        assert len(made) == len(lengths)
+
+
+@given(LENGTHS, st.integers(60, 200))
+def test_micro_batches_are_few(lengths, max_tokens):
+    """Any two that would fit into one have a third that balance wanted: at most twice the fewest possible."""
+    made = micro_batches(samples(lengths), max_tokens, attention_only)
+    assert len(made) <= 2 * -(-sum(lengths) // max_tokens)
+
+
+def test_micro_batches_are_balanced_by_cost():
+    """In a pipeline every stage waits for the costliest: the two long ones must not be in one pass."""
+    made = micro_batches(samples([40, 40, *[10] * 12]), 120, attention_only)
+    assert [max(length for b in batch.buckets for length in b.lengths) for batch in made] == [40, 40]
+
+
+@pytest.mark.parametrize(
+    ("given_sample", "message"),
+    [
+        (sample(11), r"11 tokens is longer than learner\.micro_batch_tokens × learner\.cp = 10: raise"),
+        (Sample(np.array([1, 20]), np.array([1]), ONE), "token 20, and the model's vocabulary has 20"),
+        (Sample(np.array([1, -1]), np.array([1]), ONE), "token -1"),
+    ],
+)
+def test_a_sequence_that_cannot_be_trained_is_named(given_sample, message):
+    with pytest.raises(BadSampleError, match=message):
+        check_samples([sample(10), given_sample], most_tokens=10, vocabulary=20)
 
 
 @given(LENGTHS)
@@ -64,16 +99,21 @@ def test_a_long_sequence_does_not_pad_the_short_ones():
 @given(LENGTHS, st.integers(1, 5))
 def test_balance_shares_everything_once(lengths, ranks):
     given_samples = samples(lengths)
-    shares = balance(given_samples, ranks)
+    shares = balance(given_samples, ranks, attention_only)
     assert len(shares) == ranks
     assert all(shares)
     shared = sorted(int(s.token_ids[0]) for share in shares for s in share if len(s.targets))
     assert shared == sorted(int(s.token_ids[0]) for s in given_samples)
 
 
-def test_balance_is_by_cost():
-    """A rank with the long sequence gets fewer of the short ones."""
-    shares = balance(samples([3000, *[100] * 20]), 2)
-    loads = [sum(s.cost for s in share) for share in shares]
-    assert loads[0] == pytest.approx(7394, abs=1)
-    assert [len(share) for share in shares] == [1, 20]
+def test_balance_is_by_the_models_arithmetic():
+    """A rank with the long sequence gets fewer of the short ones; how many depends on the model's shape."""
+    shape = QwenConfig(FAMILIES["qwen3"], 1000, 64, 128, 2, 4, 2, 16, 1e-6, 1e4, 4096, tie_word_embeddings=True)
+    cost = flops(shape)
+    layer = 64 * (64 + 32 + 32 + 64) + 3 * 64 * 128
+    assert cost.of(100, 7) == 6 * (100 * 2 * layer + 7 * 1000 * 64 + 2 * 64 * 100 * 100)
+    given_samples = samples([3000, *[100] * 200])
+    shares = balance(given_samples, 2, lambda s: cost.of(len(s.token_ids), len(s.targets)))
+    loads = [sum(cost.of(len(s.token_ids), len(s.targets)) for s in share) for share in shares]
+    assert max(loads) / min(loads) < 1.05
+    assert 1 < len(shares[0]) < 60

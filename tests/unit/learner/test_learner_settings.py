@@ -30,7 +30,6 @@ QWEN = {
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"cp": 2}, "context parallelism"),
         ({"sequence_parallel": True}, "tp > 1"),
         ({"temperature": 0.0}, "temperature"),
     ],
@@ -63,6 +62,9 @@ def test_rotary_base_of_either_transformers(tmp_path, rope):
     [
         ({"model_type": "llama"}, "llama"),
         ({"attention_bias": True}, "attention_bias"),
+        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window"),
+        ({"model_type": "qwen3_moe", "num_experts": 128}, "mixture of experts.*dense Qwen"),
+        ({"num_local_experts": 8}, "mixture of experts"),
         ({"vocab_size": "100"}, "vocab_size"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
     ],
@@ -71,6 +73,16 @@ def test_models_that_would_train_wrongly(tmp_path, changes, word):
     (tmp_path / "config.json").write_text(json.dumps(QWEN | changes))
     with pytest.raises(UserError, match=word):
         read_config(tmp_path)
+
+
+def test_qwen2_has_biases_and_no_head_norms(tmp_path):
+    """And need not say its head size."""
+    config = {name: value for name, value in QWEN.items() if name != "head_dim"} | {"model_type": "qwen2"}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"head_dim": None}))
+    found = read_config(tmp_path)
+    assert (found.head_dim, found.family.qkv_bias, found.family.qk_norm) == (8, True, False)
+    layer = 32 * (32 + 16 + 16 + 32) + (32 + 16 + 16) + 3 * 32 * 64 + 2 * 32
+    assert found.parameters() == 100 * 32 + 2 * layer + 32
 
 
 def test_no_model(tmp_path):

@@ -1,0 +1,135 @@
+"""Context parallelism on the device: what ranks hand each other (keys and values on the way in, log-probabilities on
+the way out), and attention of chunks over the sequences before them."""
+# pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false, reportUntypedFunctionDecorator=false
+# (torch types neither autograd.Function.apply nor ctx; forward and backward are meant to be overridden freely)
+# ruff: noqa: N803 - shape suffixes
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812 - torch's own name for it
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from learner.context import ContextShare, Half
+from learner.tensors import all_gather_rows, from_numpy, reduce_scatter_rows, split_rows
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(  # noqa: PLR0917 - autograd passes by position
+        ctx: Any, own: Tensor, places: Tensor, width: int, group: dist.ProcessGroup, summed: bool
+    ) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.arguments = len(own), width, group, summed
+        filled = F.pad(own.flatten(1), (0, 0, 0, width - len(own)))
+        whole = filled.new_empty(group.size() * width, filled.shape[1])
+        all_gather_rows(whole, filled, group)
+        return whole.index_select(0, places).view(len(places), *own.shape[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (places,) = ctx.saved_tensors
+        count, width, group, summed = ctx.arguments
+        flat = grad.flatten(1)
+        whole = flat.new_zeros(group.size() * width, flat.shape[1]).index_copy_(0, places, flat)
+        own = whole[group.rank() * width :][:width]
+        if summed:
+            own = torch.empty_like(own)
+            reduce_scatter_rows(own, whole, group)
+        return own[:count].view(count, *grad.shape[1:]), None, None, None, None
+
+
+def gather(own: Tensor, places_M: Tensor, width: int, group: dist.ProcessGroup, *, summed: bool) -> Tensor:
+    """[M, ...]: rows of all ranks, of which this one has ``own`` [≤ width, ...]; row m stands at ``places_M[m]`` among
+    the ranks' rows, one rank's ``width`` rows after the other's.
+
+    The gradient of ``own`` is its slice of the result's: of this rank's alone, where every rank goes on to compute the
+    same loss from the result, or ``summed`` over the ranks, where each computes something else."""
+    return cast("Tensor", _Gather.apply(own, places_M, width, group, summed))
+
+
+class Bounds(NamedTuple):
+    """Where sequences end, as torch's variable-length kernel wants it."""
+
+    queries: Tensor
+    """int32 [sequences + 1]"""
+    keys: Tensor
+    longest_query: int
+    longest_key: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixCall:
+    """Chunks of sequences against the sequences up to each chunk's end; see :class:`learner.context.Half`."""
+
+    tokens: slice
+    """Of this rank's rows."""
+    key_rows: Tensor
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """How a micro-batch is shared over context-parallel ranks; see :class:`learner.context.ContextShare`."""
+
+    group: dist.ProcessGroup
+    width: int
+    places: Tensor
+    calls: tuple[PrefixCall, ...]
+    target_width: int
+    target_places: Tensor
+
+    def all_tokens(self, own: Tensor) -> Tensor:
+        """[width, ...] → [T, ...] of the whole micro-batch, which each rank then uses for its own queries."""
+        return gather(own, self.places, self.width, self.group, summed=True)
+
+    def all_targets(self, own: Tensor) -> Tensor:
+        """[n, ...] → [N, ...] of all tokens with loss, from which each rank then computes the same loss."""
+        return gather(own, self.target_places, self.target_width, self.group, summed=False)
+
+
+def make_bounds(queries: Sequence[int], keys: Sequence[int], place: torch.device) -> Bounds:
+    query_ends, key_ends = (
+        torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place) for lengths in (queries, keys)
+    )
+    return Bounds(query_ends, key_ends, max(queries), max(keys))
+
+
+def share(context: ContextShare, group: dist.ProcessGroup, place: torch.device) -> Shared:
+    """``context`` on the device."""
+
+    def call(half: Half) -> PrefixCall:
+        tokens = slice(half.start, half.start + sum(half.queries))
+        bounds = make_bounds(half.queries, half.keys, place)
+        return PrefixCall(tokens, from_numpy(half.key_rows).to(place), half.queries, half.keys, bounds)
+
+    return Shared(
+        group=group,
+        width=context.width,
+        places=from_numpy(context.places).to(place),
+        calls=tuple(call(half) for half in context.halves if half.queries),
+        target_width=context.target_width,
+        target_places=from_numpy(context.target_places).to(place),
+    )
+
+
+def prefix_attention(query_QND: Tensor, key_MKD: Tensor, value_MKD: Tensor, call: PrefixCall, scale: float) -> Tensor:
+    """[Q, N · D]: the queries of each chunk are the last of its keys."""
+    found: list[Tensor] = []
+    keys, values = split_rows(key_MKD, call.keys), split_rows(value_MKD, call.keys)
+    for query, key, value in zip(split_rows(query_QND, call.queries), keys, values, strict=True):
+        q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
+        mask = torch.ones(len(query), len(key), dtype=torch.bool, device=query.device).tril(len(key) - len(query))
+        out = F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+        found.append(out[0].transpose(0, 1).flatten(1))
+    return torch.cat(found)

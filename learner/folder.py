@@ -1,0 +1,154 @@
+"""Hugging Face folders: tensors read one at a time, written a shard at a time.
+
+Nothing here knows the model; :mod:`learner.convert` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from learner.qwen import INDEX_FILE, SINGLE_FILE
+from protocol.errors import UserError
+
+Shape = tuple[int, ...]
+
+
+class NamedWeight(NamedTuple):
+    name: str
+    tensor: Tensor
+
+
+class _Slice(Protocol):
+    def get_shape(self) -> list[int]: ...
+
+
+class _TensorFile(Protocol):
+    """safetensors' reader, which ships no types."""
+
+    def keys(self) -> list[str]: ...
+    def get_tensor(self, name: str) -> Tensor: ...
+    def get_slice(self, name: str) -> _Slice: ...
+
+
+class DamagedFolderError(UserError):
+    """A folder whose weight files are missing, truncated, or of another model than its config.json."""
+
+
+def _open(path: Path) -> AbstractContextManager[_TensorFile]:
+    opener: Callable[..., AbstractContextManager[_TensorFile]] = vars(safetensors)["safe_open"]
+    error: type[Exception] = vars(safetensors)["SafetensorError"]
+    try:
+        return opener(path, framework="pt")
+    except FileNotFoundError as missing:
+        raise DamagedFolderError(
+            f"{path} is not there, and {INDEX_FILE} beside it names it: copy or download the folder again"
+        ) from missing
+    except error as damage:
+        raise DamagedFolderError(f"{path} is damaged or cut off ({damage}): copy or download it again") from damage
+
+
+class TensorFolder:
+    """An open folder; tensors are read when asked for."""
+
+    def __init__(self, folder: Path, files: Mapping[str, _TensorFile]) -> None:
+        self.folder = folder
+        self._files = files
+        """Tensor name → the open file that has it."""
+
+    def check(self, expected: Mapping[str, Shape], ignored: Callable[[str], bool]) -> None:
+        """Raises DamagedFolderError unless the folder has exactly the ``expected`` tensors; other names are allowed
+        where ``ignored`` says so.  Only headers are read."""
+        wrong = [f"no tensor {name}" for name in expected if name not in self._files]
+        wrong += [f"an unexpected {name}" for name in self._files if name not in expected and not ignored(name)]
+        for name in expected.keys() & self._files.keys():
+            found = tuple(self._files[name].get_slice(name).get_shape())
+            if found != expected[name]:
+                wrong.append(f"{name} has shape {found}, config.json says {expected[name]}")
+        if wrong:
+            more = f" and {len(wrong) - 1} more such" if len(wrong) > 1 else ""
+            raise DamagedFolderError(
+                f"{self.folder}: {wrong[0]}{more}; config.json and weights are of different models, or files are "
+                "missing: copy or download the folder again"
+            )
+
+    def read(self, name: str) -> Tensor:
+        return self._files[name].get_tensor(name)
+
+
+@contextmanager
+def open_folder(folder: Path) -> Generator[TensorFolder]:
+    """Open a folder with one safetensors file or an index of several.  Raises UserError for a folder without either,
+    DamagedFolderError where files are missing or damaged."""
+    if (folder / INDEX_FILE).exists():
+        files = _read_index(folder / INDEX_FILE)
+    elif (folder / SINGLE_FILE).exists():
+        files = {}
+    else:
+        raise UserError(f"{folder}: neither {SINGLE_FILE} nor {INDEX_FILE}; model_path must be a Hugging Face folder")
+    with ExitStack() as stack:
+        names = sorted(set(files.values())) or [SINGLE_FILE]
+        opened = {name: stack.enter_context(_open(folder / name)) for name in names}
+        held = {file: set(opened[file].keys()) for file in names}
+        files = files or dict.fromkeys(held[SINGLE_FILE], SINGLE_FILE)
+        yield TensorFolder(folder, {name: opened[file] for name, file in files.items() if name in held[file]})
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    try:
+        read: dict[str, object] = json.loads(path.read_text())
+        files = cast("dict[str, str]", read["weight_map"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFolderError(f"{path} is no index of tensors ({error!r}): copy or download it again") from error
+    return files
+
+
+class Written(NamedTuple):
+    files: tuple[str, ...]
+    """In the order of their names."""
+    tensors: int
+
+
+def write_tensors(weights: Iterable[NamedWeight], sizes: Mapping[str, int], folder: Path, shard_bytes: int) -> Written:
+    """Write ``weights`` into ``folder``: one file, or, above ``shard_bytes``, several and their index.  ``sizes`` are
+    the bytes of each, known beforehand and in the order in which they come; no more than one file's tensors are held at
+    a time.  A tensor larger than ``shard_bytes`` has a file of its own."""
+    shards = _shards(sizes, shard_bytes)
+    count = len(shards)
+    names = [SINGLE_FILE] if count == 1 else [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]
+    coming, index = iter(weights), dict[str, str]()
+    for file, shard in zip(names, shards, strict=True):
+        index |= dict.fromkeys(_write_file(folder / file, (weight for _, weight in zip(shard, coming))), file)  # noqa: B905  a stream that ends early is found below
+    if list(index) != list(sizes) or next(coming, None) is not None:
+        raise ValueError("the tensors that came are not those whose sizes were given")
+    if count > 1:
+        content = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": index}
+        (folder / INDEX_FILE).write_text(json.dumps(content, indent=2) + "\n")
+    return Written(tuple(names), len(index))
+
+
+def _write_file(path: Path, weights: Iterable[NamedWeight]) -> list[str]:
+    """The names written; their tensors are let go on return."""
+    held = {name: tensor.contiguous() for name, tensor in weights}
+    save: Callable[..., None] = vars(safetensors.torch)["save_file"]  # its own types are partial
+    save(held, path, metadata={"format": "pt"})
+    return list(held)
+
+
+def _shards(sizes: Mapping[str, int], shard_bytes: int) -> list[list[str]]:
+    shards: list[list[str]] = [[]]
+    room = shard_bytes
+    for name, size in sizes.items():
+        if shards[-1] and size > room:
+            shards.append([])
+            room = shard_bytes
+        shards[-1].append(name)
+        room -= size
+    return shards

@@ -1,0 +1,155 @@
+"""However ranks share the work, five steps end where a plain Hugging Face loop ends; and in float64, where one rank of
+our own ends, element by element."""
+
+import numpy as np
+import pytest
+from learner_data import SHAPES, sft_batches
+
+BATCHES = sft_batches(5, lr=3e-4)
+"""With a rate of 1e-3 Hugging Face's own float32 ends 2e-5 from its float64: Adam makes a full step of a gradient that
+is rounding."""
+DP_OPT = {"distributed_optimizer": True}
+SP = {"sequence_parallel": True}
+
+QUICK = {
+    "CP2": (2, {"cp": 2}),
+    "TP2+SP × CP2": (4, {"tp": 2, "cp": 2, **SP}),
+    "PP2 × CP2": (4, {"pp": 2, "cp": 2}),
+    "TP2+SP × DP2": (4, {"tp": 2, **SP, **DP_OPT}),
+}
+ALL = QUICK | {
+    "TP1": (1, {}),
+    "TP1 distributed optimizer": (1, DP_OPT),
+    "TP2": (2, {"tp": 2}),
+    "TP2+SP": (2, {"tp": 2, **SP}),
+    "PP2": (2, {"pp": 2}),
+    "DP2": (2, {}),
+    "DP2 distributed optimizer": (2, DP_OPT),
+    "DP3": (3, {}),
+    "CP2 distributed optimizer": (2, {"cp": 2, **DP_OPT}),
+    "CP3": (3, {"cp": 3}),
+    "TP2 × PP2": (4, {"tp": 2, "pp": 2}),
+    "TP2+SP × PP2": (4, {"tp": 2, "pp": 2, **SP}),
+    "TP2 × DP2": (4, {"tp": 2}),
+    "TP2 × CP2": (4, {"tp": 2, "cp": 2}),
+    "PP2 × DP2": (4, {"pp": 2}),
+    "PP2 × DP2 distributed optimizer": (4, {"pp": 2, **DP_OPT}),
+    "DP2 × CP2": (4, {"cp": 2}),
+    "DP2 × CP2 distributed optimizer": (4, {"cp": 2, **DP_OPT}),
+    "TP2+SP × PP2 × CP2": (8, {"tp": 2, "pp": 2, "cp": 2, **SP}),
+    "TP2+SP × PP2 × DP2 distributed optimizer": (8, {"tp": 2, "pp": 2, **SP, **DP_OPT}),
+    "TP2 × DP2 × CP2": (8, {"tp": 2, "cp": 2}),
+    "PP2 × DP2 × CP2 distributed optimizer": (8, {"pp": 2, "cp": 2, **DP_OPT}),
+}
+PACKING = {"packed": {"micro_batch_tokens": 60}, "unpacked": {"packed": False}}
+
+
+def rotating(layouts, packings):
+    """Each layout under each packing, with one shape after the other."""
+    for at, (name, layout) in enumerate(layouts.items()):
+        for shift, packing in enumerate(packings):
+            yield f"{name} {packing}", (list(SHAPES)[(at + shift) % len(SHAPES)], layout, packing)
+
+
+CASES = [
+    *(pytest.param(*case, id=name) for name, case in rotating(QUICK, ["packed"])),
+    *(pytest.param(*case, id=f"all: {name}", marks=pytest.mark.slow) for name, case in rotating(ALL, PACKING)),
+]
+
+
+@pytest.fixture(scope="module")
+def reference(ranks, models):
+    """A function: what Hugging Face makes of a shape, computed once."""
+    made = {}
+
+    def of(shape, settings):
+        if shape not in made:
+            (made[shape],) = ranks.run("reference_sft", folder=models[shape], batches=BATCHES, settings=settings)
+        return made[shape]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def one_rank(ranks):
+    """A function: what one rank of ours makes of a shape in float64, computed once."""
+    made = {}
+
+    def of(shape, settings):
+        if shape not in made:
+            (made[shape],) = ranks.run("trained", settings=settings, batches=BATCHES)
+        return made[shape]
+
+    return of
+
+
+@pytest.mark.parametrize(("shape", "layout", "packing"), CASES)
+def test_five_steps_equal_hugging_face(ranks, settings, reference, shape, layout, packing):
+    world, changes = layout
+    made = settings(shape, lr=3e-4, **changes, **PACKING[packing])
+    expected, weights = reference(shape, made)
+    answers = ranks.run("trained", world, settings=made, batches=BATCHES)
+    for reports, _ in answers:
+        for report, (loss, norm) in zip(reports, expected, strict=True):
+            assert report.loss == pytest.approx(loss, rel=1e-5)
+            assert report.grad_norm == pytest.approx(norm, rel=1e-5)
+    found = answers[0][1]
+    for name, weight in found.items():
+        gap = np.linalg.norm(weight - weights[name]) / np.linalg.norm(weights[name])
+        assert gap <= 1e-5, f"{name}: {gap:.1e}"
+
+
+@pytest.mark.parametrize(("shape", "layout", "packing"), CASES)
+def test_float64_equals_one_rank(ranks, settings, one_rank, shape, layout, packing):
+    """What is left in float32 is rounding: with twice the digits every layout computes the same."""
+    world, changes = layout
+    reports, weights = one_rank(shape, settings(shape, dtype="float64"))
+    found = ranks.run(
+        "trained", world, settings=settings(shape, dtype="float64", **changes, **PACKING[packing]), batches=BATCHES
+    )
+    for a, b in zip(reports, found[0][0], strict=True):
+        assert b.loss == pytest.approx(a.loss, abs=1e-10)
+        assert b.grad_norm == pytest.approx(a.grad_norm, abs=1e-10)
+    for name, weight in weights.items():
+        np.testing.assert_allclose(found[0][1][name], weight, rtol=0, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+@pytest.mark.parametrize(
+    "layout", [(1, {}), (2, {"cp": 2}), (4, {"tp": 2, "pp": 2, **SP})], ids=["one rank", "CP2", "TP2+SP × PP2"]
+)
+def test_recomputation_changes_no_bit(ranks, settings, recompute, layout):
+    """It saves memory, nothing else: the same operations on the same numbers."""
+    world, changes = layout
+    kept = ranks.run("trained", world, settings=settings(**changes), batches=BATCHES[:2])[0]
+    again = ranks.run("trained", world, settings=settings(recompute=recompute, **changes), batches=BATCHES[:2])[0]
+    assert [r.loss for r in again[0]] == [r.loss for r in kept[0]]
+    for name, weight in kept[1].items():
+        np.testing.assert_array_equal(again[1][name], weight, err_msg=name)
+
+
+@pytest.mark.parametrize("options", [{}, DP_OPT, {"dtype": "bfloat16"}], ids=["plain", "distributed", "bfloat16"])
+def test_an_offloaded_optimizer_changes_no_bit(ranks, settings, tmp_path, options):
+    """Nor a checkpoint, which reads its state while it is away."""
+    then = (("sft", BATCHES[0]), ("sft", BATCHES[1]), ("weights_digest",), ("sft", BATCHES[2]), ("weights_digest",))
+    here = ranks.learner(settings(**options), *then)
+    made = settings(offload="optimizer", **options)
+    away = ranks.learner(made, *then[:2], ("save", str(tmp_path / "saved")), *then[2:])
+    assert [away[n] for n in (3, 5)] == [here[n] for n in (2, 4)]
+    loaded = ranks.learner(made, then[0], ("load", str(tmp_path / "saved")), *then[3:])
+    assert loaded[-1] == here[-1]
+
+
+OPTIONS = {"plain": {}, "distributed": DP_OPT, "bfloat16": {"dtype": "bfloat16"}, "offloaded": {"offload": "optimizer"}}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_learner_that_slept_changes_no_bit(ranks, settings, name):
+    """It makes room for an engine on the same device, and goes on where it was."""
+    made, sleep, digest = settings(**OPTIONS[name]), ("sleep",), ("weights_digest",)
+    first, second = (("sft", batch) for batch in BATCHES[:2])
+    awake = ranks.learner(made, first, second, digest)
+    slept = ranks.learner(made, sleep, first, sleep, sleep, second, sleep, digest)
+    assert slept[-1] == awake[-1]
+    (left,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0])
+    assert left == 0
