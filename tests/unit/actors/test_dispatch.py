@@ -344,7 +344,7 @@ def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
 
 
 def test_what_is_remembered_of_closed_groups_is_bounded_by_what_can_be_waiting() -> None:
-    """Only under the policy wait does a step say which groups it takes: under the others weeks of them would pile up."""
+    """Only under the policy wait does a step say which groups it takes: else weeks of them would pile up."""
     dispatch = Desk().dispatch
     plans = [GroupPlan(GroupId(group), "a", (1, 2)) for group in range(20)]
     dispatch.reopen([OpenGroup(plan, (0, 1)) for plan in plans])
