@@ -100,7 +100,7 @@ class _Counts:
         writer, seq, t = str(event["writer"]), int(str(event["seq"])), float(str(event["t"]))
         before = self._last.get(writer, -1)
         self.read += 1
-        self.lost += seq - before - 1 if seq > before else seq  # a process in the place of another begins at 0
+        self.lost += missing_between(before, seq)
         self._last[writer] = seq
         if writer.startswith("driver-"):
             self.spans[writer] = self.spans.get(writer, (t, t))[0], t
@@ -132,6 +132,12 @@ class _Counts:
         """How long the attempts before the last one ran."""
         newest = max(self.spans, key=lambda writer: int(writer.rpartition("-")[2]), default="")
         return sum(last - first for writer, (first, last) in self.spans.items() if writer != newest)
+
+
+def missing_between(before: int, seq: int) -> int:
+    """How many events a writer numbered between two of its lines and could not write; ``before`` is −1 at its first.  A
+    process in the place of another begins at 0."""
+    return seq - before - 1 if seq > before else seq
 
 
 def read_events(run_dir: Path) -> Iterator[dict[str, Json]]:

@@ -2,8 +2,9 @@
 
 Each process appends JSON lines to its own file ``events/<writer>.jsonl`` in the run directory, one ``write`` a line, so
 that readers can tail it.  A line is ``{"t": unix seconds, "kind": str, "node": str, "writer": str, "seq": int, ...}``.
-Writing never raises and never blocks on a reader; what could not be written is counted in ``dropped``.  Where somebody
-sets the clock, so that ``t`` does not tell how much time has passed, an event ``clock.jumped`` says it first.
+Writing never raises and never blocks on a reader.  What could not be written leaves a hole in ``seq``, and an event
+``events.dropped`` says how many as soon as one can be written again, at the latest when the log is closed.  Where
+somebody sets the clock, so that ``t`` does not tell how much time has passed, an event ``clock.jumped`` says it first.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ class EventLog:
         steady: Callable[[], float] | None = time.monotonic,
     ) -> None:
         """``steady``: a clock that nobody sets; None where ``now`` is none that anybody could."""
-        self.writer, self.node, self.dropped = writer, node, 0
+        self.writer, self.node = writer, node
         self._now, self._steady, self._seq = now, steady, 0
         self._ahead: float | None = None
         """Of the steady clock, at the last event."""
+        self._untold = 0
+        """Events that could not be written, and of which no event says so."""
         folder = run_dir / "events"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{writer}.jsonl"
@@ -47,7 +50,7 @@ class EventLog:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def emit(self, kind: str, **fields: Json) -> None:
-        """Append one event; a failure (disk full, say) is counted, not raised."""
+        """Append one event; a failure (disk full, say) is told later, not raised."""
         t = self._now()
         if set_by := self._set_by(t):
             self._append(t, "clock.jumped", {"seconds": round(set_by, 3)})
@@ -63,6 +66,16 @@ class EventLog:
         return moved if abs(moved) > _SET_S else 0.0
 
     def _append(self, t: float, kind: str, fields: dict[str, Json]) -> None:
+        self._tell_dropped(t)
+        if not self._is_written(t, kind, fields):
+            self._seq += 1
+            self._untold += 1
+
+    def _tell_dropped(self, t: float) -> None:
+        if self._untold and self._is_written(t, "events.dropped", {"events": self._untold}):
+            self._untold = 0
+
+    def _is_written(self, t: float, kind: str, fields: dict[str, Json]) -> bool:
         head: dict[str, Json] = {
             "t": round(t, 3),
             "kind": kind,
@@ -70,11 +83,13 @@ class EventLog:
             "writer": self.writer,
             "seq": self._seq,
         }
-        self._seq += 1
         try:
             write_whole(self._fd, orjson.dumps(head | fields) + b"\n")
         except OSError:
-            self.dropped += 1
+            return False
+        self._seq += 1
+        return True
 
     def close(self) -> None:
+        self._tell_dropped(self._now())
         os.close(self._fd)

@@ -183,6 +183,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
     "process.hung": lambda e: f"{text(e, 'what')} hangs: {text(e, 'why')}",
     "clock.jumped": _clock_jumped,
+    "events.dropped": lambda e: f"{text(e, 'writer')} could not write {integer(e, 'events')} events: a full disk?",
 }
 _SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "eval.progress"})
 _LEVELS = {
@@ -212,6 +213,7 @@ _LEVELS = {
     "process.died": "bad",
     "process.hung": "bad",
     "clock.jumped": "warn",
+    "events.dropped": "warn",
     "episode.failed": "warn",
     "episode.suspicious": "warn",
     "answer.unroutable": "detail",

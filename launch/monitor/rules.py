@@ -241,6 +241,10 @@ def _message_refused(state: RunState, event: Event, t: float) -> None:
     state.totals.refused_messages += 1
 
 
+def _events_dropped(state: RunState, event: Event, t: float) -> None:
+    state.totals.lost_events += integer(event, "events")
+
+
 def _batch_passed_over(state: RunState, event: Event, t: float) -> None:
     reason = text(event, "reason")
     state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + integer(event, "episodes")
@@ -277,6 +281,7 @@ _RULES: dict[str, Rule] = {
     "engine.restarted": _engine_restarted,
     "sandbox.stats": _sandbox_stats,
     "message.refused": _message_refused,
+    "events.dropped": _events_dropped,
     "process.died": _process_died,
     "process.hung": _process_died,
     "batch.passed_over": _batch_passed_over,

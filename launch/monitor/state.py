@@ -143,6 +143,8 @@ class Totals:
     published: int = 0
     """Sets of weights that the learner gave out."""
     refused_messages: int = 0
+    lost_events: int = 0
+    """That a process could not write, by its own word."""
     deaths: int = 0
     rewinds: int = 0
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launch.bench.chaos.evidence import Evidence, Row, Step
+from protocol.trajectory import DropReason
 
+_REASONS: frozenset[str] = frozenset(DropReason)
 _SOON = 64
 """The task of a group that was wasted comes again before so many others are opened."""
 
@@ -84,12 +86,12 @@ def _fate(evidence: Evidence, name: str, number: int) -> str:
         return "trained" if trained == 1 else "trained_again"
     if row is None:
         return "lost"
-    if any(name in line.dropped for line in ledger):
-        return "dropped"
+    if reasons := [line.dropped[name] for line in ledger if name in line.dropped]:
+        return "dropped" if _REASONS.issuperset(reasons) else "lost"
     undone = row.step is not None and row.step > evidence.checkpoint_step
     if row.state == "held" or undone:
         return "in_buffer" if row.stored and row.usable else "lost"
-    return "dropped" if row.state == "dropped" and row.reason else "lost"
+    return "dropped" if row.state == "dropped" and row.reason in _REASONS else "lost"
 
 
 def _superseded(evidence: Evidence) -> tuple[int, int]:

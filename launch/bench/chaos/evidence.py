@@ -11,7 +11,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from launch.summary import read_events
+from launch.summary import missing_between, read_events
 from protocol.codec import CodecError, loads
 from protocol.export import read_exported, read_index
 from protocol.groups import GroupOutcome
@@ -79,8 +79,9 @@ class Evidence:
 
 
 def read_evidence(run_dir: Path) -> Evidence:
-    """Raises OSError or ValueError where the run has left too little to judge: no journal, no checkpoint."""
-    events: list[Line] = list(read_events(run_dir))
+    """Raises OSError or ValueError where the run has left too little to judge: no journal, no checkpoint, or events
+    that a process could not write, of which one may be an acknowledgement."""
+    events = whole(read_events(run_dir))
     with closing(sqlite3.connect(run_dir / "buffer" / "journal.sqlite")) as journal:
         rows = {
             str(name): Row(
@@ -126,6 +127,19 @@ def read_evidence(run_dir: Path) -> Evidence:
         opened=_opened(events, groups),
         wasted=[group for _, group in sorted((seq, group) for group, _, short, seq in groups if short)],
     )
+
+
+def whole(events: Iterable[Line]) -> list[Line]:
+    """Raises ValueError where a writer's numbers have a hole."""
+    found: list[Line] = []
+    last: dict[str, int] = {}
+    for event in events:
+        writer, seq = str(event["writer"]), int(event["seq"])
+        if missing := missing_between(last.get(writer, -1), seq):
+            raise ValueError(f"of the events of {writer}, {missing} before its number {seq} are missing")
+        last[writer] = seq
+        found.append(event)
+    return found
 
 
 def _is_that(blob: bytes | None, name: str) -> bool:

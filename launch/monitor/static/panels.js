@@ -286,6 +286,7 @@ export function drawFoot(box, { totals, reading, engines }) {
     h("span", { class: failed ? "warn" : "", title: reasons(totals.failed) }, again),
     warn(totals.deaths, plural(totals.deaths, "process death")),
     warn(totals.refused_messages, `${plural(totals.refused_messages, "message")} refused`),
+    warn(totals.lost_events, `${plural(totals.lost_events, "event")} lost`),
     totals.rewinds ? h("span", {}, `went back to a checkpoint ${totals.rewinds}×`) : "",
     ...engines.map((engine) => h("span", {}, engineLine(engine))),
     h("span", {}, `${count(reading.lines)} lines from ${plural(reading.files, "file")}`),

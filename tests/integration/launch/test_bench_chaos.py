@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from launch.bench.chaos.books import Books, settle
-from launch.bench.chaos.evidence import read_evidence
+from launch.bench.chaos.evidence import Line, read_evidence
 from launch.bench.chaos.points import Point, Process
 from launch.bench.chaos.tasks import COUNT, listed
 from sandbox.host import Host
@@ -52,34 +53,94 @@ def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: Host, tmp_
     assert said["acked"] == sum(said[fate] for fate in fates)
     assert [said[name] for name in COUNTED] == [0] * 5
     assert said["trained_exactly_once"] > 0
-    every_harm_is_found(folder / "runs" / "chaos")
+    every_harm_is_found(folder / "runs" / "chaos", tmp_path / "harmed")
 
 
-def every_harm_is_found(run: Path) -> None:
-    """Do to the finished run's files what a defect would have done, one after the other."""
-    for name, harm in HARMS.items():
-        before = getattr(books_of(run), name)
-        harm(run)
-        assert getattr(books_of(run), name) > before, name
+def every_harm_is_found(run: Path, copy: Path) -> None:
+    """Do to a copy of the finished run's files what a defect would have done."""
+    before = books_of(run)
+    for harm, name in HARMS.items():
+        shutil.copytree(run, copy, ignore=shutil.ignore_patterns("weights"))
+        harm(copy)
+        assert getattr(books_of(copy), name) > getattr(before, name), harm.__name__
+        shutil.rmtree(copy)
 
 
 def last_checkpoint(run: Path) -> Path:
     return max(path.parent for path in run.glob("checkpoints/step-??????/manifest.json"))
 
 
+def change(run: Path, statement: str, name: str) -> None:
+    """``statement`` on the journal, ``:name`` being the trajectory's."""
+    with closing(sqlite3.connect(run / "buffer" / "journal.sqlite")) as database, database:
+        assert database.execute(statement, {"name": name}).rowcount == 1, statement
+
+
+def acknowledged(run: Path, state: str) -> str:
+    """A trajectory of which a worker was told that it is durable, and which the journal has in ``state``."""
+    evidence = read_evidence(run)
+    names = [name for name, outcome in evidence.acks if outcome == "appended"]
+    found = [name for name in names if name in evidence.rows and evidence.rows[name].state == state]
+    assert found, f"no harm can be done where nothing is {state}"
+    return found[0]
+
+
 def lose_a_row(run: Path) -> None:
-    acked, journal = read_evidence(run).acks, run / "buffer" / "journal.sqlite"
-    with closing(sqlite3.connect(journal)) as database, database:
-        dropped = {name for (name,) in database.execute("SELECT trajectory FROM rows WHERE state = 'dropped'")}
-        victim = next(name for name, outcome in acked if outcome == "appended" and name in dropped)
-        database.execute("DELETE FROM rows WHERE trajectory = ?", (victim,))
+    change(run, "DELETE FROM rows WHERE trajectory = :name", acknowledged(run, "dropped"))
+
+
+def spend_a_group_that_was_not_trained(run: Path) -> None:
+    its_group = "UPDATE groups SET spent = 1 WHERE id = (SELECT grp FROM rows WHERE trajectory = :name)"
+    change(run, its_group, acknowledged(run, "held"))
+
+
+def close_a_group_and_keep_its_rows(run: Path) -> None:
+    its_group = (
+        "UPDATE groups SET outcome = 'zero_variance' WHERE id IN (SELECT grp FROM rows WHERE trajectory = :name)"
+    )
+    change(run, its_group, acknowledged(run, "held"))
+
+
+def forget_a_group(run: Path) -> None:
+    its_group = "DELETE FROM groups WHERE id = (SELECT grp FROM rows WHERE trajectory = :name)"
+    change(run, its_group, acknowledged(run, "held"))
+
+
+def write_over_a_payload(run: Path) -> None:
+    change(run, "UPDATE payloads SET blob = x'00' WHERE trajectory = :name", acknowledged(run, "held"))
+
+
+def change_ledger(run: Path, changed: Callable[[list[Line]], list[Line]]) -> None:
+    """The newest checkpoint's."""
+    ledger = last_checkpoint(run) / "ledger.jsonl"
+    lines = changed([json.loads(line) for line in ledger.read_text().splitlines()])
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def dropped_by(lines: list[Line], name: str) -> list[Line]:
+    return [{**line, "dropped": {**line["dropped"], name: "all_stale"}} for line in lines]
 
 
 def train_again(run: Path) -> None:
-    ledger = last_checkpoint(run) / "ledger.jsonl"
-    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
-    lines[-1]["trained"].append(lines[0]["trained"][0])
-    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    def changed(lines: list[Line]) -> list[Line]:
+        return [*lines[:-1], {**lines[-1], "trained": [*lines[-1]["trained"], lines[0]["trained"][0]]}]
+
+    change_ledger(run, changed)
+
+
+def hold_what_a_step_has_dropped(run: Path) -> None:
+    name = acknowledged(run, "held")
+    change_ledger(run, lambda lines: [*lines[:-1], *dropped_by(lines[-1:], name)])
+
+
+def hold_what_a_step_has_trained(run: Path) -> None:
+    name = next(name for line in read_evidence(run).ledgers[-1] for name in line.trained)
+    change(run, "UPDATE rows SET state = 'held', step = NULL WHERE trajectory = :name", name)
+
+
+def drop_twice(run: Path) -> None:
+    name = acknowledged(run, "dropped")
+    change_ledger(run, lambda lines: [*lines[:-2], *dropped_by(lines[-2:], name)])
 
 
 def say(run: Path, **event: object) -> None:
@@ -106,12 +167,33 @@ def be_born_too_late(run: Path) -> None:
     path.write_text(json.dumps(manifest))
 
 
-HARMS: dict[str, Callable[[Path], None]] = {
-    "lost": lose_a_row,
-    "duplicated": train_again,
-    "cursor_skips": skip_a_task,
-    "versions_with_two_hashes": publish_twice,
-    "negative_ages": be_born_too_late,
+def train_on_what_was_made_of_the_result(run: Path) -> None:
+    """A step starts from the parent of the weights that sampled what it trained."""
+    evidence = read_evidence(run)
+    step, parent = next(
+        (line.step, evidence.lineage[version][1])
+        for line in evidence.ledgers[-1]
+        for name in line.trained
+        for version in evidence.sampled[name]
+        if evidence.lineage[version][1] in evidence.lineage
+    )
+    change_ledger(run, lambda lines: [line | ({"version": parent} if line["step"] == step else {}) for line in lines])
+
+
+HARMS: dict[Callable[[Path], None], str] = {
+    lose_a_row: "lost",
+    spend_a_group_that_was_not_trained: "lost",
+    close_a_group_and_keep_its_rows: "lost",
+    forget_a_group: "lost",
+    write_over_a_payload: "lost",
+    train_again: "duplicated",
+    hold_what_a_step_has_dropped: "duplicated",
+    hold_what_a_step_has_trained: "duplicated",
+    drop_twice: "duplicated",
+    skip_a_task: "cursor_skips",
+    publish_twice: "versions_with_two_hashes",
+    be_born_too_late: "negative_ages",
+    train_on_what_was_made_of_the_result: "negative_ages",
 }
 
 

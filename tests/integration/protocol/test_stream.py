@@ -223,38 +223,33 @@ async def test_a_receiver_that_comes_back_on_its_port_gets_what_it_has_not_ackno
     assert len(store.items) == 1
 
 
-@pytest.mark.parametrize("lost", ["data", "ack"])
-async def test_what_the_network_swallows_is_sent_again(lost: str) -> None:
+@pytest.mark.parametrize("lost", [Data, Ack])
+async def test_what_the_network_swallows_is_sent_again(lost: type[Message], monkeypatch: pytest.MonkeyPatch) -> None:
     """A receiver that never saw a message asks for a new epoch; an acknowledgement that never came is missed."""
-    context = zmq.asyncio.Context()
-    router = context.socket(zmq.ROUTER)
-    router.linger = 0
-    port = router.bind_to_random_port("tcp://127.0.0.1")
-    sender = TrajectorySender(f"tcp://127.0.0.1:{port}", RUN, "a", heartbeat_s=BEAT_S)
-    try:
-        async with asyncio.timeout(SOON_S), sender, asyncio.TaskGroup() as group:
-            send = group.create_task(sender.send(make_trajectory(), SOON_S))
-            epochs: list[int] = []
-            while not send.done():
-                identity, head, *_ = await router.recv_multipart()
-                answer: Message | None = None
-                match read_message(head):
-                    case Hello(epoch=epoch):
-                        answer = Welcome(epoch, 1 << 20, 1 << 20)
-                    case Data(epoch=epoch, seq=seq):
-                        epochs.append(epoch)
-                        answer = Ack(epoch, 1 << 20, [seq], ["appended"]) if epoch == 2 else None
-                    case Ping(epoch=epoch, sent=sent) if sent:
-                        answer = Resync(epoch) if lost == "data" else State(epoch, sent, 1 << 20)
-                    case _:
-                        pass
-                if answer is not None:
-                    await router.send_multipart([identity, write_message(answer)])
-                if epochs == [1, 2]:
-                    assert await send is AppendOutcome.APPENDED
-            assert epochs == [1, 2]
-    finally:
-        context.destroy(linger=0)
+    store, swallowed = Store(), list[Message]()
+    async with receiver_for(store) as receiver, sender_to(receiver) as sender:
+        take, reply = receiver._take, receiver._reply
+
+        def swallows(message: Message) -> bool:
+            if swallowed or not isinstance(message, lost):
+                return False
+            swallowed.append(message)
+            return True
+
+        def take_most(identity: bytes, frames: list[memoryview], now: float) -> None:
+            if not swallows(read_message(frames[0])):
+                take(identity, frames, now)
+
+        def reply_mostly(identity: bytes, message: Message) -> None:
+            if not swallows(message):
+                reply(identity, message)
+
+        monkeypatch.setattr(receiver, "_take", take_most)
+        monkeypatch.setattr(receiver, "_reply", reply_mostly)
+        outcome = await sender.send(make_trajectory(), SOON_S)
+    assert outcome is (AppendOutcome.APPENDED if lost is Data else AppendOutcome.DUPLICATE)
+    assert len(swallowed) == len(store.items) == 1
+    assert (sender.statistics().epochs, sender.statistics().sent) == (2, 2)
 
 
 async def test_a_full_disk_delays_the_acknowledgement_and_loses_nothing() -> None:

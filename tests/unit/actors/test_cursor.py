@@ -111,14 +111,17 @@ def test_a_task_comes_back_first_and_only_once() -> None:
     assert cursor.take()[1] != first
 
 
-@pytest.mark.parametrize("returned", [False, True])
-def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: bool) -> None:
-    cursor = TaskCursor(TASKS, 0)
-    if returned:
-        cursor.hear(closing(1, cursor.take()[1], GroupOutcome.INFRA_SHORT))
+@pytest.mark.parametrize("returned", [0, 1, 2])
+def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> None:
+    """And what was to come after it does, whether it comes again for a group that was wasted or not."""
+    first, cursor = TaskCursor(TASKS, 0), TaskCursor(TASKS, 0)
+    for each in (first, cursor):
+        for seq, task in enumerate(take(each, returned), start=1):
+            each.hear(closing(seq, task, GroupOutcome.INFRA_SHORT))
     group, task = cursor.take()
     cursor.put_back(task)
-    assert cursor.take() == (group, task)
+    assert cursor.take() == (group, task) == first.take()
+    assert take(cursor, 4) == take(first, 4)
 
 
 def test_other_tasks_than_the_first_starts_are_refused() -> None:

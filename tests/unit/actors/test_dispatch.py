@@ -343,6 +343,17 @@ def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
     assert desk.last("tickets.forgotten") == {"tickets": SIZE, "reason": "training_over"}
 
 
+def test_what_is_remembered_of_closed_groups_is_bounded_by_what_can_be_waiting() -> None:
+    """Only under the policy wait does a step say which groups it takes: else weeks of them would pile up."""
+    dispatch = Desk().dispatch
+    plans = [GroupPlan(GroupId(group), "a", (1, 2)) for group in range(20)]
+    dispatch.reopen([OpenGroup(plan, (0, 1)) for plan in plans])
+    for seq, plan in enumerate(plans, start=1):
+        closing = GroupClosed(seq, plan.group, plan.task, GroupOutcome.READY, SIZE, {0: 0.0, 1: 1.0})
+        dispatch.news(Progress(seq, (closing,), 0, 0, ready=min(seq, 3)), 0.0)
+        assert [*dispatch._closed] == [each.group for each in plans[max(0, seq - 3) : seq]]
+
+
 # -- the policy wait ------------------------------------------------------------------------------------------------
 
 

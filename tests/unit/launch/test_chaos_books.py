@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from launch.bench.chaos.books import Books, settle
-from launch.bench.chaos.evidence import Evidence, Row, Step
+from launch.bench.chaos.evidence import Evidence, Line, Row, Step, whole
 from protocol.weights import make_version
 
 SEED = 3
@@ -113,6 +113,8 @@ def with_row(name: str, row: Row) -> Evidence:
         with_row(UNDONE, Row("trained", 3, None, stored=False)),
         with_row(HELD, Row("trained", 2, None, stored=True)),
         with_row(DROPPED, Row("dropped", None, None, stored=False)),
+        with_row(DROPPED, Row("dropped", None, "because", stored=False)),
+        replace(evidence(), ledgers=[[Step(1, FIRST, (TRAINED,), {}), Step(2, SECOND, (), {STALE: "because"})]]),
         replace(evidence(), acks=[*evidence().acks, (named(7), "appended")]),
         replace(evidence(), acks=[*evidence().acks, (TRAINED, "appended")]),
         replace(evidence(), superseded={}),
@@ -210,6 +212,19 @@ def test_tokens_of_no_age_are_found(wrong: Evidence) -> None:
     books = settled(wrong)
     assert books.negative_ages == 4
     assert not books.clean
+
+
+def test_events_of_which_some_could_not_be_written_prove_nothing() -> None:
+    """The acknowledgements come from them.  A process in the place of a dead one counts from 0."""
+
+    def of(*seqs: int) -> list[Line]:
+        return [{"writer": "worker-0", "seq": seq} for seq in seqs]
+
+    others: list[Line] = [{"writer": "buffer", "seq": 0}]
+    assert whole([*of(0, 1, 2, 0, 1), *others]) == [*of(0, 1, 2, 0, 1), *others]
+    for broken in (of(0, 1, 3), of(1), of(0, 1, 1)):
+        with pytest.raises(ValueError, match="events of worker-0, 1 before"):
+            whole([*others, *broken])
 
 
 def test_a_trained_trajectory_that_nobody_exported_is_found() -> None:

@@ -55,6 +55,19 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path: Path):
     assert reader.read() == []
 
 
+def test_events_that_a_process_could_not_write_are_counted_and_told(tmp_path: Path):
+    """Else a person takes what the page shows for all that happened."""
+    folder = tmp_path / "events"
+    folder.mkdir()
+    line = b'{"t":%d,"kind":"events.dropped","node":"n","writer":"buffer","seq":%d,"events":%d}\n'
+    (folder / "buffer.jsonl").write_bytes(line % (1, 7, 4) + line % (2, 9, 1))
+    store = RunStore(tmp_path)
+    store.catch_up()
+    assert store.state.totals.lost_events == 5
+    told = [(line.level, line.text) for line in store.state.log]
+    assert told[0] == ("warn", "buffer could not write 4 events: a full disk?")
+
+
 @pytest.mark.parametrize("how", ["shrunk", "replaced"])
 def test_a_rotated_file_is_read_from_its_start(tmp_path: Path, how: str):
     folder = tmp_path / "events"

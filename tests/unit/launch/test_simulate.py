@@ -17,10 +17,11 @@ from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations, best_of, tokens_per_s
 from launch.simulate.scenario import CURVES, Matrix, Scenario, find_scenario, read_scenario, scenario_names
 from launch.simulate.table import lines
-from launch.simulate.world import Cell, Outcome, World
+from launch.simulate.workload import EpisodePlan
+from launch.simulate.world import UNBOUNDED, Cell, Fault, Outcome, World
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode, StalePolicy
-from protocol.trajectory import DropReason
+from protocol.trajectory import DropReason, GroupId, Ticket
 
 ROW_KEYS = [
     *("nodes", "mode", "policy", "eta", "in_flight", "trained_tokens_per_s", "vs_sync", "vs_unbounded", "age_mean"),
@@ -70,6 +71,84 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path)
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
     assert all(list(row) == ROW_KEYS for row in orjson.loads(found[0][0])["rows"])
+
+
+class Stated(Simulations):
+    """Simulations whose outcomes are stated instead of simulated."""
+
+    def simulate(self, cell: Cell) -> Outcome:
+        if cell.mode is AdmissionMode.SYNC:
+            return outcome_of({8: 10.0, 16: 7.0}[cell.in_flight])
+        if cell.eta == UNBOUNDED:
+            return outcome_of({8: 21.0, 16: 22.0}[cell.in_flight])
+        return by_hand() if cell.faults else outcome_of(20.0)
+
+
+def consumed(trained: int, masked: int, age: int) -> Consumed:
+    """``trained`` tokens of an age and ``masked`` ones that are older."""
+    ages, tokens = np.array([age, 9], np.int32), np.array([trained, masked], np.int64)
+    return Consumed(ages, tokens, np.array([True, False]), np.array([0, 1], np.int32), seconds=1.0)
+
+
+def outcome_of(tokens_per_s: float) -> Outcome:
+    account = Account(warm_up=0)
+    account.step(1, 10.0, [consumed(int(10 * tokens_per_s), 0, 0)], 0, 0)
+    return Outcome(account, 0.0, {}, {}, [])
+
+
+def by_hand() -> Outcome:
+    """Of ten trajectories, the longest first, 10 · n tokens were sampled and n · n trained; those of odd n a step late,
+    the third two."""
+    account = Account(warm_up=1)
+    account.waited(7.0)
+    account.step(1, 10.0, [consumed(1000, 0, 0)], 0, 0)
+    account.warmed_up(0.0, {})
+    uses = [consumed(n * n, 10 * n - n * n, 2 if n == 3 else n % 2) for n in range(10, 0, -1)]
+    for step in (2, 3):
+        account.waited(step)
+        account.step(step, 10.0 * step, uses[5 * step - 10 : 5 * step - 5], 0, 0)
+    return Outcome(account, 0.125, {"all_stale": 3}, {}, [Fault(1, 12.3456, 2, True, 3, 40, repaired_s=15.0)])
+
+
+def test_a_row_says_what_a_person_computes_from_the_same_tokens() -> None:
+    matrix = Matrix(nodes=(4,), in_flight=(8, 16), eta=(2,), policy=(StalePolicy.MASK,))
+    _, row = Stated(small(faults=1.0), 0).rows(matrix, 1, once)
+    assert row.as_json() == {
+        "nodes": 4,
+        "mode": "async",
+        "policy": "mask",
+        "eta": 2,
+        "in_flight": 16,
+        "trained_tokens_per_s": 19.25,  # 385 in 20 s
+        "vs_sync": 1.925,  # whose best is 10
+        "vs_unbounded": 0.875,  # 22
+        "age_mean": 0.4519,  # (1 + 2 * 9 + 25 + 49 + 81) / 385
+        "age_max": 2,
+        "masked_share": 0.3,  # 165 of 550
+        "trained_share_by_decile": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
+        "learner_idle": 0.25,  # 2 s and 3 s of 20 s
+        "engine_idle": 0.125,
+        "dropped": {"all_stale": 3},
+        "vs_faultless": 0.9625,  # 20
+        "faults": [{"node": 1, "at_s": 12.346, "away_s": 2.654, "episodes": 2, "requests": 3, "tokens": 40}],
+    }
+
+
+def test_episodes_are_as_long_as_the_scenario_says() -> None:
+    """The median, the 95th percentile at four medians, and none beyond the cut at twelve."""
+    scenario = read_scenario(find_scenario("scale"))
+    model, workload = scenario.episode, Simulations(scenario, 0)._workload()
+    tickets = (Ticket("run", GroupId(n // 4), n % 4, 4, "task", seed=n) for n in range(10_000))
+    seconds = [seconds_of(workload.episode(ticket)) for ticket in tickets]
+    median, p95 = np.quantile(seconds, [0.5, 0.95])
+    assert (model.p95_over_median, model.cut_over_median) == (4.0, 12.0)
+    assert median == pytest.approx(model.median_s, rel=0.05)
+    assert p95 == pytest.approx(4 * model.median_s, rel=0.05)
+    assert max(seconds) == pytest.approx(12 * model.median_s)
+
+
+def seconds_of(plan: EpisodePlan) -> float:
+    return plan.acquire_s + sum(turn.generate_s + turn.tool_s for turn in plan.turns) + plan.grade_s
 
 
 @pytest.mark.parametrize("policy", StalePolicy)

@@ -1,12 +1,16 @@
-"""If these fail, whoever reads a run's events takes a clock that was set for hours that have passed."""
+"""If these fail, whoever reads a run's events takes a clock that was set for hours that have passed, or what a full
+disk left of them for all of them."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import orjson
+import pytest
 
 import protocol
+from protocol import filesystem
 from protocol.events import EventLog
 
 
@@ -46,3 +50,45 @@ def test_a_clock_that_is_set_is_told_once_before_what_happens_next(tmp_path: Pat
     assert [line["kind"] for line in lines] == ["begun", "a day later", "clock.jumped", "set back", "goes on"]
     assert [line["seq"] for line in lines] == [0, 1, 2, 3, 4]
     assert (lines[2]["seconds"], lines[2]["node"]) == (-3_600.0, "node-3")
+
+
+class Disk:
+    """Where appending fails while it is full."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = False
+        monkeypatch.setattr("protocol.events.write_whole", self.write)
+
+    def write(self, fd: int, data: bytes) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        filesystem.write_whole(fd, data)
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_what_could_not_be_written_is_told_as_soon_as_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
+) -> None:
+    """With the next event, or where none comes when the log is closed."""
+    disk, log = Disk(monkeypatch), EventLog(tmp_path, "buffer", "node-0")
+    log.emit("first")
+    disk.full = True
+    for _ in range(3):
+        log.emit("lost")
+    disk.full = False
+    if more:
+        log.emit("next")
+        log.emit("last")
+    log.close()
+    lines = [orjson.loads(line) for line in (tmp_path / "events" / "buffer.jsonl").read_bytes().splitlines()]
+    later = [("next", 5), ("last", 6)] if more else []
+    assert [(line["kind"], line["seq"]) for line in lines] == [("first", 0), ("events.dropped", 4), *later]
+    assert lines[1]["events"] == 3
+
+
+def test_a_disk_that_stays_full_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, log = Disk(monkeypatch), EventLog(tmp_path, "buffer", "node-0")
+    disk.full = True
+    log.emit("lost")
+    log.close()
+    assert (tmp_path / "events" / "buffer.jsonl").read_bytes() == b""

@@ -65,6 +65,22 @@ def test_what_returned_survives_power_loss(journal: Journal) -> None:
     assert [journal._all(f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == [[("wal",)], [(full,)]]
 
 
+def test_the_names_of_a_new_journal_survive_power_loss_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the file is there, durable to the last byte, and its folder does not know of it."""
+    synced: list[tuple[Path, set[str]]] = []
+
+    def note(descriptor: int) -> None:
+        folder = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((folder, {path.name for path in folder.iterdir()}))
+
+    monkeypatch.setattr(os, "fsync", note)
+    open_journal(tmp_path / "run").close()
+    (buffer, files), (run, folders) = synced
+    assert (buffer, run) == (tmp_path / "run" / "buffer", tmp_path / "run")
+    assert "journal.sqlite" in files, "the file comes first"
+    assert folders == {"buffer"}
+
+
 def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     first, second, stranger = arrival(0, 0), arrival(0, 0, 9.0, attempt=1), arrival(7, 0)

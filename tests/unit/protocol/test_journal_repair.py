@@ -400,6 +400,23 @@ def test_a_full_segment_of_the_export_is_sealed_and_never_touched_again(tmp_path
     assert exporter.failures == 0
 
 
+def test_a_segment_is_on_the_disk_whole_before_it_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[Path, tuple[int, bool]] = {}
+
+    def note(path: Path) -> None:
+        state = path.stat()
+        synced[path] = state.st_size, state.st_mode & 0o222 != 0
+
+    monkeypatch.setattr("protocol.export.sync", note)
+    exporter = Exporter(tmp_path, segment_bytes=1)
+    for sample in range(3):
+        summary, row = arrival(0, sample)
+        exporter.add(summary, row.blob)
+    *sealed, _ = sorted((tmp_path / "trajectories").glob("segment-*.bin"))
+    assert synced == {path: (path.stat().st_size, True) for path in sealed}
+    assert len(sealed) == 2
+
+
 def test_a_damaged_line_of_the_index_costs_only_itself(run_dir: Path) -> None:
     """Else the buffer never opens again, for the sake of what is only for readers."""
     index = run_dir / "trajectories" / "index.jsonl"

@@ -2,26 +2,51 @@
 the wrong receiver, or waits for ever.
 
 Both halves of the protocol as they are, the receiver's own handling of each message included, and between them networks
-that may drop any message but never reorder.
+that may drop, repeat and overtake any message.  Most of it happens to what is on its way after credit was given, and
+much of that is answered before the network is mended: the test counts both.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from itertools import product
+from typing import ClassVar, TypeVar
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from protocol import codec
 from protocol.journal import AppendOutcome
-from protocol.messages import Bye, Data, Nack, Refusal, Welcome, read_message, write_message
+from protocol.messages import (
+    PROTOCOL,
+    Ack,
+    Bye,
+    Data,
+    Hello,
+    Nack,
+    Ping,
+    Refusal,
+    Resync,
+    State,
+    Welcome,
+    read_message,
+    write_message,
+)
 from protocol.stream import MessageRefused, Received, TrajectoryReceiver, shard_of
 from protocol.stream.inbox import Inbox
 from protocol.stream.outbox import Outbox
-from protocol.trajectory import trajectory_id
+from protocol.trajectory import GroupId, trajectory_id
 from tests.support.trajectories import RUN, make_trajectory
 
 SENDERS, SHARDS = ("a", "b", "c"), 2
@@ -30,9 +55,25 @@ ALL_WINDOWS = 2 * WINDOW - 500
 """Less than the senders' windows together: they have to shrink."""
 HOURS_S = 10_000.0
 
+T = TypeVar("T")
+Head = bytes | memoryview
+
 Line = tuple[str, int]
 """Sender and shard: a connection of its own, with an outbox at its end."""
-senders, shards = st.sampled_from(SENDERS), st.integers(0, SHARDS - 1)
+LINES = tuple(product(SENDERS, range(SHARDS)))
+senders, shards, lines = st.sampled_from(SENDERS), st.integers(0, SHARDS - 1), st.sampled_from(LINES)
+
+
+class Mishap(StrEnum):
+    """What a network does to a message."""
+
+    DROPPED = "dropped"
+    REPEATED = "repeated"
+    OVERTAKEN = "overtaken"
+    """By the one behind it."""
+
+
+mishaps = st.sampled_from([Mishap.DROPPED, *Mishap])
 
 
 class Switch:
@@ -51,10 +92,18 @@ async def nobody(_: Sequence[Received]) -> Sequence[AppendOutcome]:
 
 
 class Stream(RuleBasedStateMachine):
-    """Three senders, two receivers with a store each, a line each way for each pair."""
+    """Three senders, two receivers with a store each, a line each way for each pair.  A rule that finds nothing to move
+    on its line takes the next one where there is something."""
+
+    seen: ClassVar[Counter[tuple[Mishap, str]]] = Counter()
+    """Over all examples: what was answered after this had befallen its data or its acknowledgement, before the end."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.befell: dict[str, set[tuple[Mishap, str]]] = {}
+        """Trajectory → what, and to which kind of message."""
+        self.mended = False
+        """The end has begun."""
         self.now = 0.0
         self.lives = dict.fromkeys(SENDERS, 0)
         self.outboxes: dict[Line, Outbox] = {}
@@ -89,6 +138,18 @@ class Stream(RuleBasedStateMachine):
             self.outboxes[sender, shard] = Outbox(RUN, sender)
             self.there[sender, shard], self.back[sender, shard] = deque(), deque()
 
+    @initialize(
+        strangers=st.sets(lines, max_size=2), first=st.lists(senders, max_size=5), mishap=mishaps, there=st.booleans()
+    )
+    def begin(self, strangers: set[Line], first: list[str], mishap: Mishap, there: bool) -> None:
+        """Most lines have credit from the first moment on, and something went wrong already."""
+        for line in LINES:
+            if line not in strangers:
+                self.goes_well(line, 1)
+        self.goes_wrong_on_the_way("a", 5, 0, mishap, there, 2)
+        for sender in first:
+            self.give(sender, 5)
+
     # -- the senders ---------------------------------------------------------------------------------------------
 
     @rule(sender=senders, sampled=st.integers(1, 200))
@@ -104,21 +165,31 @@ class Stream(RuleBasedStateMachine):
             outbox.add(ticket, frames)
             self.given[name] = size
 
-    @rule(sender=senders, shard=shards)
-    def send(self, sender: str, shard: int) -> None:
-        outbox = self.outboxes[sender, shard]
-        parcel = outbox.next()
-        if parcel is not None:
-            self.there[sender, shard].append([write_message(Data(outbox.epoch, parcel.seq)), *parcel.frames])
+    @precondition(lambda self: any(map(len, self.outboxes.values())))
+    @rule(line=lines, most=st.integers(1, 3))
+    def send(self, line: Line, most: int) -> None:
+        for each in after(line):
+            if self.sends(each, most):
+                return
 
-    @rule(sender=senders, shard=shards)
-    def heartbeat(self, sender: str, shard: int) -> None:
-        self.there[sender, shard].append([write_message(self.outboxes[sender, shard].greeting())])
+    def sends(self, line: Line, most: int) -> bool:
+        """Whether there was one that could leave."""
+        outbox = self.outboxes[line]
+        for number in range(most):
+            if (parcel := outbox.next()) is None:
+                return number > 0
+            self.there[line].append([write_message(Data(outbox.epoch, parcel.seq)), *parcel.frames])
+        return True
 
-    @rule(sender=senders, shard=shards, index=st.integers(0, 5))
-    def give_up(self, sender: str, shard: int, index: int) -> None:
+    @rule(line=lines)
+    def heartbeat(self, line: Line) -> None:
+        self.there[line].append([write_message(self.outboxes[line].greeting())])
+
+    @precondition(lambda self: any(map(len, self.outboxes.values())))
+    @rule(line=lines, index=st.integers(0, 5))
+    def give_up(self, line: Line, index: int) -> None:
         """A deadline has passed: nobody waits for it any more."""
-        outbox = self.outboxes[sender, shard]
+        outbox = self.outboxes[line]
         pending = list(outbox._pending.values())
         if index < len(pending):
             outbox.give_up(pending[index])
@@ -134,22 +205,80 @@ class Stream(RuleBasedStateMachine):
             if orderly:
                 self.there[line].append([write_message(Bye())])
             while self.there[line]:
-                self.arrive(*line)
+                self.arrives(line)
         self.lives[sender] += 1
         self.be_born(sender)
 
     # -- the network ---------------------------------------------------------------------------------------------
 
-    @rule(sender=senders, shard=shards, at=st.integers(0, 5), back=st.booleans())
-    def lose(self, sender: str, shard: int, at: int, back: bool) -> None:
-        line = self.back[sender, shard] if back else self.there[sender, shard]
-        if at < len(line):
-            del line[at]
+    @precondition(lambda self: any(self.there.values()))
+    @rule(line=lines, at=st.integers(0, 5), mishap=mishaps)
+    def befalls(self, line: Line, at: int, mishap: Mishap) -> None:
+        line = next(each for each in after(line) if self.there[each])
+        heads = [frames[0] for frames in self.there[line]]
+        self.note(mishap, line, spoil(self.there[line], heads, at, mishap))
 
-    @rule(sender=senders, shard=shards)
-    def break_connection(self, sender: str, shard: int) -> None:
-        self.there[sender, shard].clear()
-        self.back[sender, shard].clear()
+    @precondition(lambda self: any(self.back.values()))
+    @rule(line=lines, at=st.integers(0, 5), mishap=mishaps)
+    def befalls_an_answer(self, line: Line, at: int, mishap: Mishap) -> None:
+        line = next(each for each in after(line) if self.back[each])
+        self.note(mishap, line, spoil(self.back[line], [*self.back[line]], -1 - at, mishap))  # the last is the newest
+
+    def note(self, mishap: Mishap, line: Line, heads: Iterable[Head]) -> None:
+        pending = self.outboxes[line]._pending
+        for message in map(read_message, heads):
+            seqs = message.seqs if isinstance(message, Ack) else [message.seq] if isinstance(message, Data) else []
+            kind = type(message).__name__
+            for name in (pending[seq].ticket.trajectory_id for seq in seqs if seq in pending):
+                self.befell.setdefault(name, set()).add((mishap, kind))
+
+    @rule(line=lines)
+    def break_connection(self, line: Line) -> None:
+        self.note(Mishap.DROPPED, line, [*(frames[0] for frames in self.there[line]), *self.back[line]])
+        self.there[line].clear()
+        self.back[line].clear()
+
+    @rule(
+        sender=senders,
+        sampled=st.integers(1, 200),
+        at=st.integers(0, 5),
+        mishap=mishaps,
+        there=st.booleans(),
+        beats=st.integers(0, 3),
+    )
+    def goes_wrong_on_the_way(
+        self, sender: str, sampled: int, at: int, mishap: Mishap, there: bool, beats: int
+    ) -> None:
+        """A trajectory all the way to the store and its answer all the way back, with one mishap to what its line has
+        on it in one direction; then ``beats`` heartbeats without any."""
+        line = sender, shard_of(GroupId(len(self.given)), SHARDS)
+        if not self.outboxes[line].welcomed:
+            self.goes_well(line, 1)
+        self.give(sender, sampled)
+        self.sends(line, 3)
+        self.heartbeat(line)
+        if there:
+            self.befalls(line, at, mishap)
+        while self.there[line]:
+            self.arrives(line)
+        while self.receivers[line[1]]._waiting:
+            self.append(line[1])
+        if not there and self.back[line]:
+            self.befalls_an_answer(line, at, mishap)
+        while self.back[line]:
+            self.hears(line)
+        self.goes_well(line, beats)
+
+    @rule(line=lines, beats=st.integers(1, 4))
+    def all_goes_well(self, line: Line, beats: int) -> None:
+        """On one line, for a while."""
+        line = next((each for each in after(line) if len(self.outboxes[each])), line)
+        self.goes_well(line, beats)
+
+    def goes_well(self, line: Line, beats: int) -> None:
+        for _ in range(beats):
+            self.heartbeat(line)
+            self.settle([line])
 
     @rule()
     def hours_pass(self) -> None:
@@ -158,12 +287,18 @@ class Stream(RuleBasedStateMachine):
 
     # -- the receivers -------------------------------------------------------------------------------------------
 
-    @rule(sender=senders, shard=shards)
-    def arrive(self, sender: str, shard: int) -> None:
-        if self.there[sender, shard]:
-            identity = f"{sender}/{self.lives[sender]}".encode()
-            frames = [memoryview(frame) for frame in self.there[sender, shard].popleft()]
-            self.receivers[shard]._take(identity, frames, self.now)
+    @precondition(lambda self: any(self.there.values()))
+    @rule(line=lines, most=st.integers(1, 3))
+    def arrive(self, line: Line, most: int) -> None:
+        line = next(each for each in after(line) if self.there[each])
+        for _ in range(min(most, len(self.there[line]))):
+            self.arrives(line)
+
+    def arrives(self, line: Line) -> None:
+        sender, shard = line
+        identity = f"{sender}/{self.lives[sender]}".encode()
+        frames = [memoryview(frame) for frame in self.there[line].popleft()]
+        self.receivers[shard]._take(identity, frames, self.now)
 
     @rule(shard=shards)
     def append(self, shard: int) -> None:
@@ -187,18 +322,24 @@ class Stream(RuleBasedStateMachine):
             if not kept:
                 self.there[sender, shard].clear()
 
-    @rule(sender=senders, shard=shards)
-    def hear(self, sender: str, shard: int) -> None:
-        if not self.back[sender, shard]:
-            return
-        message = read_message(self.back[sender, shard].popleft())
-        for parcel, answer in self.outboxes[sender, shard].take(message):
+    @precondition(lambda self: any(self.back.values()))
+    @rule(line=lines, most=st.integers(1, 3))
+    def hear(self, line: Line, most: int) -> None:
+        line = next(each for each in after(line) if self.back[each])
+        for _ in range(min(most, len(self.back[line]))):
+            self.hears(line)
+
+    def hears(self, line: Line) -> None:
+        message = read_message(self.back[line].popleft())
+        for parcel, answer in self.outboxes[line].take(message):
             assert parcel.ticket.trajectory_id not in self.answered, "answered twice"
             if isinstance(answer, MessageRefused):
                 assert parcel.size > LARGEST
                 self.refused.add(parcel.ticket.trajectory_id)
             else:
                 self.answered[parcel.ticket.trajectory_id] = answer
+                if not self.mended:
+                    self.seen.update(self.befell.get(parcel.ticket.trajectory_id, ()))
 
     # -- what always holds ---------------------------------------------------------------------------------------
 
@@ -236,41 +377,120 @@ class Stream(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """From here on nothing is lost: then everything is answered after a few heartbeats."""
+        self.mended = True
         for _ in range(6 + 2 * len(self.given)):
-            for line in self.outboxes:
-                self.heartbeat(*line)
-                self.settle()
+            for line in LINES:
+                self.heartbeat(line)
+                self.settle(LINES)
         assert not any(map(len, self.outboxes.values()))
         stored = set().union(*self.stores)
         waited_for = self.given.keys() - self.given_up - self.orphans
         assert stored >= {name for name in waited_for if self.given[name] <= LARGEST}
 
-    def settle(self) -> None:
-        """All messages go through."""
-        while any(self.there.values()) or any(self.back.values()) or any(each._waiting for each in self.receivers):
-            for line in self.outboxes:
+    def settle(self, some: Sequence[Line]) -> None:
+        """All messages on these lines go through, and all that may leave does."""
+        moving = True
+        while moving:
+            for line in some:
                 while self.there[line]:
-                    self.arrive(*line)
-            for shard in range(SHARDS):
-                self.append(shard)
-            for line in self.outboxes:
+                    self.arrives(line)
+            for shard in {shard for _, shard in some}:
+                while self.receivers[shard]._waiting:
+                    self.append(shard)
+            for line in some:
                 while self.back[line]:
-                    self.hear(*line)
-                self.send(*line)
+                    self.hears(line)
+            moving = sum(self.sends(line, 1) for line in some) > 0
+
+
+def after(line: Line) -> Iterable[Line]:
+    """All, ``line`` first."""
+    at = LINES.index(line)
+    return (*LINES[at:], *LINES[:at])
+
+
+def spoil(messages: deque[T], heads: Sequence[Head], at: int, mishap: Mishap) -> Sequence[Head]:
+    """The heads of those to which it happened: none where there is none behind to overtake."""
+    at %= len(messages)
+    message = messages[at]
+    match mishap:
+        case Mishap.DROPPED:
+            del messages[at]
+        case Mishap.REPEATED:
+            messages.insert(at, message)
+        case Mishap.OVERTAKEN:
+            if at + 1 == len(messages):
+                return []
+            messages[at], messages[at + 1] = messages[at + 1], message
+            return heads[at : at + 2]
+    return heads[at : at + 1]
+
+
+def outbox_with_credit(*sizes: int) -> Outbox:
+    outbox = Outbox(RUN, "a")
+    for group, size in enumerate(sizes):
+        outbox.add(make_trajectory(group).ticket, [bytes(size)])
+    outbox.take(Welcome(1, WINDOW, LARGEST))
+    return outbox
 
 
 def test_a_receiver_that_forgot_what_it_had_granted_is_asked_again_and_costs_nothing() -> None:
-    outbox = Outbox(RUN, "a")
-    ticket = make_trajectory().ticket
-    outbox.add(ticket, [bytes(100)])
-    outbox.take(Welcome(1, WINDOW, LARGEST))
+    outbox = outbox_with_credit(100)
     parcel = outbox.next()
     assert parcel is not None
     assert outbox.take(Nack(parcel.seq, Refusal.OVER_CREDIT.value, "")) == []
-    assert (outbox.names, outbox.epoch, outbox.next()) == ([ticket.trajectory_id], 2, None)
+    assert (outbox.names, outbox.epoch, outbox.next()) == ([parcel.ticket.trajectory_id], 2, None)
     outbox.take(Welcome(2, WINDOW, LARGEST))
     assert outbox.next() is parcel
 
 
-TestStream = Stream.TestCase
-TestStream.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+def test_an_acknowledgement_that_was_lost_is_noticed_at_the_next_word_of_the_receiver() -> None:
+    """It has answered all that was sent, and one still waits: what waits is sent again, or it waits for ever."""
+    outbox = outbox_with_credit(100, 200)
+    first, second = outbox.next(), outbox.next()
+    assert first is not None
+    assert second is not None
+    assert outbox.greeting() == Ping(1, 300)
+    assert outbox.take(State(1, 100, WINDOW)) == []
+    assert (outbox.epoch, outbox.next()) == (1, None), "the second may be on its way still"
+    outbox.take(Ack(1, WINDOW, [second.seq], ["appended"]))
+    assert outbox.take(State(1, 300, WINDOW)) == []
+    assert outbox.greeting() == Hello(PROTOCOL, RUN, "a", 2)
+    outbox.take(Welcome(2, WINDOW, LARGEST))
+    assert (outbox.next(), outbox.next()) == (first, None)
+
+
+def test_what_was_not_sent_yet_is_no_acknowledgement_that_was_lost() -> None:
+    outbox = outbox_with_credit(100)
+    outbox.take(State(1, 0, WINDOW))
+    assert outbox.epoch == 1
+    assert outbox.next() is not None
+
+
+def test_a_receiver_that_counted_fewer_bytes_than_were_sent_asks_for_them() -> None:
+    """A broken connection swallowed some: nothing else would tell the sender."""
+    inbox = Inbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
+    inbox.hello(b"a", Hello(PROTOCOL, RUN, "a", 1), 0.0)
+    assert inbox.ping(b"a", Ping(1, 0)) == State(1, 0, WINDOW)
+    peer = inbox.data(b"a", Data(1, 1), 100)
+    assert inbox.peers[b"a"] is peer
+    assert inbox.ping(b"a", Ping(1, 100)) == State(1, 0, WINDOW)
+    assert inbox.ping(b"a", Ping(1, 300)) == Resync(1)
+    assert inbox.ping(b"b", Ping(1, 0)) == Resync(1), "nobody has greeted it"
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("mishap", Mishap)
+def test_whatever_befalls_one_message_the_next_heartbeats_mend_it(mishap: Mishap, at: int, there: bool) -> None:
+    stream = Stream()
+    for beats in (0, 3):
+        stream.goes_wrong_on_the_way("a", 5, at, mishap, there, beats)
+    stream.goes_well(("a", 0), 3)
+    assert len(stream.given) == len(stream.answered) == 2
+
+
+def test_nothing_is_lost_or_stored_twice_and_nothing_waits_for_ever() -> None:
+    Stream.seen.clear()
+    run_state_machine_as_test(Stream, settings=settings(max_examples=60, stateful_step_count=60, deadline=None))
+    assert {(Mishap.DROPPED, "Data"), (Mishap.DROPPED, "Ack")} <= Stream.seen.keys(), "the network was too kind"
