@@ -143,7 +143,9 @@ def test_a_token_above_the_vocabulary_is_refused(ranks, settings):
     strange = trajectory(rng, 0, 0, 1.0, (4,))
     strange.segments[0].token_ids[3] = 97
     batch = [dumps(strange), dumps(trajectory(rng, 0, 1, 0.0, (4,)))]
-    ((before, after, message),) = ranks.run("survives", settings=settings(), attempt=step(5, batch), error="BadSampleError")
+    ((before, after, message),) = ranks.run(
+        "survives", settings=settings(), attempt=step(5, batch), error="BadSampleError"
+    )
     assert before == after
     assert "token 97" in message
 
