@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -51,9 +50,3 @@ async def until(holds: Callable[[], bool]) -> None:
     """Look now and then: what is waited for is partly another process's."""
     while not holds():  # noqa: ASYNC110  no event tells of another process's end
         await asyncio.sleep(0.01)
-
-
-def peak_bytes() -> int:
-    """Most that was resident of this process since it began."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024

@@ -14,7 +14,8 @@ from dataclasses import asdict
 
 import orjson
 
-from launch.bench.transport.ends import END_S, ended, peak_bytes, started, until
+from launch.bench.peak import peak_bytes
+from launch.bench.transport.ends import END_S, ended, started, until
 from launch.bench.transport.stall import STALL_S, Stall, count_of
 from launch.bench.transport.workload import MAX_BYTES, RUN, size_of
 from protocol.journal import AppendOutcome

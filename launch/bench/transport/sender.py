@@ -19,7 +19,8 @@ import orjson
 import zmq
 import zmq.asyncio
 
-from launch.bench.transport.ends import HIGH_WATER, peak_bytes
+from launch.bench.peak import peak_bytes
+from launch.bench.transport.ends import HIGH_WATER
 from launch.bench.transport.workload import RUN, frames_of, number_of, numbered, segmented, trajectory_of
 from protocol.codec import encode, payload_size
 from protocol.messages import Data, write_message

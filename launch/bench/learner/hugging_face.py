@@ -1,0 +1,125 @@
+"""The step that others take: a transformers model, AdamW, and the same clipped loss, on the same batch.
+
+Log-probabilities are of the tokens with loss alone and in chunks, by our own function, so that the arms differ in what
+the model does with lengths; :data:`WHOLE_LOGITS` is the plain way, for the comparison of memory.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# (transformers types little of its models)
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from launch.bench.learner.workload import Work, samples
+from learner.logprobs import token_logprobs
+from learner.packing import Sample
+from learner.tensors import from_numpy
+
+PADDED_ROWS = 8
+"""Sequences in a padded micro-batch."""
+
+
+class Batching(StrEnum):
+    PADDED = "padded"
+    """In order of arrival, 8 at a time, each padded to its own longest."""
+    SORTED = "sorted"
+    """The same, sorted by length before."""
+    PACKED = "packed"
+    """One after the other, without padding; transformers tells them apart by positions that begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    batching: Batching
+    attention: str = "sdpa"
+    packed_tokens: int = 0
+    """Most tokens in a packed micro-batch; 0: each sequence by itself."""
+    whole_logits: bool = False
+
+
+class HuggingFace:
+    """One model and its optimizer, for any way."""
+
+    def __init__(self, work: Work, folder: Path, *, threads: int, lr: float) -> None:
+        torch.set_num_threads(threads)
+        self._samples = samples(work)
+        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self._adam = torch.optim.AdamW(
+            self._model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+        )
+
+    def step(self, way: Way) -> float:
+        """Seconds of one step."""
+        self._model.set_attn_implementation(way.attention)
+        began = time.perf_counter()
+        tokens = sum(len(sample.targets) for sample in self._samples)
+        self._adam.zero_grad(set_to_none=True)
+        for rows in _micro_batches(self._samples, way):
+            loss = _clipped_loss(self._logprobs(rows, way), rows) / tokens
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._adam.step()
+        return time.perf_counter() - began
+
+    def _logprobs(self, rows: Sequence[Sample], way: Way) -> Tensor:
+        """[N] of the tokens with loss, sample after sample."""
+        packed = way.batching is Batching.PACKED
+        inputs = _packed(rows) if packed else _padded(rows)
+        width = 0 if packed else inputs["input_ids"].shape[1]
+        starts = np.cumsum([0, *(len(row.token_ids) for row in rows)]) if packed else np.arange(len(rows)) * width
+        predicts = from_numpy(np.concatenate([row.targets - 1 + at for row, at in zip(rows, starts, strict=False)]))
+        labels = from_numpy(np.concatenate([row.token_ids[row.targets] for row in rows])).long()
+        if way.whole_logits:
+            logits = self._model(**inputs, use_cache=False).logits
+            return logits.flatten(0, 1).log_softmax(-1)[predicts].gather(1, labels[:, None])[:, 0]
+        hidden = self._model.model(**inputs, use_cache=False).last_hidden_state.flatten(0, 1)
+        return token_logprobs(hidden[predicts], self._model.lm_head.weight, labels).logprobs
+
+
+def _micro_batches(samples: Sequence[Sample], way: Way) -> list[Sequence[Sample]]:
+    if way.batching is Batching.PADDED:
+        return [samples[at : at + PADDED_ROWS] for at in range(0, len(samples), PADDED_ROWS)]
+    ordered = sorted(samples, key=lambda sample: -len(sample.token_ids))
+    if way.batching is Batching.SORTED:
+        return [ordered[at : at + PADDED_ROWS] for at in range(0, len(ordered), PADDED_ROWS)]
+    bins: list[list[Sample]] = []
+    room = 0
+    for sample in ordered:
+        if len(sample.token_ids) > room:
+            bins.append([])
+            room = way.packed_tokens
+        bins[-1].append(sample)
+        room -= len(sample.token_ids)
+    return [*bins]
+
+
+def _padded(rows: Sequence[Sample]) -> dict[str, Tensor]:
+    longest = max(len(row.token_ids) for row in rows)
+    ids, mask = np.zeros((len(rows), longest), np.int64), np.zeros((len(rows), longest), np.int64)
+    for at, row in enumerate(rows):
+        ids[at, : len(row.token_ids)], mask[at, : len(row.token_ids)] = row.token_ids, 1
+    return {"input_ids": from_numpy(ids), "attention_mask": from_numpy(mask)}
+
+
+def _packed(rows: Sequence[Sample]) -> dict[str, Tensor]:
+    ids = np.concatenate([row.token_ids for row in rows]).astype(np.int64)
+    positions = np.concatenate([np.arange(len(row.token_ids)) for row in rows])
+    return {"input_ids": from_numpy(ids)[None], "position_ids": from_numpy(positions)[None]}
+
+
+def _clipped_loss(logprobs: Tensor, rows: Sequence[Sample]) -> Tensor:
+    """The sum over tokens of −min(r · A, clip(r, 0.8, 1.28) · A)."""
+    behaviour = from_numpy(np.concatenate([row.behaviour for row in rows]))
+    advantages = from_numpy(np.concatenate([np.full(len(row.targets), row.advantage, np.float32) for row in rows]))
+    ratio = (logprobs - behaviour).exp()
+    return -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).sum()

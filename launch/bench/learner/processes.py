@@ -1,0 +1,48 @@
+"""A process for what is measured, so that neither its memory nor its threads are another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Concatenate, Generic, ParamSpec, TypeVar, cast
+
+from protocol.errors import InfraError
+
+Made = TypeVar("Made")
+Result = TypeVar("Result")
+P = ParamSpec("P")
+
+_made: list[object] = []
+"""In the process: what it is for."""
+
+
+class Process(Generic[Made]):
+    """An object that lives in a process of its own."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def call(self, function: Callable[Concatenate[Made, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """``function(object, …)`` there.  Raises InfraError where the process has died, and what it raises."""
+        try:
+            return self._pool.submit(_call, function, *args, **kwargs).result()
+        except BrokenProcessPool as error:
+            raise InfraError("a process of the measurement died; was it out of memory? Look at dmesg") from error
+
+
+@contextmanager
+def process(make: Callable[[], Made]) -> Generator[Process[Made]]:
+    """``make`` is called there, and crosses over by name."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin, initargs=(make,)) as pool:
+        yield Process[Made](pool)
+
+
+def _begin(make: Callable[[], object]) -> None:
+    _made.append(make())
+
+
+def _call(function: Callable[Concatenate[Made, P], Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    return function(cast("Made", _made[0]), *args, **kwargs)
