@@ -73,7 +73,7 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
     names = tuple(trajectory.ticket.trajectory_id for trajectory in trajectories)
-    metrics = _metrics(verdicts, age)
+    metrics = staleness(verdicts, age)
     return TrainBatch(found, tuple(trained), dropped, names, by_age, metrics, account(trajectories, verdicts))
 
 
@@ -134,7 +134,8 @@ def _by_step(trajectories: Sequence[Trajectory], totals: Sequence[float], groups
     ]
 
 
-def _metrics(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
+def staleness(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
+    """Metrics of what was sampled and what of it is trained; ``age`` [trained tokens] in optimizer steps."""
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
     masked = sum(v.sampled - v.trained for v in verdicts if v.drop is None)
     return {

@@ -1,4 +1,4 @@
-"""``python -m launch.bench transport|engine|chaos [--json]``: measure a part of longshore, or try all of it."""
+"""``python -m launch.bench transport|engine|learner|chaos [--json]``: measure a part of longshore, or try all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.bench import chaos, engine, transport
+from launch.bench import chaos, engine, learner, transport
 from launch.ray_settings import ray_settings
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import Parser, parsed
@@ -23,6 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = kinds.add_parser("engine", help="tokens a second of one engine, by the requests that it decodes at once")
     engine.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    made = kinds.add_parser("learner", help="seconds of an optimizer step, beside plain Hugging Face's")
+    learner.add_options(made)
+    made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     made = kinds.add_parser("chaos", help="kill processes of a run, and say where each trajectory went")
     chaos.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
@@ -33,12 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK if report.holds else EXIT_FAILED
 
 
-async def _measured(given: argparse.Namespace) -> transport.Report | engine.Report | chaos.Report:
+async def _measured(given: argparse.Namespace) -> transport.Report | engine.Report | learner.Report | chaos.Report:
     match given.kind:
         case "transport":
             return await transport.measure(transport.options(given))
         case "engine":
             return await engine.measure(engine.options(given))
+        case "learner":
+            return await learner.measure(learner.options(given))
         case _:
             return await chaos.measure(chaos.options(given))
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +47,12 @@ class Way:
     whole_logits: bool = False
 
 
+class Step(NamedTuple):
+    seconds: float
+    grad_norm: float
+    """Before clipping: that of ours and of every way, or they do not train the same."""
+
+
 class HuggingFace:
     """One model and its optimizer, for any way."""
 
@@ -54,22 +60,17 @@ class HuggingFace:
         torch.set_num_threads(threads)
         self._samples = samples(work)
         self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        self._adam = torch.optim.AdamW(
-            self._model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
-        )
+        self._adam = torch.optim.AdamW(self._model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
 
-    def step(self, way: Way) -> float:
-        """Seconds of one step."""
+    def step(self, way: Way) -> Step:
         self._model.set_attn_implementation(way.attention)
         began = time.perf_counter()
-        tokens = sum(len(sample.targets) for sample in self._samples)
         self._adam.zero_grad(set_to_none=True)
         for rows in _micro_batches(self._samples, way):
-            loss = _clipped_loss(self._logprobs(rows, way), rows) / tokens
-            loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+            _clipped_loss(self._logprobs(rows, way), rows).backward()
+        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._adam.step()
-        return time.perf_counter() - began
+        return Step(time.perf_counter() - began, float(norm))
 
     def _logprobs(self, rows: Sequence[Sample], way: Way) -> Tensor:
         """[N] of the tokens with loss, sample after sample."""
@@ -118,8 +119,10 @@ def _packed(rows: Sequence[Sample]) -> dict[str, Tensor]:
 
 
 def _clipped_loss(logprobs: Tensor, rows: Sequence[Sample]) -> Tensor:
-    """The sum over tokens of −min(r · A, clip(r, 0.8, 1.28) · A)."""
-    behaviour = from_numpy(np.concatenate([row.behaviour for row in rows]))
-    advantages = from_numpy(np.concatenate([np.full(len(row.targets), row.advantage, np.float32) for row in rows]))
+    """−Σ weight · min(r · A, clip(r, 0.8, 1.28) · A): our bounds, whose dual clip no ratio here comes near."""
+    behaviour, advantages, weights = (
+        from_numpy(np.concatenate([getattr(row.columns, name) for row in rows]))
+        for name in ("behaviour", "advantages", "weights")
+    )
     ratio = (logprobs - behaviour).exp()
-    return -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages).sum()
+    return -(weights * torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages)).sum()

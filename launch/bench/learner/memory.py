@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
-from launch.bench.learner.ours import Ours
+from launch.bench.learner.ours import Ours, cpu_settings
 from launch.bench.learner.processes import process
 from launch.bench.learner.workload import WIDE_VOCABULARY, Work, build_model
 from launch.bench.peak import peak_bytes
@@ -23,12 +23,12 @@ _WHOLE = Way(Batching.PACKED, packed_tokens=_WORK.tokens, whole_logits=True)
 def peaks(folder: Path, *, threads: int, lr: float) -> tuple[int, int]:
     """(ours, Hugging Face's) in bytes.  ``folder`` is empty."""
     build_model(_WORK, folder)
-    ours = partial(Ours, _WORK, folder, threads=threads, lr=lr)
+    ours = partial(Ours, cpu_settings(folder, threads=threads, lr=lr))
     theirs = partial(HuggingFace, _WORK, folder, threads=threads, lr=lr)
-    return _peak(ours, Ours.step), _peak(theirs, partial(HuggingFace.step, way=_WHOLE))
+    return _peak(ours, partial(Ours.step, work=_WORK)), _peak(theirs, partial(HuggingFace.step, way=_WHOLE))
 
 
-def _peak(make: Callable[[], Made], step: Callable[[Made], float]) -> int:
+def _peak(make: Callable[[], Made], step: Callable[[Made], object]) -> int:
     with process(make) as made:
         for _ in range(2):  # the second has Adam's moments
             made.call(step)

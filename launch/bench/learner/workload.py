@@ -9,7 +9,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from learner.batch import read_batch
 from learner.packing import Sample
+from learner.settings import LearnerSettings
 from protocol.codec import dumps
 from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket, Trajectory
 from protocol.weights import NO_VERSION, Lineage, Version
@@ -45,6 +47,8 @@ class Work:
     shape: Shape
     lengths: tuple[int, ...]
     """Tokens of each trajectory, in order of arrival."""
+    all_sampled: bool = False
+    """Every token but the first has loss; else every second turn."""
     seed: int = 0
 
     @property
@@ -55,10 +59,21 @@ class Work:
 def log_normal_lengths(count: int, median: int, seed: int = 0) -> tuple[int, ...]:
     """``count`` evenly spaced quantiles of the log-normal distribution with this median and :data:`TAIL`, in a random
     order, none under 8 tokens."""
-    spread = math.log(TAIL) / NormalDist().inv_cdf(0.95)
-    quantiles = [NormalDist().inv_cdf((index + 0.5) / count) for index in range(count)]
-    lengths = [max(_SHORTEST, round(median * math.exp(spread * at))) for at in quantiles]
+    lengths = [max(_SHORTEST, round(median * quantile)) for quantile in _quantiles(count)]
     return tuple(int(length) for length in np.random.default_rng(seed).permutation(lengths))
+
+
+def lengths_of(tokens: int, count: int) -> tuple[int, ...]:
+    """``count`` such quantiles that are ``tokens`` together."""
+    quantiles = _quantiles(count)
+    lengths = [max(_SHORTEST, math.floor(tokens * quantile / sum(quantiles))) for quantile in quantiles]
+    return (*lengths[:-1], tokens - sum(lengths[:-1]))
+
+
+def _quantiles(count: int) -> list[float]:
+    """Of the distribution with median 1, ascending."""
+    spread = math.log(TAIL) / NormalDist().inv_cdf(0.95)
+    return [math.exp(spread * NormalDist().inv_cdf((index + 0.5) / count)) for index in range(count)]
 
 
 def trajectories(work: Work) -> list[Trajectory]:
@@ -69,16 +84,16 @@ def trajectories(work: Work) -> list[Trajectory]:
             Ticket("bench", GroupId(number // _GROUP), number % _GROUP, _GROUP, "bench/task", 0),
             Status.COMPLETED,
             Reward(float(number % 2)),
-            (_segment(length, work.shape.vocabulary, rng),),
+            (_segment(length, work, rng),),
         )
         for number, length in enumerate(work.lengths)
     ]
 
 
-def _segment(length: int, vocabulary: int, rng: np.random.Generator) -> Segment:
-    mask = (np.arange(length) // _TURN % 2).astype(np.uint8)
-    if not mask.any():
-        mask[-1] = 1
+def _segment(length: int, work: Work, rng: np.random.Generator) -> Segment:
+    at, vocabulary = np.arange(length), work.shape.vocabulary
+    mask = (at > 0 if work.all_sampled else at // _TURN % 2 == 1).astype(np.uint8)
+    mask[-1] = 1
     return Segment(
         rng.integers(0, vocabulary, length, np.int32),
         mask,
@@ -99,17 +114,8 @@ def lineage() -> Lineage:
 
 
 def samples(work: Work) -> list[Sample]:
-    """The same, as an arm takes it that is not ours; advantages are ±1."""
-    return [
-        Sample(
-            segment.token_ids,
-            np.flatnonzero(segment.loss_mask),
-            segment.logprobs[segment.loss_mask == 1],
-            2.0 * trajectory.reward.total - 1.0,
-        )
-        for trajectory in trajectories(work)
-        for segment in trajectory.segments
-    ]
+    """The same as the loss reads it, with our advantages and shares of the loss."""
+    return read_batch(payload(work), lineage(), Version(0), LearnerSettings("")).samples
 
 
 def build_model(work: Work, folder: Path) -> int:

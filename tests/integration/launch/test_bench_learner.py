@@ -1,0 +1,100 @@
+"""If this fails, nobody can measure again what docs/benchmarks.md says of the learner."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from launch.bench.learner import Options, add_options, device, options
+from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
+from launch.bench.learner.ours import Ours, cpu_settings
+from launch.bench.learner.processes import process
+from launch.bench.learner.workload import Shape, Work, build_model, lengths_of, log_normal_lengths
+from protocol.errors import UserError
+
+KEYS = [
+    *("tokens", "ours_s", "hf_padded_s", "hf_sorted_s", "hf_packed_s"),
+    *("vs_hf_padded", "vs_hf_sorted", "vs_hf_packed", "metrics_share", "peak_bytes", "hf_peak_bytes"),
+]
+TINY = Shape(vocabulary=64, hidden=32, intermediate=48, layers=2, heads=4, key_value_heads=2, head_dim=8)
+
+
+def asked(*arguments: str) -> Options:
+    parser = ArgumentParser()
+    add_options(parser)
+    return options(parser.parse_args(arguments))
+
+
+@pytest.mark.slow
+def test_every_arm_runs_and_ours_needs_less_memory_than_whole_logits() -> None:
+    command = [sys.executable, "-m", "launch.bench", "learner", "--json", "--sequences", "8", "--rounds", "1"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert list(said) == KEYS
+    assert said["peak_bytes"] < said["hf_peak_bytes"]
+    assert said["vs_hf_padded"] == pytest.approx(said["hf_padded_s"] / said["ours_s"], rel=0.01)
+    assert said["vs_hf_packed"] == pytest.approx(said["ours_s"] / said["hf_packed_s"], rel=0.01)
+    assert said["metrics_share"] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sequences", "12"], "multiple of 8"),
+        (["--median", "2"], "--median 8 or more"),
+        (["--rounds", "0"], "--rounds"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        asked(*arguments)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UserError, match="torch sees no CUDA device here"):
+        asked("--device", "cuda")
+
+
+def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
+    """Else the arms would not train the same, and a ratio of their times would say nothing."""
+    work = Work(TINY, log_normal_lengths(16, 12))
+    build_model(work, tmp_path / "model")
+    with process(partial(Ours, cpu_settings(tmp_path / "model", threads=1, lr=0.0))) as ours:
+        norm = ours.call(Ours.step, work).grad_norm
+    ways = [Way(batching, attention) for batching in Batching for attention in ("sdpa", "eager")]
+    ways += [Way(Batching.PACKED, packed_tokens=64), Way(Batching.PACKED, packed_tokens=512, whole_logits=True)]
+    norms = {way: HuggingFace(work, tmp_path / "model", threads=1, lr=0.0).step(way).grad_norm for way in ways}
+    assert norms == pytest.approx(dict.fromkeys(ways, norm), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_device_is_measured_by_shape_lengths_and_recomputation(tmp_path: Path) -> None:
+    """On this one, since the code is the same: only a CUDA device has a peak to be a share of."""
+    said: list[str] = []
+    rows = device.measure(
+        tmp_path, {"tiny": TINY}, "cpu", sequences=8, rounds=1, say=said.append, tokens=(256, 512)
+    ).rows
+    assert [(row.tokens, row.sequences, row.recompute) for row in rows] == [
+        (tokens, sequences, recompute)
+        for recompute in ("none", "selective", "full")
+        for tokens in (256, 512)
+        for sequences in (8, 1)
+    ]
+    assert all(row.tokens_per_s > 0 and row.peak_bytes > 0 for row in rows)
+    assert len(said) == len(rows)
+
+
+def test_lengths_have_the_tail_that_is_asked_for() -> None:
+    lengths = sorted(log_normal_lengths(400, 100))
+    assert lengths[200] == pytest.approx(100, rel=0.02)
+    assert lengths[380] / lengths[200] == pytest.approx(16, rel=0.05)
+    assert sum(lengths_of(16_384, 64)) == 16_384
