@@ -16,10 +16,11 @@ from pathlib import Path
 from statistics import median
 
 from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
-from launch.bench.learner.memory import peaks
-from launch.bench.learner.ours import Ours, cpu_settings
+from launch.bench.learner.memory import peaks, recompute_peaks
+from launch.bench.learner.ours import Ours
 from launch.bench.learner.processes import Process, process
 from launch.bench.learner.workload import TEN_MILLION, Work, build_model, log_normal_lengths
+from learner.settings import LearnerSettings
 from protocol.errors import InfraError
 from protocol.events import Json
 
@@ -47,6 +48,7 @@ class Report:
     """Of a step of ours."""
     peak_bytes: int
     hf_peak_bytes: int
+    recompute_peak_bytes: dict[str, int]
 
     @property
     def holds(self) -> bool:
@@ -61,14 +63,17 @@ def measure(
     folder: Path, *, sequences: int, middle: int, rounds: int, threads: int, say: Callable[[str], None]
 ) -> Report:
     """``sequences`` trajectories with a median of ``middle`` tokens; ``folder`` is empty.  Raises InfraError."""
-    peak, hf_peak = peaks(folder / "wide", threads=threads, lr=_LR)
-    say(f"peak memory: ours {peak / 2**20:,.0f} MiB, packed Hugging Face {hf_peak / 2**20:,.0f} MiB")
     work, model = Work(TEN_MILLION, log_normal_lengths(sequences, middle)), folder / "model"
+    settings = LearnerSettings(str(model), device="cpu", threads=threads, lr=_LR)
+    peak, hf_peak = peaks(folder / "wide", settings)
+    say(f"peak memory: ours {peak / 2**20:,.0f} MiB, packed Hugging Face {hf_peak / 2**20:,.0f} MiB")
+    recomputed = recompute_peaks(folder / "deep", settings)
+    say(f"peak memory by recomputation: {', '.join(f'{w} {b / 2**20:,.0f} MiB' for w, b in recomputed.items())}")
     parameters = build_model(work, model)
     say(f"{work.tokens} tokens in {len(work.lengths)} trajectories of {min(work.lengths)} to {max(work.lengths)}")
     say(f"{parameters / 1e6:.1f} M parameters, {threads} threads")
     with (
-        process(partial(Ours, cpu_settings(model, threads=threads, lr=_LR))) as ours,
+        process(partial(Ours, settings)) as ours,
         process(partial(HuggingFace, work, model, threads=threads, lr=_LR)) as theirs,
     ):
         ways = _best_ways(theirs, ours.call(Ours.step, work).grad_norm, say)
@@ -94,6 +99,7 @@ def measure(
         metrics_share=round(median(shares), 4),
         peak_bytes=peak,
         hf_peak_bytes=hf_peak,
+        recompute_peak_bytes=recomputed,
     )
 
 

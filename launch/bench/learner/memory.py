@@ -1,31 +1,42 @@
-"""Most memory of a process that takes two steps under a vocabulary of 151,936: ours, and packed Hugging Face with its
-loss over whole logits.  The model's body is small, so that the output layer is nearly all of it."""
+"""Most memory of a process that takes two steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
-from launch.bench.learner.ours import Ours, cpu_settings
+from launch.bench.learner.ours import Ours
 from launch.bench.learner.processes import process
-from launch.bench.learner.workload import WIDE_VOCABULARY, Work, build_model
+from launch.bench.learner.workload import TEN_MILLION, WIDE_VOCABULARY, Work, build_model
 from launch.bench.peak import peak_bytes
+from learner.settings import LearnerSettings, Recompute
 
 Made = TypeVar("Made")
 
-_WORK = Work(WIDE_VOCABULARY, (512,) * 4)
-_WHOLE = Way(Batching.PACKED, packed_tokens=_WORK.tokens, whole_logits=True)
+_WIDE = Work(WIDE_VOCABULARY, (512,) * 4)
+_WHOLE = Way(Batching.PACKED, packed_tokens=_WIDE.tokens, whole_logits=True)
+_DEEP = Work(TEN_MILLION, (1024,) * 4)
 
 
-def peaks(folder: Path, *, threads: int, lr: float) -> tuple[int, int]:
-    """(ours, Hugging Face's) in bytes.  ``folder`` is empty."""
-    build_model(_WORK, folder)
-    ours = partial(Ours, cpu_settings(folder, threads=threads, lr=lr))
-    theirs = partial(HuggingFace, _WORK, folder, threads=threads, lr=lr)
-    return _peak(ours, partial(Ours.step, work=_WORK)), _peak(theirs, partial(HuggingFace.step, way=_WHOLE))
+def peaks(folder: Path, settings: LearnerSettings) -> tuple[int, int]:
+    """(ours, packed Hugging Face's with its loss over whole logits) in bytes, under a vocabulary of 151,936.  The
+    model's body is small, so that the output layer is nearly all of it.  ``folder`` is empty."""
+    build_model(_WIDE, folder)
+    ours = partial(Ours, replace(settings, model_path=str(folder)))
+    theirs = partial(HuggingFace, _WIDE, folder, threads=settings.threads, lr=settings.lr)
+    return _peak(ours, partial(Ours.step, work=_WIDE)), _peak(theirs, partial(HuggingFace.step, way=_WHOLE))
+
+
+def recompute_peaks(folder: Path, settings: LearnerSettings) -> dict[str, int]:
+    """Bytes of ours by what is computed again, where a pass of 4,096 tokens is nearly all of it.  ``folder`` is
+    empty."""
+    build_model(_DEEP, folder)
+    ways = {way: replace(settings, model_path=str(folder), recompute=way) for way in Recompute}
+    return {way.value: _peak(partial(Ours, own), partial(Ours.step, work=_DEEP)) for way, own in ways.items()}
 
 
 def _peak(make: Callable[[], Made], step: Callable[[Made], object]) -> int:

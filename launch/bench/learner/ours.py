@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from launch.bench.learner.hugging_face import Step
 from launch.bench.learner.metrics import counted
@@ -40,7 +39,3 @@ class Ours:
             self.report(work)
             seconds = time.perf_counter() - began
         return sum(spent.metrics) / (seconds - sum(spent.measuring))
-
-
-def cpu_settings(folder: Path, *, threads: int, lr: float) -> LearnerSettings:
-    return LearnerSettings(str(folder), device="cpu", threads=threads, lr=lr)

@@ -118,7 +118,7 @@ def test_a_model_that_the_learner_does_not_train(refused: Refused, tmp_path: Pat
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     for name in ("tokenizer_config.json", "tokenizer.json"):
         (tmp_path / name).write_text("{}")
-    assert "the learner trains dense Qwen3 models" in refused(*MINI, "--model", str(tmp_path))
+    assert "the learner trains dense Qwen2.5 and Qwen3 models" in refused(*MINI, "--model", str(tmp_path))
 
 
 def test_sampling_that_would_falsify_the_recorded_log_probabilities(refused: Refused) -> None:

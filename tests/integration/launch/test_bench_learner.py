@@ -14,14 +14,16 @@ import torch
 
 from launch.bench.learner import Options, add_options, device, options
 from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
-from launch.bench.learner.ours import Ours, cpu_settings
+from launch.bench.learner.ours import Ours
 from launch.bench.learner.processes import process
 from launch.bench.learner.workload import Shape, Work, build_model, lengths_of, log_normal_lengths
+from learner.settings import LearnerSettings
 from protocol.errors import UserError
 
 KEYS = [
     *("tokens", "ours_s", "hf_padded_s", "hf_sorted_s", "hf_packed_s"),
     *("vs_hf_padded", "vs_hf_sorted", "vs_hf_packed", "metrics_share", "peak_bytes", "hf_peak_bytes"),
+    "recompute_peak_bytes",
 ]
 TINY = Shape(vocabulary=64, hidden=32, intermediate=48, layers=2, heads=4, key_value_heads=2, head_dim=8)
 
@@ -40,6 +42,8 @@ def test_every_arm_runs_and_ours_needs_less_memory_than_whole_logits() -> None:
     said = json.loads(done.stdout)
     assert list(said) == KEYS
     assert said["peak_bytes"] < said["hf_peak_bytes"]
+    none, selective, full = (said["recompute_peak_bytes"][way] for way in ("none", "selective", "full"))
+    assert full < selective < none
     assert said["vs_hf_padded"] == pytest.approx(said["hf_padded_s"] / said["ours_s"], rel=0.01)
     assert said["vs_hf_packed"] == pytest.approx(said["ours_s"] / said["hf_packed_s"], rel=0.01)
     assert said["metrics_share"] < 0.5
@@ -68,7 +72,7 @@ def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
     """Else the arms would not train the same, and a ratio of their times would say nothing."""
     work = Work(TINY, log_normal_lengths(16, 12))
     build_model(work, tmp_path / "model")
-    with process(partial(Ours, cpu_settings(tmp_path / "model", threads=1, lr=0.0))) as ours:
+    with process(partial(Ours, LearnerSettings(str(tmp_path / "model"), device="cpu", threads=1, lr=0.0))) as ours:
         norm = ours.call(Ours.step, work).grad_norm
     ways = [Way(batching, attention) for batching in Batching for attention in ("sdpa", "eager")]
     ways += [Way(Batching.PACKED, packed_tokens=64), Way(Batching.PACKED, packed_tokens=512, whole_logits=True)]
