@@ -34,6 +34,8 @@ class Offload(StrEnum):
     NONE = "none"
     OPTIMIZER = "optimizer"
     """Adam's moments and, in bfloat16, the main weights, between two updates."""
+    PARAMETERS = "parameters"
+    """Those, and between two calls weights and gradients too: the device is empty but while the rank computes."""
 
 
 @dataclass(frozen=True, slots=True)
