@@ -2,6 +2,9 @@
 
 Only the newest version counts: one that is overtaken before its push began is never pushed.  At most ``share`` of the
 fleet loads at once (a fleet of one stands still as a whole).  When all serve a version, the conductor is told.
+
+While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
+had.
 """
 
 from __future__ import annotations
@@ -33,11 +36,29 @@ class Pusher:
     served: WeightManifest | None = None
     pause_ms: float = 0.0
     """The last of an engine."""
+    held: bool = False
+    """The engines stand aside, and serve nothing."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def begin(self, manifest: WeightManifest) -> None:
         """Every engine serves ``manifest``; nothing has been offered yet."""
         self.newest = self.served = manifest
+        self.held = False
+
+    @property
+    def to_start(self) -> WeightManifest | None:
+        """What an engine that comes up may start with; None while none may."""
+        return None if self.held else self.newest
+
+    def hold(self) -> None:
+        """Push nothing until :meth:`release`."""
+        self.held, self.served = True, None
+
+    async def release(self) -> None:
+        """Push the newest again, to every engine."""
+        async with self._changed:
+            self.held = False
+            self._changed.notify_all()
 
     async def offer(self, manifest: WeightManifest) -> None:
         """Push ``manifest`` next; returns at once."""
@@ -68,7 +89,7 @@ class Pusher:
         """Push until cancelled."""
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: self.newest is not None and self.newest is not self.served)
+                await self._changed.wait_for(lambda: self.to_start is not None and self.newest is not self.served)
                 manifest = self.newest
             assert manifest is not None  # noqa: S101  # the condition above
             if await self._push(manifest):

@@ -47,6 +47,8 @@ class ServerSettings:
     max_running: int
     seed: int
     deterministic: bool
+    lends: bool
+    """Whether the server is to give its memory away at times."""
     log: Path
     start_timeout_s: float
     stop_grace_s: float
@@ -77,6 +79,8 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
         arguments += ["--max-total-tokens", str(settings.max_total_tokens + OWN_TOKENS)]
     if settings.deterministic:
         arguments += ["--enable-deterministic-inference"]
+    if settings.lends and settings.device == "cuda":  # on a CPU there is none to save, and SGLang refuses to try
+        arguments += ["--enable-memory-saver"]
     if settings.device == "cpu":
         arguments += ["--attention-backend", "torch_native", "--disable-cuda-graph"]
     return arguments
