@@ -6,12 +6,13 @@ Importing this loads no torch, ray or sglang, so that ``--help`` and every wrong
 from launch.config.base import ConfigError, dotted_fields
 from launch.config.load import RecipeError, load_recipe, recipe_names, resolve
 from launch.config.rollout import DataKind
-from launch.config.run import Control, ProofSection, RunConfig
+from launch.config.run import Control, Placement, ProofSection, RunConfig
 
 __all__ = [
     "ConfigError",
     "Control",
     "DataKind",
+    "Placement",
     "ProofSection",
     "RecipeError",
     "RunConfig",
