@@ -38,12 +38,14 @@ class Pusher:
     """The last of an engine."""
     held: bool = False
     """The engines stand aside, and serve nothing."""
+    _away: bool = False
+    """They did, and have not all been given weights since."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def begin(self, manifest: WeightManifest) -> None:
         """Every engine serves ``manifest``; nothing has been offered yet."""
         self.newest = self.served = manifest
-        self.held = False
+        self.held = self._away = False
 
     @property
     def to_start(self) -> WeightManifest | None:
@@ -52,7 +54,7 @@ class Pusher:
 
     def hold(self) -> None:
         """Push nothing until :meth:`release`."""
-        self.held, self.served = True, None
+        self.held = self._away = True
 
     async def release(self) -> None:
         """Push the newest again, to every engine."""
@@ -69,7 +71,9 @@ class Pusher:
     async def wait_served(self, manifest: WeightManifest) -> None:
         """Return when every engine serves ``manifest`` or something newer."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self.served is not None and self.served.version >= manifest.version)
+            await self._changed.wait_for(
+                lambda: self.served is not None and self.served.version >= manifest.version and not self._away
+            )
 
     async def wait_served_newest(self, patience_s: float) -> None:
         """Return when every engine serves what was offered last.  Raises InfraError when one does not in time."""
@@ -89,13 +93,15 @@ class Pusher:
         """Push until cancelled."""
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: self.to_start is not None and self.newest is not self.served)
+                await self._changed.wait_for(
+                    lambda: self.to_start is not None and (self.newest is not self.served or self._away)
+                )
                 manifest = self.newest
             assert manifest is not None  # noqa: S101  # the condition above
             if await self._push(manifest):
                 await self.stand.published(manifest.step)
                 async with self._changed:
-                    self.served = manifest
+                    self.served, self._away = manifest, self.held
                     self._changed.notify_all()
 
     async def _push(self, manifest: WeightManifest) -> bool:

@@ -84,6 +84,9 @@ async def test_what_is_published_in_the_learners_turn_is_loaded_after_it(tmp_pat
         await turns.pusher.offer(manifest(2))
         await breathe()
         assert [engine.told for engine in engines] == [["lend"]] * 2
+        assert turns.pusher.served == manifest(1), (
+            "its files have to stay, for an engine that comes back without new ones"
+        )
         await turns.rollout()
         assert [engine.told for engine in engines] == [["lend", "load 2"]] * 2
         assert turns.pusher.served == manifest(2)
