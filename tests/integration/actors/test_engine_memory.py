@@ -14,22 +14,25 @@ import torch
 
 from actors.engines.client import EngineClient
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.server import server_arguments
+from actors.engines.server import server_arguments, server_environment
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.integration.actors.test_engine import prompt, request
 
 pytestmark = pytest.mark.sglang
 
+GRAPHS = "SGLANG_MEMORY_SAVER_CUDA_GRAPH"
 READ = """
 import argparse, json, sys
 from actors.engines import cpu_seam
 cpu_seam.install()
 from pydantic import TypeAdapter
+from sglang.srt.environ import envs
 from sglang.srt.constants import GPU_MEMORY_ALL_TYPES
 from sglang.srt.managers import io_struct
 from sglang.srt.server_args import ServerArgs
-arguments, sent = json.loads(sys.stdin.read())
+arguments, sent, variable = json.loads(sys.stdin.read())
+assert not getattr(envs, variable).get(), "it is on by default"
 parser = argparse.ArgumentParser()
 ServerArgs.add_cli_args(parser)
 kinds = {
@@ -71,7 +74,7 @@ def settings(root: Path, device: Literal["cpu", "cuda"]) -> EngineSettings:
 
 def read_by_sglang(arguments: list[str], sent: dict[str, dict[str, object]]) -> Any:
     """In a process of its own: the seam replaces functions of torch."""
-    command, told = [sys.executable, "-c", READ], json.dumps([arguments, sent])
+    command, told = [sys.executable, "-c", READ], json.dumps([arguments, sent, GRAPHS])
     found = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
     return json.loads(found.stdout.splitlines()[-1])
 
@@ -97,6 +100,8 @@ def test_memory_is_saved_only_where_it_can_be_and_is_needed(
     made = replace(settings(tmp_path, device), lends=lends).server()
     manifest = WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
     assert "--enable-memory-saver" not in server_arguments(made, manifest, 1, "key")
+    assert GRAPHS not in server_environment(made)
+    assert GRAPHS in server_environment(settings(tmp_path, "cuda").server())
 
 
 @pytest.mark.gpu
