@@ -9,8 +9,8 @@ all of B.  So what ranks hand each other for an adapter is [T, rank], and whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.distributed as dist
@@ -120,5 +120,5 @@ class Adapter(torch.nn.Module):
 
 def adapters(model: torch.nn.Module) -> dict[str, Adapter]:
     """By the name of the weight that each of them adds to."""
-    modules: Iterable[tuple[str, torch.nn.Module]] = model.named_modules()
-    return {f"{name.removesuffix(SUFFIX)}.weight": module for name, module in modules if isinstance(module, Adapter)}
+    named = cast("Callable[[], Iterable[tuple[str, torch.nn.Module]]]", model.named_modules)
+    return {f"{name.removesuffix(SUFFIX)}.weight": module for name, module in named() if isinstance(module, Adapter)}
