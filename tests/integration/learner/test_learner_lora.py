@@ -52,6 +52,30 @@ def test_an_adapter_folder_is_complete_and_described(ranks, settings, tmp_path):
     assert read["base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"][1].shape == (64, 4)
 
 
+def test_every_layout_begins_with_the_same_matrices(ranks, settings, tmp_path):
+    """A as a linear layer's weight begins, no two alike; B zero."""
+    alone, shared = (
+        settings(lora=Lora(4, targets=("q_proj", "down_proj")), **layout) for layout in ({}, {"tp": 2, "pp": 2})
+    )
+    ranks.learner(alone, publish(tmp_path / "alone", "publish_adapter"))
+    ranks.learner(shared, publish(tmp_path / "shared", "publish_adapter"), world=4)
+    one, four = (
+        ranks.run("read_file", path=str(tmp_path / name / "adapter_model.safetensors"))[0]
+        for name in ("alone", "shared")
+    )
+    assert one.keys() == four.keys()
+    drawn = []
+    for name, (_, matrix) in one.items():
+        np.testing.assert_array_equal(four[name][1], matrix, err_msg=name)
+        if "lora_A" in name:
+            bound = matrix.shape[1] ** -0.5
+            assert 0.9 * bound < np.abs(matrix).max() <= bound
+            drawn.append(tuple(matrix.ravel()[:8]))
+        else:
+            assert not matrix.any()
+    assert len(set(drawn)) == len(drawn) == 4
+
+
 @pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 2}], ids=["one rank", "TP2", "PP2"])
 def test_what_has_no_adapter_is_published_as_it_came(ranks, settings, tmp_path, layout):
     """And everything is, before the first step: B is zero."""
