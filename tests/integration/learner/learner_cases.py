@@ -297,10 +297,12 @@ def read_file(rank, world, port, path):
     return {name: (str(weight.dtype), weight.float().numpy()) for name, weight in load_file(path).items()}
 
 
-def prepass(rank, world, port, settings, samples):
-    """Log-probabilities of these samples by a pass of their own."""
+def prepass(rank, world, port, settings, samples, checkpoint=None):
+    """Log-probabilities of these samples by a pass of their own, with the weights of a checkpoint."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
+    if checkpoint:
+        made.load(checkpoint)
     found = made._ready.trainer.logprobs(samples)
     made.close()
     return found
