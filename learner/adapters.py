@@ -61,6 +61,8 @@ class Pair(torch.nn.Module):
 
 
 class Adapter(torch.nn.Module):
+    """Of one linear layer; see the module."""
+
     def __init__(self, site: Site, targets: Iterable[str], rank: int, scale: float) -> None:
         """``targets``: those projections of the layer that have matrices; ``scale`` multiplies their product."""
         super().__init__()
@@ -88,13 +90,13 @@ class Adapter(torch.nn.Module):
         else:
             low = copy_to_tensor_parallel(low, group=site.group)
         parts = zip(self._pairs.items(), low.split(self._rank, -1), strict=True)
-        return self._joined({target: F.linear(part, pair.b) for (target, pair), part in parts}, low, 2)
+        return self._joined({target: F.linear(part, pair.b) for (target, pair), part in parts}, 2)
 
     def merged(self, weight: Tensor) -> Tensor:
         """The layer's weight [rows, columns] with the adapter in it, in float32 or float64 until it is rounded."""
         wide = at_least_float32(weight)
         products = {target: at_least_float32(pair.b) @ at_least_float32(pair.a) for target, pair in self._pairs.items()}
-        return wide.add(self._joined(products, wide, 0), alpha=self._scale).to(weight.dtype)
+        return wide.add(self._joined(products, 0), alpha=self._scale).to(weight.dtype)
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: Sequence[Any] = (), metadata: Any = None) -> Any:
         """Megatron's, for checkpoints."""
@@ -105,11 +107,12 @@ class Adapter(torch.nn.Module):
             own, prefix, axes, sharded_offsets, tp_group=self._site.group, dp_cp_group=metadata["dp_cp_group"]
         )
 
-    def _joined(self, found: Mapping[str, Tensor], like: Tensor, dim: int) -> Tensor:
+    def _joined(self, found: Mapping[str, Tensor], dim: int) -> Tensor:
         """The projections' rows along ``dim``, as the layer has them; zeros where there is none."""
-        (*before, _), after = next(iter(found.values())).shape[: dim + 1], like.shape[dim + 1 :]
+        any_part = next(iter(found.values()))
+        before, after = any_part.shape[:dim], any_part.shape[dim + 1 :]
         parts = [
-            found[target] if target in found else like.new_zeros((*before, rows, *after))
+            found[target] if target in found else any_part.new_zeros((*before, rows, *after))
             for target, rows in self._site.rows.items()
         ]
         if len(parts) == 1:

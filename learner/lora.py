@@ -40,7 +40,7 @@ def attach(model: torch.nn.Module, config: QwenConfig, settings: LearnerSettings
             ((named, shape),) = matrix.theirs.items()
             if named.endswith(_A):
                 target = model.get_parameter(ours + matrix.ours)
-                drawn = first_a(theirs + named, shape, settings.seed)
+                drawn = _first_a(theirs + named, shape, settings.seed)
                 target.copy_(matrix.share([drawn], layout.tp, layout.tp_rank).reshape(target.shape))
     if layout.first_stage and settings.recompute is not Recompute.NONE:
         # What is recomputed has a gradient only where its input has one, and nothing below the first layer has.
@@ -51,7 +51,7 @@ def _with_gradient(_module: object, _inputs: object, output: Tensor) -> Tensor:
     return output.requires_grad_()
 
 
-def first_a(name: str, shape: Shape, seed: int) -> Tensor:
+def _first_a(name: str, shape: Shape, seed: int) -> Tensor:
     """float32, uniform within ±1 ÷ √columns: ``kaiming_uniform_`` with a = √5."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8]))
     bound = shape[1] ** -0.5

@@ -23,7 +23,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 
 
 class Named(NamedTuple):
-    """Of a version."""
+    """What a manifest says of a version beside its files."""
 
     version: Version
     step: int

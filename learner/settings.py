@@ -71,6 +71,7 @@ class Lora:
                     f"lora.targets has '{target}', which no layer has{did_you_mean(target, known)} "
                     f"(there are {', '.join(TARGETS)}, and '{ALL_LINEAR}' for all)"
                 )
+        object.__setattr__(self, "alpha", float(self.alpha))
         asked = TARGETS if ALL_LINEAR in self.targets else self.targets
         object.__setattr__(self, "targets", tuple(target for target in TARGETS if target in asked))
 

@@ -191,7 +191,7 @@ def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, sha
     [
         (None, "lora.rank = 4 there, 0 here"),
         (Lora(2, targets=LORA["lora"].targets), "lora.rank = 4 there, 2 here"),
-        (Lora(4, alpha=8, targets=LORA["lora"].targets), "lora.alpha = 32.0 there, 8 here"),
+        (Lora(4, alpha=8, targets=LORA["lora"].targets), "lora.alpha = 32.0 there, 8.0 here"),
         (Lora(4, targets=("q_proj",)), "lora.targets = ('q_proj', 'v_proj', 'o_proj', 'gate_proj') there, ('q_proj',)"),
     ],
 )
