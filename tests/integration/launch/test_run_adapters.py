@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from safetensors.torch import load_file
 
-from launch.replay import replay
 from tests.support.books import assert_books_balance, read_lines
-from tests.support.cluster_runs import MiniRuns
+from tests.support.cluster_runs import MiniRuns, replayed
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
@@ -29,4 +28,4 @@ def test_a_run_with_adapters_trains_goes_on_and_is_trained_again(mini_runs: Mini
     first, last = (load_file(folder / "model.safetensors") for folder in (run.path / "model", served[-1]))
     changed = {name.split(".")[-2] for name, weight in last.items() if not weight.equal(first[name])}
     assert changed == {"o_proj"}
-    assert replay(run.path).equal
+    assert replayed(run.path)["equal"]
