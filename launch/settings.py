@@ -101,6 +101,7 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         recompute=learner.recompute,
         offload=learner.offload,
         shard_bytes=learner.shard_mb << 20,
+        lora=config.lora.lora,
         seed=config.run.seed,
         threads=learner.threads,
         timeout_s=_EXCHANGE_SHARE * learner.call_timeout_s,
