@@ -16,6 +16,7 @@ from pathlib import Path
 import orjson
 
 from launch.config import RunConfig
+from launch.config.policy import LearnerSection, TrainerSection
 from launch.demo.demonstrations import warm_start_batches
 from launch.learners import Learners
 from launch.prepare import Prepared
@@ -38,11 +39,8 @@ _SOURCES = (
     "learner/**/*.py",
     "protocol/**/*.py",
 )
-_LOSS = (
-    *("loss", "eps_low", "eps_high", "dual_clip", "tis_cap", "tv_bound", "advantage"),
-    *("aggregation", "aggregation_tokens", "minibatches", "nonfinite_limit"),
-)
-_NOT_READ = frozenset({"lr", "lr_end", "lr_warmup_steps", *_LOSS, "publish_every", "call_timeout_s"})
+_REWARD_KEYS = LearnerSection.model_fields.keys() - TrainerSection.model_fields.keys()
+_NOT_READ = _REWARD_KEYS | {"lr", "lr_end", "lr_warmup_steps", "call_timeout_s"}
 """Keys of the learner that the warm start's weights do not depend on."""
 
 

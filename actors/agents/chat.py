@@ -9,7 +9,7 @@ that: the model keeps seeing what it wrote.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypedDict, cast
+from typing import Literal, NotRequired, Protocol, TypedDict, cast
 
 from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
@@ -17,9 +17,24 @@ from sandbox.tools import SHELL_ONLY
 _PROBE = "\u2063probe\u2063"
 
 
+class FunctionCall(TypedDict):
+    name: str
+    arguments: dict[str, object]
+
+
+class CallMessage(TypedDict):
+    """One call of a tool, as templates expect it."""
+
+    type: Literal["function"]
+    function: FunctionCall
+
+
 class Message(TypedDict):
     role: str
     content: str
+    reasoning_content: NotRequired[str]
+    """What an assistant thought before; content may hold it too, between ``<think>`` and ``</think>``."""
+    tool_calls: NotRequired[list[CallMessage]]
 
 
 class Tokenizer(Protocol):
@@ -103,6 +118,18 @@ class ChatFormat:
     def first_prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids of ``messages`` and the generation prompt."""
         return self._encode(self._render(messages, generate=True))
+
+    def reply(self, message: Message) -> list[int]:
+        """Ids that follow the generation prompt where the assistant's last word is ``message``, its turn's end included:
+        what a model would have sampled.  Raises UserError where the template begins that turn with something else."""
+        prompt = self._render(_PROBES[:1], generate=True)
+        whole = self._render([*_PROBES[:1], message], generate=False)
+        if not whole.startswith(prompt):
+            raise UserError(
+                f"the chat template of this model asks for a reply with {prompt[-40:]!r} and does not begin this one "
+                "with it: give the message what is missing (thoughts, say), or the tokenizer another template"
+            )
+        return [*self._encode(whole[len(prompt) : whole.rindex(self._turn_end_text)]), self.turn_end]
 
     def delta(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
         """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template

@@ -75,7 +75,9 @@ class WarmStartSection(Section):
         return self.copy_steps + self.clean_steps + self.noisy_steps
 
 
-class LearnerSection(Section):
+class TrainerSection(Section):
+    """The learner, whatever it learns from."""
+
     ranks: PositiveInt = 1
     """Learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
     tp: PositiveInt = 1
@@ -110,28 +112,6 @@ class LearnerSection(Section):
     """Decoupled weight decay."""
     clip_grad: Annotated[float, Field(gt=0)] = 1.0
     """Largest gradient norm."""
-    eps_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """A token's ratio is clipped below 1 − eps_low where its advantage is negative."""
-    eps_high: Annotated[float, Field(gt=0)] = 0.28
-    """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
-    dual_clip: Annotated[float, Field(gt=1)] = 3.0
-    """Largest ratio that counts where the advantage is negative."""
-    loss: Loss = Loss.CLIP
-    """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
-    tis_cap: Annotated[float, Field(gt=0)] | None = None
-    """Bound of the weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π; it has no other bounds."""
-    tv_bound: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Farthest that a token's probability may have moved in the advantage's direction, in the loss ``dppo_tv``."""
-    aggregation: Aggregation = Aggregation.TOKEN_MEAN
-    """Share of a token in the loss: ``token_mean``, ``sequence_mean``, or ``constant`` (Dr. GRPO)."""
-    aggregation_tokens: CountInt = 0
-    """The constant by which ``constant`` divides: the most tokens that a trajectory samples, say."""
-    minibatches: PositiveInt = 1
-    """Optimizer updates on each batch, which is shared out among them; together they are one step."""
-    nonfinite_limit: PositiveInt = 3
-    """Batches in a row without a finite update that end the run."""
-    advantage: Advantage = Advantage.GROUP
-    """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
     micro_batch_tokens: PositiveInt = 8192
     """Most tokens of one rank in a packed forward pass; memory, not the result, depends on it.  The cp ranks together
     hold a sequence of cp times as many."""
@@ -142,9 +122,6 @@ class LearnerSection(Section):
     """``optimizer``: Adam's moments and main weights wait in host memory between two updates."""
     shard_mb: PositiveInt = 4096
     """Most MB of tensors in one file of a published version: so much host memory does publishing need."""
-    publish_every: PositiveInt = 1
-    """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
-    sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 
@@ -167,6 +144,36 @@ class LearnerSection(Section):
                 "learner.device = 'cpu'"
             )
         return self
+
+
+class LearnerSection(TrainerSection):
+    """The learner of a run, which learns from rewards."""
+
+    eps_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """A token's ratio is clipped below 1 − eps_low where its advantage is negative."""
+    eps_high: Annotated[float, Field(gt=0)] = 0.28
+    """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
+    dual_clip: Annotated[float, Field(gt=1)] = 3.0
+    """Largest ratio that counts where the advantage is negative."""
+    loss: Loss = Loss.CLIP
+    """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
+    tis_cap: Annotated[float, Field(gt=0)] | None = None
+    """Bound of the weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π; it has no other bounds."""
+    tv_bound: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Farthest that a token's probability may have moved in the advantage's direction, in the loss ``dppo_tv``."""
+    aggregation: Aggregation = Aggregation.TOKEN_MEAN
+    """Share of a token in the loss: ``token_mean``, ``sequence_mean``, or ``constant`` (Dr. GRPO)."""
+    aggregation_tokens: CountInt = 0
+    """The constant by which ``constant`` divides: the most tokens that a trajectory samples, say."""
+    minibatches: PositiveInt = 1
+    """Optimizer updates on each batch, which is shared out among them; together they are one step."""
+    nonfinite_limit: PositiveInt = 3
+    """Batches in a row without a finite update that end the run."""
+    advantage: Advantage = Advantage.GROUP
+    """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
+    publish_every: PositiveInt = 1
+    """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
+    sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
 
 
 class StalenessSection(Section):

@@ -38,6 +38,16 @@ _NAME_CHARS = 100
 """Most of them in ``run.name``: the start time and a number follow."""
 
 
+def check_name(name: str) -> str:
+    """``run.name``.  Raises ValueError where it cannot begin a folder's name."""
+    if not RUN_ID.fullmatch(name) or len(name) > _NAME_CHARS:
+        raise ValueError(
+            f"run.name = {name!r} cannot begin the name of a run's folder: use at most {_NAME_CHARS} letters, "
+            "digits, '.', '_' and '-', and begin with a letter or digit (--set run.name=NAME)"
+        )
+    return name
+
+
 class Control(StrEnum):
     """A run that must not learn: what remains is luck."""
 
@@ -70,12 +80,7 @@ class RunSection(Section):
     @field_validator("name")
     @classmethod
     def _names_a_folder(cls, name: str) -> str:
-        if not RUN_ID.fullmatch(name) or len(name) > _NAME_CHARS:
-            raise ValueError(
-                f"run.name = {name!r} cannot begin the name of a run's folder: use at most {_NAME_CHARS} letters, "
-                "digits, '.', '_' and '-', and begin with a letter or digit (--set run.name=NAME)"
-            )
-        return name
+        return check_name(name)
 
 
 class BufferSection(Section):
