@@ -152,8 +152,8 @@ def staleness(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, fl
 
 def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()) -> list[Sample]:
     """Samples for fine-tuning from (token ids, loss mask) and each sequence's weight, 1 where none is given.  A token's
-    share of the loss is its sequence's weight ÷ the sum of these over all tokens with loss.  A sequence without loss, or
-    of weight 0, is left out.  Raises BadSampleError for a weight below 0."""
+    share of the loss is its sequence's weight ÷ the sum of these over all tokens with loss.  A sequence without loss
+    or of weight 0 is left out.  Raises BadSampleError for a weight below 0."""
     own_weights = weights or [1.0] * len(sequences)
     if any(not 0 <= weight < math.inf for weight in own_weights):
         raise BadSampleError(f"a sequence has the weight {min(own_weights)}: weights are finite and at least 0")

@@ -64,7 +64,7 @@ def samples(
 
 
 def whole(segments: Sequence[Segment]) -> list[tuple[Int32Array, Uint8Array]]:
-    """Token ids and loss mask of each sequence that has a sampled token; every sampled token has loss in one of them."""
+    """Token ids and loss mask of each sequence that has a sampled token; each such token has loss in one of them."""
     found: list[tuple[Int32Array, Uint8Array]] = []
     for chain in _chains(segments):
         parts = [segments[index] for index in chain]

@@ -120,8 +120,9 @@ class ChatFormat:
         return self._encode(self._render(messages, generate=True))
 
     def reply(self, message: Message) -> list[int]:
-        """Ids that follow the generation prompt where the assistant's last word is ``message``, its turn's end included:
-        what a model would have sampled.  Raises UserError where the template begins that turn with something else."""
+        """Ids that follow the generation prompt where an assistant answers with ``message``, as a model would sample
+        them: its thoughts, and its turn's end.  Raises UserError where the template begins the turn with something
+        else."""
         prompt = self._render(_PROBES[:1], generate=True)
         whole = self._render([*_PROBES[:1], message], generate=False)
         if not whole.startswith(prompt):

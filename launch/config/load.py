@@ -77,9 +77,7 @@ def resolve_sft(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, so
     return _resolve(SftConfig, _SEE_SFT_KEYS, values, overrides, source)
 
 
-def _resolve(
-    model: type[C], see_keys: str, values: Mapping[str, Toml], overrides: Sequence[str], source: str
-) -> C:
+def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], overrides: Sequence[str], source: str) -> C:
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
     for override in overrides:
         key, value = parse_override(override, model, see_keys)

@@ -25,7 +25,7 @@ class TooLong(StrEnum):
 
 
 class Schedule(StrEnum):
-    """The learning rate's way from ``learner.lr``, after the warm-up, to ``learner.lr_end`` at the last step."""
+    """The learning rate's way from ``learner.lr`` to ``learner.lr_end``, where a step after the last would be."""
 
     CONSTANT = "constant"
     """It stays."""
@@ -104,15 +104,15 @@ class SftConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         found, learner = list[str](), self.learner
-        room = learner.micro_batch_tokens * learner.cp
-        if self.sft.max_tokens > room:
+        most, room = self.sft.max_tokens, learner.micro_batch_tokens * learner.cp
+        if most > room:
             found.append(
-                f"sft.max_tokens = {self.sft.max_tokens} does not fit learner.micro_batch_tokens × learner.cp = {room}: "
-                f"set learner.micro_batch_tokens = {-(-self.sft.max_tokens // learner.cp)} or more, or raise learner.cp"
+                f"sft.max_tokens = {most} is more than learner.micro_batch_tokens × learner.cp = {room}: "
+                f"set learner.micro_batch_tokens = {-(-most // learner.cp)}, or raise learner.cp"
             )
         if self.sft.schedule is Schedule.CONSTANT and learner.lr_end is not None:
             found.append(
-                "sft.schedule = 'constant' never reaches learner.lr_end: set sft.schedule = 'linear', or leave lr_end out"
+                "sft.schedule = 'constant' never reaches learner.lr_end: set sft.schedule = 'linear', or leave it out"
             )
         if self.sft.eval_every_steps and not self.sft.eval_data:
             found.append("sft.eval_every_steps has nothing to take the loss of: give --eval-data, or leave it out")
