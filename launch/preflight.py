@@ -13,6 +13,7 @@ from launch.config import DataKind, RunConfig
 from launch.demo.model import CONTEXT_TOKENS
 from launch.ports import check_port
 from launch.prepare import check_model, usable_tasks
+from launch.sft.examples import check_sources
 from learner.qwen import read_config
 from protocol.errors import UserError
 from sandbox.host import HostSettings, current_host
@@ -28,6 +29,8 @@ def preflight(config: RunConfig) -> None:
         check_model(config.model.path)
         chat_format(str(config.model.path), tools=config.agent.tools)
     check_context(config)
+    if config.warm_start.enabled:
+        check_sources(config.warm_start.data)
     if config.data.kind is DataKind.TERMINAL_BENCH:
         usable_tasks(config)
     else:

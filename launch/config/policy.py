@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -32,11 +33,33 @@ class ModelSection(Section):
     """Base of the demo model's rotary embedding."""
 
 
+class TooLong(StrEnum):
+    """What becomes of a sequence that is longer than the learner takes."""
+
+    ERROR = "error"
+    """Nothing is trained."""
+    DROP = "drop"
+    """It is left out and counted."""
+    TRUNCATE = "truncate"
+    """Its end is cut off, and it is counted."""
+
+
 class WarmStartSection(Section):
-    """Supervised training on scripted demonstrations, before the first rollout."""
+    """Supervised training before the first rollout: on scripted demonstrations, or on ``data``."""
 
     enabled: bool = True
-    """Train the demo model on demonstrations first; a checkpoint of your own starts as it is."""
+    """Train the demo model on demonstrations first, or any model on ``data``; else a checkpoint starts as it is."""
+    data: tuple[Path, ...] = ()
+    """Conversations (``.jsonl``, ``.json``) and run directories in place of the demonstrations, as ``launch.sft`` takes
+    them; ``batch_size``, ``lr`` and ``warmup_steps`` hold, the phases do not."""
+    epochs: PositiveInt = 1
+    """Times that each sequence of ``data`` is trained."""
+    min_score: float | None = None
+    """Least score of what is trained of ``data``; without it, whatever there is."""
+    reward_weighted: bool = False
+    """The weight of a sequence of ``data`` in the loss is its score."""
+    too_long: TooLong = TooLong.ERROR
+    """What becomes of a sequence of ``data`` that the learner cannot take: ``error``, ``drop`` or ``truncate``."""
     copy_steps: CountInt = 200
     """First phase: repeat a random string, with loss on its second half.  Without it the model does not learn to copy
     names into commands."""
@@ -72,6 +95,7 @@ class WarmStartSection(Section):
 
     @property
     def steps(self) -> int:
+        """Of the demonstrations."""
         return self.copy_steps + self.clean_steps + self.noisy_steps
 
 

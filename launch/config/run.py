@@ -182,8 +182,11 @@ class RunConfig(Section):
 
     def _policy(self) -> list[str]:
         found: list[str] = []
-        if self.model.path is not None and self.warm_start.enabled:
-            found.append("warm_start is for the demo model and would spoil model.path: set warm_start.enabled = false")
+        if self.model.path is not None and self.warm_start.enabled and not self.warm_start.data:
+            found.append(
+                "warm_start's demonstrations are for the demo model and would spoil model.path: set "
+                "warm_start.enabled = false, or name warm_start.data"
+            )
         if self.run.mode is not AdmissionMode.SYNC and self.staleness.eta < 1:
             found.append(
                 f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "

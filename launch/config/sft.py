@@ -9,19 +9,8 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Section
-from launch.config.policy import TrainerSection
+from launch.config.policy import TooLong, TrainerSection
 from launch.config.run import check_name
-
-
-class TooLong(StrEnum):
-    """What becomes of a sequence that is longer than ``max_tokens``."""
-
-    ERROR = "error"
-    """Nothing is trained."""
-    DROP = "drop"
-    """It is left out and counted."""
-    TRUNCATE = "truncate"
-    """Its end is cut off, and it is counted."""
 
 
 class Schedule(StrEnum):

@@ -21,8 +21,9 @@ import orjson
 from jinja2 import TemplateError
 
 from actors.agents.chat import ChatFormat, Message, Tokenizer
-from launch.config.sft import TooLong
+from launch.config.policy import TooLong
 from launch.sft.conversations import BadDataError, Conversation, read_conversations
+from learner.messages import SftBatch
 from learner.sequences import whole
 from protocol.codec import CodecError
 from protocol.errors import UserError
@@ -94,6 +95,14 @@ class _Source:
     content: Conversation | tuple[tuple[Int32Array, Uint8Array], ...]
 
 
+def sft_batch(batch: Sequence[Example], lr: float) -> SftBatch:
+    return SftBatch(sequences(batch), lr, [example.weight for example in batch])
+
+
+def sequences(batch: Iterable[Example]) -> list[tuple[Int32Array, Uint8Array]]:
+    return [(example.token_ids, example.loss_mask) for example in batch]
+
+
 def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: Choice) -> Examples:
     """All that is to be trained, in the order of ``sources``.  Raises BadDataError for what cannot be, UserError where
     nothing is left."""
@@ -118,13 +127,19 @@ def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: Choice)
         where, length = too_long[0]
         raise BadDataError(
             f"{where} has {length} tokens, and {len(too_long)} sequences have more than {choice.max_tokens}: "
-            "--too-long drop leaves them out, --too-long truncate cuts their ends off; or raise sft.max_tokens, "
-            "learner.micro_batch_tokens or learner.cp"
+            "too_long = drop leaves them out, truncate cuts their ends off; or raise learner.micro_batch_tokens or "
+            "learner.cp, as far as the model's positions reach"
         )
     if not made.found:
         reasons = ", ".join(f"{count} for {why}" for why, count in made.left_out.items()) or "they hold no record"
         raise UserError(f"{', '.join(map(str, sources))}: nothing is left to train ({reasons})")
     return made
+
+
+def check_sources(paths: Iterable[Path]) -> None:
+    """Raises BadDataError or UserError for what no model could be trained on."""
+    for _ in _sources(paths):
+        pass
 
 
 def _sources(paths: Iterable[Path]) -> Iterator[_Source]:
@@ -159,7 +174,7 @@ def _trajectories(run_dir: Path) -> Iterator[_Source]:
 def _weight(source: _Source, choice: Choice) -> float | LeftOut:
     score, weight = source.score, source.weight
     if score is None and (choice.min_score is not None or choice.reward_weighted):
-        asked = "--min-score" if choice.min_score is not None else "--reward-weighted"
+        asked = "min_score" if choice.min_score is not None else "reward_weighted"
         raise BadDataError(
             f"{source.where} has no 'score' or 'reward', and {asked} needs one: add it, or leave that out"
         )
@@ -168,7 +183,7 @@ def _weight(source: _Source, choice: Choice) -> float | LeftOut:
     if score is not None and choice.reward_weighted:
         if score < 0:
             raise BadDataError(
-                f"{source.where} has the score {score:g}, and no weight is below 0: --min-score 0 leaves such out"
+                f"{source.where} has the score {score:g}, and no weight is below 0: min_score = 0 leaves such out"
             )
         weight *= score
     return weight or LeftOut.WEIGHT

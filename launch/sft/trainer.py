@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,16 +18,15 @@ from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, 
 from launch.config import SftConfig
 from launch.learners import Learners
 from launch.metrics import read_metrics
-from launch.sft.examples import Example, Examples
+from launch.sft.examples import Examples, sequences, sft_batch
 from launch.sft.plan import Plan, learning_rate
 from launch.sft.prepare import Prepared
 from launch.structured import Beside, task_group
-from learner.messages import SftBatch, SftReport
+from learner.messages import SftReport
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import append_whole, cut_torn_line
-from protocol.trajectory import Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Version
 
 METRICS_FILE = "metrics.jsonl"
@@ -78,8 +76,7 @@ class Trainer:
 
     async def _take(self, step: int) -> None:
         found, lr = self.prepared.examples.found, learning_rate(self.config, step, self.plan.steps)
-        batch = [found[index] for index in self.plan.batch(step)]
-        given = SftBatch(_sequences(batch), lr, [example.weight for example in batch])
+        given = sft_batch([found[index] for index in self.plan.batch(step)], lr)
         try:
             report = await self.learners.call(LearnerRank.sft, given)
         except FloatingPointError as error:
@@ -122,7 +119,7 @@ class Trainer:
         total = 0.0
         for first in range(0, len(found), size):
             batch = found[first : first + size]
-            sums = await self.learners.call(LearnerRank.log_likelihoods, _sequences(batch))
+            sums = await self.learners.call(LearnerRank.log_likelihoods, sequences(batch))
             total -= sum(example.weight * each for example, each in zip(batch, sums, strict=True))
         return {"eval_loss": total / sum(example.weight * example.trained_tokens for example in found)}
 
@@ -173,7 +170,3 @@ def told(examples: Examples) -> dict[str, Json]:
         "left_out": {why.value: count for why, count in examples.left_out.items()},
         "truncated": examples.truncated,
     }
-
-
-def _sequences(batch: Sequence[Example]) -> list[tuple[Int32Array, Uint8Array]]:
-    return [(example.token_ids, example.loss_mask) for example in batch]

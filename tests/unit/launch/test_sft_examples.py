@@ -160,11 +160,11 @@ def test_a_threshold_and_a_weight_of_the_score(tokenizer: Tokenizer, tmp_path: P
 def test_weights_below_nothing_and_scores_that_are_not_there_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     weighted = replace(CHOICE, reward_weighted=True)
     data = write(tmp_path, record(score=-0.5), record(score=1))
-    with pytest.raises(BadDataError, match=r"data\.jsonl:1 has the score -0\.5.*--min-score 0 leaves such out"):
+    with pytest.raises(BadDataError, match=r"data\.jsonl:1 has the score -0\.5.*min_score = 0 leaves such out"):
         read_examples([data], tokenizer, weighted)
     assert len(read_examples([data], tokenizer, replace(weighted, min_score=0)).found) == 1
     data = write(tmp_path, record())
-    for asked, option in ((weighted, "--reward-weighted"), (replace(CHOICE, min_score=0), "--min-score")):
+    for asked, option in ((weighted, "reward_weighted"), (replace(CHOICE, min_score=0), "min_score")):
         with pytest.raises(BadDataError, match=rf"data\.jsonl:1 has no 'score' or 'reward', and {option} needs one"):
             read_examples([data], tokenizer, asked)
     assert read_examples([data], tokenizer, CHOICE).found[0].weight == 1.0
@@ -182,7 +182,7 @@ def test_what_is_too_long_is_an_error_or_left_out_or_cut(tokenizer: Tokenizer, t
     asked = {"messages": [{"role": "user", "content": "go " * 90}, {"role": "assistant", "content": "done"}]}
     data = write(tmp_path, record(), record("done " * 40), asked)
     with pytest.raises(
-        BadDataError, match=r"data\.jsonl:2 has \d+ tokens, and 2 sequences have more than 64.*--too-long"
+        BadDataError, match=r"data\.jsonl:2 has \d+ tokens, and 2 sequences have more than 64.*too_long = drop"
     ):
         read_examples([data], tokenizer, CHOICE)
     made = read_examples([data], tokenizer, replace(CHOICE, too_long=TooLong.DROP))
