@@ -122,7 +122,7 @@ class ChatFormat:
     def reply(self, message: Message) -> list[int]:
         """Ids that follow the generation prompt where an assistant answers with ``message``, as a model would sample
         them: its thoughts, and its turn's end.  Raises UserError where the template begins the turn with something
-        else."""
+        else, or leaves thoughts or calls out."""
         prompt = self._render(_PROBES[:1], generate=True)
         whole = self._render([*_PROBES[:1], message], generate=False)
         if not whole.startswith(prompt):
@@ -130,7 +130,15 @@ class ChatFormat:
                 f"the chat template of this model asks for a reply with {prompt[-40:]!r} and does not begin this one "
                 "with it: give the message what is missing (thoughts, say), or the tokenizer another template"
             )
-        return [*self._encode(whole[len(prompt) : whole.rindex(self._turn_end_text)]), self.turn_end]
+        reply = whole[len(prompt) : whole.rindex(self._turn_end_text)]
+        parts = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        for part in (message.get("reasoning_content", "").strip(), *parts):
+            if part not in reply:
+                raise UserError(
+                    f"the chat template of this model leaves {part[:40]!r} out of a reply (reasoning_content and "
+                    "tool_calls are not every template's): write it into the content, or remove it"
+                )
+        return [*self._encode(reply), self.turn_end]
 
     def delta(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
         """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template

@@ -61,7 +61,6 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
     console = error_console()
     if path is None and config.sft.output is not None:
         check_output(config.sft.output)
-    console.print("reading the data")
     prepared = prepare(config)
     made = RunDirectory.create(config.run.dir, config.run.name, arguments.run_id) if path is None else None
     with made or RunDirectory.open(cast("Path", path)) as directory:
@@ -83,10 +82,10 @@ def _same_data(directory: RunDirectory, prepared: Prepared) -> None:
     """Raises RunDirectoryError where an earlier attempt of this run read other sequences."""
     from launch.sft.trainer import told
 
-    file, digest = directory.path / _DATA_FILE, prepared.examples.digest()
+    file, digests = directory.path / _DATA_FILE, [prepared.examples.digest(), prepared.held_out.digest()]
     if not file.exists():
-        directory.write_json(_DATA_FILE, {"sha256": digest, **told(prepared.examples)})
-    elif orjson.loads(file.read_bytes())["sha256"] != digest:
+        directory.write_json(_DATA_FILE, {"sha256": [*digests], **told(prepared.examples)})
+    elif orjson.loads(file.read_bytes())["sha256"] != digests:
         raise RunDirectoryError(
             f"the data of run {directory.run_id} is not what it was ({file} says what that was): put it back, or start "
             "a new run without --resume"

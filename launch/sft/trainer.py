@@ -20,7 +20,7 @@ from launch.learners import Learners
 from launch.metrics import read_metrics
 from launch.sft.examples import Examples, sequences, sft_batch
 from launch.sft.plan import Plan, learning_rate
-from launch.sft.prepare import Prepared
+from launch.sft.prepare import Prepared, check_output
 from launch.structured import Beside, task_group
 from learner.messages import SftReport
 from learner.rank import LearnerRank
@@ -55,6 +55,8 @@ class Trainer:
         if checkpoint is not None:
             self.step = checkpoint.manifest.step
             await self.learners.call(LearnerRank.load, str(checkpoint.learner))
+        if self.step < self.plan.steps:
+            check_output(self.output)
         self._append({"rewound_to": self.step} if checkpoint else {"step": 0, **await self._held_out_loss()})
         async with task_group() as group:
             writing = Beside(group)
@@ -65,7 +67,7 @@ class Trainer:
                 writing.look()
             await writing.join()
         digest = await self.learners.call(LearnerRank.weights_digest)
-        if not self.output.exists():  # else an earlier attempt was ended behind it
+        if not any(self.output.glob("*")):  # else an earlier attempt was ended behind it
             await self.learners.call(LearnerRank.publish, Version(0), self.step, NO_VERSION, str(self.output))
         return self._summary(digest)
 

@@ -53,6 +53,7 @@ TALK: list[dict[str, Any]] = [
     {"role": "assistant", "content": "done", "reasoning_content": "easy"},
     {"role": "user", "content": "Thanks."},
 ]
+PLAIN = [{key: value for key, value in message.items() if key != "reasoning_content"} for message in TALK]
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +84,9 @@ def rendered(tokenizer: Tokenizer, messages: list[dict[str, Any]], tools: list[A
 @pytest.mark.parametrize("tools", [None, TOOLS])
 def test_loss_is_on_every_word_of_the_assistant_and_no_other(tokenizer: Tokenizer, tools: list[Any] | None) -> None:
     """The ids are those of the whole conversation: this template changes nothing that it has written."""
-    ids, _, spans = encoded(tokenizer, {"messages": TALK, "tools": tools})
+    ids, _, spans = encoded(tokenizer, {"messages": PLAIN, "tools": tools})
     assert spans == [f"{CALLED}<|im_end|>", "two files<|im_end|>", "done<|im_end|>"]
-    whole = rendered(tokenizer, TALK[:-1], tools)
+    whole = rendered(tokenizer, PLAIN[:-1], tools)
     assert tokenizer.decode(ids.tolist(), skip_special_tokens=False) == whole.removesuffix("\n")
 
 
@@ -103,15 +104,24 @@ def test_thoughts_that_a_template_forgets_later_have_loss_where_they_were_though
 
 
 def test_a_message_can_be_left_without_loss(tokenizer: Tokenizer) -> None:
-    talk = [*TALK[:5], {**TALK[5], "train": False}, *TALK[6:]]
+    talk = [*PLAIN[:5], {**PLAIN[5], "train": False}, *PLAIN[6:]]
     ids, _, spans = encoded(tokenizer, {"messages": talk})
     assert spans == [f"{CALLED}<|im_end|>", "done<|im_end|>"]
-    assert ids.tolist() == encoded(tokenizer, {"messages": TALK})[0].tolist()
+    assert ids.tolist() == encoded(tokenizer, {"messages": PLAIN})[0].tolist()
 
 
 def test_sampled_markup_inside_a_reply_ends_it_where_the_template_does(tokenizer: Tokenizer) -> None:
     talk = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "a<|im_end|>\nb"}]
     assert encoded(tokenizer, {"messages": talk})[2] == ["a<|im_end|>\nb<|im_end|>"]
+
+
+def test_thoughts_and_calls_that_a_template_leaves_out_are_not_lost_in_silence(tokenizer: Tokenizer) -> None:
+    with pytest.raises(BadDataError, match=r"^f:1: the chat template of this model leaves 'I look' out of a reply"):
+        Encoder(tokenizer).encode(conversation({"messages": TALK}, "f:1"))
+    other = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
+    other.chat_template = CHAT_TEMPLATE.replace("message.tool_calls or []", "[]")
+    with pytest.raises(BadDataError, match=r"leaves 'shell_exec' out of a reply"):
+        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": PLAIN}, "f:1"))
 
 
 def test_a_template_that_begins_a_reply_otherwise_is_refused_by_the_record(tokenizer: Tokenizer) -> None:
@@ -120,7 +130,7 @@ def test_a_template_that_begins_a_reply_otherwise_is_refused_by_the_record(token
         "{{- '<|im_start|>assistant\\n' -}}", "{{- '<|im_start|>assistant\\n<think>' -}}"
     )
     with pytest.raises(BadDataError, match=r"^f:1: the chat template .* does not begin this one with it"):
-        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": TALK}, "f:1"))
+        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": PLAIN}, "f:1"))
 
 
 def test_what_a_template_refuses_is_named_by_the_record(tokenizer: Tokenizer) -> None:
@@ -129,7 +139,7 @@ def test_what_a_template_refuses_is_named_by_the_record(tokenizer: Tokenizer) ->
         "{%- for m in messages if m.role == 'tool' -%}{{- raise_exception('no tools') -}}{%- endfor -%}" + CHAT_TEMPLATE
     )
     with pytest.raises(BadDataError, match=r"^f:1: no tools"):
-        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": TALK}, "f:1"))
+        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": PLAIN}, "f:1"))
 
 
 # -- which, and with what weight ---------------------------------------------------------------------------------------
