@@ -25,7 +25,7 @@ from protocol.errors import InfraError
 from protocol.events import Json
 
 _LR = 1e-6
-_SAME = 1e-3
+_SAME = 1e-4
 """Relative difference of gradient norms; steps of this learning rate hardly move them."""
 _ATTENTIONS = ("sdpa", "eager")
 _PACKED_TOKENS = (0, 1024, 2048, 4096)

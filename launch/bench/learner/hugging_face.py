@@ -67,7 +67,7 @@ class HuggingFace:
         began = time.perf_counter()
         self._adam.zero_grad(set_to_none=True)
         for rows in _micro_batches(self._samples, way):
-            _clipped_loss(self._logprobs(rows, way), rows).backward()
+            clipped_loss(self._logprobs(rows, way), rows).backward()
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._adam.step()
         return Step(time.perf_counter() - began, float(norm))
@@ -118,11 +118,12 @@ def _packed(rows: Sequence[Sample]) -> dict[str, Tensor]:
     return {"input_ids": from_numpy(ids)[None], "position_ids": from_numpy(positions)[None]}
 
 
-def _clipped_loss(logprobs: Tensor, rows: Sequence[Sample]) -> Tensor:
-    """−Σ weight · min(r · A, clip(r, 0.8, 1.28) · A): our bounds, whose dual clip no ratio here comes near."""
+def clipped_loss(logprobs: Tensor, rows: Sequence[Sample]) -> Tensor:
+    """−Σ weight · min(r · A, clip(r, 0.8, 1.28) · A), at least 3 · A where A < 0: our bounds."""
     behaviour, advantages, weights = (
         from_numpy(np.concatenate([getattr(row.columns, name) for row in rows]))
         for name in ("behaviour", "advantages", "weights")
     )
     ratio = (logprobs - behaviour).exp()
-    return -(weights * torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages)).sum()
+    gain = torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.28) * advantages)
+    return -(weights * torch.where(advantages < 0, torch.maximum(gain, 3 * advantages), gain)).sum()

@@ -9,15 +9,21 @@ from argparse import ArgumentParser
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from launch.bench.learner import Options, add_options, device, options
-from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
+from launch.bench.learner.hugging_face import Batching, HuggingFace, Way, clipped_loss
 from launch.bench.learner.ours import Ours
 from launch.bench.learner.processes import process
-from launch.bench.learner.workload import Shape, Work, build_model, lengths_of, log_normal_lengths
+from launch.bench.learner.workload import Shape, Work, build_model, lengths_of, log_normal_lengths, samples
+from learner.losses import policy_loss
+from learner.metrics import SUMS
+from learner.objective import Objective
 from learner.settings import LearnerSettings
+from learner.tensors import from_numpy
+from learner.tokens import concatenate
 from protocol.errors import UserError
 
 KEYS = [
@@ -78,6 +84,18 @@ def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
     ways += [Way(Batching.PACKED, packed_tokens=64), Way(Batching.PACKED, packed_tokens=512, whole_logits=True)]
     norms = {way: HuggingFace(work, tmp_path / "model", threads=1, lr=0.0).step(way).grad_norm for way in ways}
     assert norms == pytest.approx(dict.fromkeys(ways, norm), rel=1e-4)
+
+
+def test_their_loss_has_the_gradient_of_ours_beyond_every_bound() -> None:
+    """A model that has not been trained gives ratios that no run of a tiny one comes to."""
+    rows = samples(Work(TINY, log_normal_lengths(16, 12)))
+    tokens = concatenate([row.columns for row in rows]).map(from_numpy)
+    gaps = np.random.default_rng(0).standard_normal(len(tokens.behaviour), np.float32)
+    logprobs = (tokens.behaviour + from_numpy(gaps)).requires_grad_()
+    ours = policy_loss(logprobs, tokens, Objective())
+    assert all(ours.sums.totals[SUMS.index(bound)] > 0 for bound in ("clip_high", "clip_low", "clip_dual"))
+    expected, found = (torch.autograd.grad(loss, logprobs)[0] for loss in (ours.loss, clipped_loss(logprobs, rows)))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.slow
