@@ -69,12 +69,17 @@ class SftSection(Section):
 class SftLearnerSection(TrainerSection):
     lr: Annotated[float, Field(ge=0)] = 1e-5
     """AdamW's learning rate after the warm-up."""
+    lr_end: Annotated[float, Field(ge=0)] | None = None
+    """Where ``sft.schedule`` goes; without it, 0."""
+    call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    """A step, publication or checkpoint that takes longer hangs: the ranks leave their stacks in the attempt's logs, and
+    the command ends."""
 
 
 class SftCheckpointSection(Section):
     every_steps: PositiveInt = 50
     """Steps between two checkpoints; a crash repeats at most so many.  The last step has one too."""
-    keep: PositiveInt = 1
+    keep: PositiveInt = 2
     """Newest checkpoints that stay on disk."""
 
 
