@@ -72,8 +72,8 @@ class SftLearnerSection(TrainerSection):
     lr_end: Annotated[float, Field(ge=0)] | None = None
     """Where ``sft.schedule`` goes; without it, 0."""
     call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
-    """A step, publication or checkpoint that takes longer hangs: the ranks leave their stacks in the attempt's logs, and
-    the command ends."""
+    """A step, publication or checkpoint that takes longer hangs: the ranks leave their stacks in the attempt's logs,
+    and the command ends."""
 
 
 class SftCheckpointSection(Section):
