@@ -229,7 +229,7 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
 
 
 _FIXED = (
-    *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data."),
+    *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data.", "lora."),
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward"),
     *("agent.system_prompt", "agent.tools", "agent.done_text", "agent.context_tokens"),
     "agent.temperature",  # of the log-probabilities in the journal

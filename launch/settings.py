@@ -14,7 +14,7 @@ from actors.engines.engine import EngineSettings
 from actors.episode import EpisodeSettings
 from actors.worker import TAKE_S, WorkerSettings
 from launch.config import Control, RunConfig
-from launch.config.policy import TrainerSection
+from launch.config.policy import LoraSection, TrainerSection
 from launch.nodes import Node
 from launch.retention import Retention
 from launch.rundir import RunDirectory
@@ -70,7 +70,7 @@ def daemon_share(config: RunConfig, nodes: Sequence[Node]) -> Share:
     return Share(config.rollout.share(here), max(1, config.sandbox.start_concurrency // workers))
 
 
-def trainer_settings(learner: TrainerSection, model_path: Path, seed: int) -> LearnerSettings:
+def trainer_settings(learner: TrainerSection, lora: LoraSection, model_path: Path, seed: int) -> LearnerSettings:
     """What a learner is told whatever it learns from."""
     return LearnerSettings(
         model_path=str(model_path),
@@ -91,6 +91,7 @@ def trainer_settings(learner: TrainerSection, model_path: Path, seed: int) -> Le
         recompute=learner.recompute,
         offload=learner.offload,
         shard_bytes=learner.shard_mb << 20,
+        lora=lora.lora,
         seed=seed,
         threads=learner.threads,
         timeout_s=_EXCHANGE_SHARE * learner.call_timeout_s,
@@ -99,7 +100,7 @@ def trainer_settings(learner: TrainerSection, model_path: Path, seed: int) -> Le
 
 def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
     return replace(
-        trainer_settings(config.learner, model_path, config.run.seed),
+        trainer_settings(config.learner, config.lora, model_path, config.run.seed),
         lr=config.learning_rate,
         lr_end=None if config.run.control is Control.LR0 else config.learner.lr_end,
         lr_decay_steps=config.run.steps - 1,

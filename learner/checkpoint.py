@@ -37,9 +37,11 @@ _CONTENT = {
 
 def of_model(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, object]:
     """What a checkpoint and who loads it must agree in; sharding is not among it."""
+    lora = {"rank": 0} if settings.lora is None else asdict(settings.lora)
     return asdict(config) | {
         "learner.dtype": settings.dtype.value,
         "distributed_optimizer": settings.distributed_optimizer,
+        **{f"lora.{name}": value for name, value in lora.items()},
     }
 
 

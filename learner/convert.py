@@ -7,16 +7,18 @@ rank one above the other, and shares matrices over ranks by rows or columns.  Wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from learner.adapters import adapters
 from learner.folder import NamedWeight, Shape, open_folder
 from learner.parallel import Layout
 from learner.qwen import QwenConfig, padded_vocabulary
@@ -168,35 +170,55 @@ def load_folder(model: torch.nn.Module, folder: Path, config: QwenConfig, layers
         raise RuntimeError(f"no weights for {sorted(parameters)}")
 
 
-@torch.no_grad()
+class Placed(NamedTuple):
+    """Where a weight is: on a pipeline stage, under names that begin so."""
+
+    weight: Weight
+    stage: int
+    ours: str = ""
+    theirs: str = ""
+
+
+def on_layers(weights: Iterable[Weight], config: QwenConfig, layout: Layout) -> Iterator[Placed]:
+    """``weights`` of each layer of the whole model."""
+    per_stage, weights = config.num_hidden_layers // layout.pp, list(weights)
+    for layer in range(config.num_hidden_layers):
+        stage, local = divmod(layer, per_stage)
+        for weight in weights:
+            yield Placed(weight, stage, f"decoder.layers.{local}.", f"model.layers.{layer}.")
+
+
 def export(model: torch.nn.Module, config: QwenConfig, layout: Layout) -> Iterator[NamedWeight]:
     """All weights under Hugging Face names, in the order of :func:`shapes`, as copies on the CPU; every rank gets every
-    tensor.  A collective over the tensor-parallel and pipeline groups: all ranks of one replica iterate together."""
-    parameters = dict(model.named_parameters())
-    any_parameter = next(iter(parameters.values()))
-    per_stage = config.num_hidden_layers // layout.pp
+    tensor.  Adapters are merged into the weights that they add to.  A collective over the tensor-parallel and pipeline
+    groups: all ranks of one replica iterate together."""
+    last = layout.pp - 1
+    output = [] if config.tie_word_embeddings else [Placed(output_weight(config, layout.tp), last)]
+    layers = on_layers(layer_weights(config), config, layout)
+    places = [Placed(embedding_weight(config, layout.tp), 0), *layers, Placed(final_norm(config), last), *output]
+    return gathered(model, places, layout)
 
-    def gathered(weight: Weight, name: str) -> list[Tensor]:
+
+@torch.no_grad()
+def gathered(model: torch.nn.Module, places: Iterable[Placed], layout: Layout) -> Iterator[NamedWeight]:
+    """The tensors of these, as :func:`export` gives them."""
+    parameters, adapted = dict(model.named_parameters()), adapters(model)
+    any_parameter = next(iter(parameters.values()))
+
+    def whole(weight: Weight, name: str) -> list[Tensor]:
         own = parameters[name].detach()
+        if name in adapted:
+            own = adapted[name].merged(own)
         if layout.tp == 1 or weight.shared_on is None:
             return weight.whole([own])
         shares = [torch.empty_like(own) for _ in range(layout.tp)]
         all_gather(shares, own.contiguous(), layout.tp_group)
         return weight.whole(shares)
 
-    def out(weight: Weight, stage: int, ours: str = "", theirs: str = "") -> Iterator[NamedWeight]:
-        mine = gathered(weight, ours + weight.ours) if layout.pp_rank == stage else None
+    for weight, stage, ours, theirs in places:
+        mine = whole(weight, ours + weight.ours) if layout.pp_rank == stage else None
         for index, (name, shape) in enumerate(weight.theirs.items()):
             tensor = mine[index].contiguous() if mine is not None else any_parameter.new_empty(shape)
             if layout.pp > 1:
                 dist.broadcast(tensor, group_src=stage, group=layout.pp_group)
             yield NamedWeight(theirs + name, tensor.to("cpu", copy=True))
-
-    yield from out(embedding_weight(config, layout.tp), 0)
-    for layer in range(config.num_hidden_layers):
-        stage, local = divmod(layer, per_stage)
-        for weight in layer_weights(config):
-            yield from out(weight, stage, f"decoder.layers.{local}.", f"model.layers.{layer}.")
-    yield from out(final_norm(config), layout.pp - 1)
-    if not config.tie_word_embeddings:
-        yield from out(output_weight(config, layout.tp), layout.pp - 1)

@@ -20,10 +20,10 @@ _DENSE_BF16 = {
 
 
 class Flops(NamedTuple):
-    """Floating-point operations of training, of which two thirds are the backward pass's."""
+    """Floating-point operations of training."""
 
     token: float
-    """Of each token, in the layers' matrices: 6 × their weights."""
+    """Of each token, in the layers' matrices: 6 × their weights, 4 × where these are frozen."""
     target: float
     """Of each token with loss, in the output layer."""
     pair: float
@@ -34,13 +34,14 @@ class Flops(NamedTuple):
         return self.token * tokens + self.target * targets + self.pair * tokens * tokens
 
 
-def flops(config: QwenConfig) -> Flops:
+def flops(config: QwenConfig, *, frozen: bool = False) -> Flops:
     """6·N_matmul·T + 6·L·h_attn·T² for a sequence of T tokens (PaLM, arXiv 2204.02311, appendix B, with half of its
-    attention term because a causal mask needs no more)."""
-    layers = config.num_hidden_layers
+    attention term because a causal mask needs no more); a third each is forward, for the gradient of what goes in, and
+    for that of the weights, which ``frozen`` ones have not.  What adapters compute is not counted."""
+    layers, weight = config.num_hidden_layers, 4.0 if frozen else 6.0
     return Flops(
-        token=6.0 * layers * config.layer_matrices,
-        target=6.0 * config.vocab_size * config.hidden_size,
+        token=weight * layers * config.layer_matrices,
+        target=weight * config.vocab_size * config.hidden_size,
         pair=6.0 * layers * config.query_size,
     )
 

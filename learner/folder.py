@@ -125,7 +125,7 @@ def write_tensors(weights: Iterable[NamedWeight], sizes: Mapping[str, int], fold
     names = [SINGLE_FILE] if count == 1 else [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]
     coming, index = iter(weights), dict[str, str]()
     for file, shard in zip(names, shards, strict=True):
-        index |= dict.fromkeys(_write_file(folder / file, (weight for _, weight in zip(shard, coming))), file)  # noqa: B905  a stream that ends early is found below
+        index |= dict.fromkeys(write_file(folder / file, (weight for _, weight in zip(shard, coming))), file)  # noqa: B905  a stream that ends early is found below
     if list(index) != list(sizes) or next(coming, None) is not None:
         raise ValueError("the tensors that came are not those whose sizes were given")
     if count > 1:
@@ -134,8 +134,8 @@ def write_tensors(weights: Iterable[NamedWeight], sizes: Mapping[str, int], fold
     return Written(tuple(names), len(index))
 
 
-def _write_file(path: Path, weights: Iterable[NamedWeight]) -> list[str]:
-    """The names written; their tensors are let go on return."""
+def write_file(path: Path, weights: Iterable[NamedWeight]) -> list[str]:
+    """One safetensors file.  The names written; their tensors are let go on return."""
     held = {name: tensor.contiguous() for name, tensor in weights}
     save: Callable[..., None] = vars(safetensors.torch)["save_file"]  # its own types are partial
     save(held, path, metadata={"format": "pt"})

@@ -55,16 +55,16 @@ class _RmsNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, weight, scale = ctx.saved_tensors
         dtype = weight.dtype
         normed, wide, weight = at_least_float32(x) * scale, at_least_float32(grad), at_least_float32(weight)
         product = wide * normed
         width = x.shape[-1]
-        grad_weight = product.view(-1, width).sum(0)
+        grad_weight = product.view(-1, width).sum(0).to(dtype) if ctx.needs_input_grad[1] else None
         inner = torch.matmul(product, weight.unsqueeze(-1)).div_(-width)
         grad_x = (wide * weight).addcmul_(normed, inner).mul_(scale)
-        return grad_x.to(x.dtype), grad_weight.to(dtype), None
+        return grad_x.to(x.dtype), grad_weight, None
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

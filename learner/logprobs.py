@@ -109,7 +109,7 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden, weight, labels = ctx.saved_tensors
         first, group, chunk_tokens, inverse_temperature = ctx.arguments
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=wide(weight.dtype))
+        grad_weight = torch.zeros_like(weight, dtype=wide(weight.dtype)) if ctx.needs_input_grad[1] else None
         for at in range(0, len(labels), chunk_tokens):
             part = slice(at, at + chunk_tokens)
             chunk = ctx.kept or _softmax(
@@ -117,12 +117,15 @@ class _TokenLogprobs(torch.autograd.Function):
             )
             grad_logits = _grad_logits(chunk, grad[part], inverse_temperature).to(weight.dtype)
             torch.mm(grad_logits, weight, out=grad_hidden[part])
-            if weight.dtype == grad_weight.dtype:
+            if grad_weight is None:
+                pass
+            elif weight.dtype == grad_weight.dtype:
                 grad_weight.addmm_(grad_logits.t(), hidden[part])
             else:
                 grad_weight.add_(grad_logits.t() @ hidden[part])
             del chunk, grad_logits
-        return grad_hidden, grad_weight.to(weight.dtype), None, None, None, None, None, None
+        found = None if grad_weight is None else grad_weight.to(weight.dtype)
+        return grad_hidden, found, None, None, None, None, None, None
 
 
 def token_logprobs(

@@ -48,6 +48,9 @@ with seam.importing():
     get_megatron_optimizer: Any = _core("optimizer", "get_megatron_optimizer")
     get_num_layers_to_build: Any = _core("transformer.transformer_block", "get_num_layers_to_build")
     get_rng_tracker: Any = _core("tensor_parallel.random", "get_cuda_rng_tracker")
+    make_sharded_tensors: Any = _core("transformer.utils", "make_sharded_tensors_for_checkpoint")
+    reduce_from_tensor_parallel: Any = _core("tensor_parallel.mappings", "reduce_from_tensor_model_parallel_region")
+    reduce_scatter_sequence: Any = _core("tensor_parallel.mappings", "reduce_scatter_to_sequence_parallel_region")
     seed_model_parallel: Any = _core("tensor_parallel", "model_parallel_cuda_manual_seed")
 
 

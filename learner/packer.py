@@ -54,7 +54,7 @@ class Packer:
 
 def packer(config: QwenConfig, settings: LearnerSettings, place: Place) -> Packer:
     return Packer(
-        flops=flops(config),
+        flops=flops(config, frozen=settings.lora is not None),
         place=place,
         vocabulary=config.vocab_size,
         max_tokens=settings.micro_batch_tokens,

@@ -1,20 +1,33 @@
-"""A version as a Hugging Face folder that is complete when it appears and never changes."""
+"""A version as a Hugging Face folder, or as one of PEFT's, that is complete when it appears and never changes."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from learner.folder import NamedWeight, write_tensors
+from learner.folder import NamedWeight, Written, write_file, write_tensors
 from learner.qwen import INDEX_FILE
 from protocol.weights import Version, WeightManifest
 
+ADAPTER_FILE, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
+"""PEFT's names."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+
+
+class Named(NamedTuple):
+    """What a manifest says of a version beside its files."""
+
+    version: Version
+    step: int
+    parent: Version
 
 
 def write_folder(
@@ -23,28 +36,51 @@ def write_folder(
     source: Path,
     folder: Path,
     *,
-    version: Version,
-    step: int,
-    parent: Version,
+    named: Named,
     shard_bytes: int,
 ) -> WeightManifest:
     """Write ``weights``, of these ``sizes`` in bytes, with the configuration and tokenizer of ``source`` beside
     ``folder``, then rename.  Raises OSError where ``folder`` exists and is not empty: versions are never written
     twice."""
+    with _building(folder) as building:
+        for path in sorted(source.iterdir()):
+            if path.is_file() and path.suffix not in _WEIGHTS and path.name != INDEX_FILE:
+                _link_or_copy(path, building / path.name)
+        written = write_tensors(weights, sizes, building, shard_bytes)
+    return _manifest(folder, named, written)
+
+
+def write_adapter(
+    matrices: Iterable[NamedWeight], config: Mapping[str, object], folder: Path, named: Named
+) -> WeightManifest:
+    """Write adapters alone as PEFT does, as :func:`write_folder` writes weights."""
+    with _building(folder) as building:
+        names = write_file(building / ADAPTER_FILE, matrices)
+        (building / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+    return _manifest(folder, named, Written((ADAPTER_FILE,), len(names)))
+
+
+@contextmanager
+def _building(folder: Path) -> Generator[Path]:
     folder = folder.absolute()
     building = folder.with_name(f".{folder.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
-    for path in sorted(source.iterdir()):
-        if path.is_file() and path.suffix not in _WEIGHTS and path.name != INDEX_FILE:
-            _link_or_copy(path, building / path.name)
-    written = write_tensors(weights, sizes, building, shard_bytes)
-    files = [building / name for name in written.files]
-    digest = _digest_of_files(files)
-    size = sum(file.stat().st_size for file in files)
+    yield building
     building.rename(folder)
+
+
+def _manifest(folder: Path, named: Named, written: Written) -> WeightManifest:
+    folder = folder.absolute()
+    files = [folder / name for name in written.files]
     return WeightManifest(
-        version=version, step=step, parent=parent, path=str(folder), sha256=digest, tensors=written.tensors, bytes=size
+        version=named.version,
+        step=named.step,
+        parent=named.parent,
+        path=str(folder),
+        sha256=_digest_of_files(files),
+        tensors=written.tensors,
+        bytes=sum(file.stat().st_size for file in files),
     )
 
 

@@ -7,6 +7,7 @@ imports megatron, joins the group and loads the weights.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from learner.messages import SftBatch, SftReport, StepReport
 from learner.settings import LearnerSettings
 from protocol.digests import FileDigest
-from protocol.errors import LongshoreError
+from protocol.errors import LongshoreError, UserError
 from protocol.stacks import offer_stacks
 from protocol.trajectory import Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
@@ -89,7 +90,7 @@ class LearnerRank:
     def setup(self) -> None:
         """Join the group and load the weights of ``settings.model_path``.  Raises UserError where model and settings do
         not fit."""
-        from learner import convert, model, parallel
+        from learner import convert, lora, model, parallel
         from learner.qwen import read_config
         from learner.step import Trainer
 
@@ -99,6 +100,8 @@ class LearnerRank:
         layout = parallel.start(self.settings, self.rank, self.world, *self._master)
         policy = model.build(config, self.settings, layout)
         convert.load_folder(policy, folder, config, _layers(config, layout), layout)
+        if self.settings.lora is not None:
+            lora.attach(policy, config, self.settings, self.settings.lora, layout)
         trainer = Trainer(policy, config, self.settings, layout)
         self._made = _Ready(layout, config, trainer, parallel.beside_group(self.settings))
 
@@ -136,12 +139,17 @@ class LearnerRank:
 
     def keep_reference(self, folder: str, write: bool) -> None:
         """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
-        folder, else those of that folder."""
+        folder, else those of that folder.  With adapters it is the base in either case, and no folder is needed."""
         from learner import convert
-        from learner.reference import Reference
+        from learner.adapters import adapters
+        from learner.reference import KeptWeights, WithoutAdapters
 
         ready = self._awake
-        model, reference = ready.trainer.model, Reference(ready.trainer.model)
+        model = ready.trainer.model
+        if self.settings.lora is not None:
+            ready.reference = WithoutAdapters(adapters(model).values())
+            return
+        reference = KeptWeights(model)
         if write:
             self.publish(Version(0), 0, NO_VERSION, folder)
         else:
@@ -164,11 +172,12 @@ class LearnerRank:
         batch = read_batch(payload, lineage, using, self.settings)
         done = update(ready.trainer, ready.reference, batch.samples, lr) if batch.samples else Updates()
         seconds = time.perf_counter() - began
-        speed = throughput(batch.samples, seconds, ready.config, self.settings.dtype, ready.layout.world)
+        speed = throughput(batch.samples, seconds, ready.trainer.cost, self.settings.dtype, ready.layout.world)
         return report(step, batch, done, {"lr": lr, "seconds": seconds, **speed})
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
-        """Write the weights as a Hugging Face folder.  Rank 0 returns its manifest, the others None."""
+        """Write the weights as a Hugging Face folder, with adapters merged into them.  Rank 0 returns its manifest, the
+        others None."""
         self.begin_publish()
         return self.end_publish(version, step, parent, folder)
 
@@ -181,7 +190,7 @@ class LearnerRank:
         """Write what :meth:`begin_publish` copied, as :meth:`publish` does.  No collective; it may run beside any other
         call."""
         from learner import convert
-        from learner.publish import write_folder
+        from learner.publish import Named, write_folder
 
         weights, self._publishing = self._publishing, []
         if not self._ready.layout.writes:
@@ -192,11 +201,24 @@ class LearnerRank:
             convert.sizes(ready.config, ready.trainer.model.config.params_dtype),
             Path(self.settings.model_path),
             Path(folder),
-            version=version,
-            step=step,
-            parent=parent,
+            named=Named(version, step, parent),
             shard_bytes=self.settings.shard_bytes,
         )
+
+    def publish_adapter(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
+        """Write the adapters alone as PEFT does, for the base of ``settings.model_path``.  Rank 0 returns the manifest,
+        the others None.  SGLang wants both q_proj and v_proj where it has one of them or k_proj, and gate_proj where it
+        has up_proj."""
+        from learner.lora import peft_config
+        from learner.publish import Named, write_adapter
+
+        if self.settings.lora is None:
+            raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish() the weights")
+        matrices, named = list(self._export_adapters()), Named(version, step, parent)
+        if not self._ready.layout.writes:
+            return None
+        config = peft_config(self.settings.lora, self.settings.model_path)
+        return write_adapter(matrices, config, Path(folder), named)
 
     def save(self, folder: str) -> dict[str, FileDigest]:
         """Write a sharded checkpoint: weights, optimizer and random state, synced to disk.  The caller writes the
@@ -234,16 +256,24 @@ class LearnerRank:
         return checkpoint.digest(self._awake.trainer)
 
     def weights_digest(self) -> str:
-        """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit."""
+        """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit, and adapters
+        too."""
         from learner.publish import digest
 
-        return digest(self._export())
+        return digest(itertools.chain(self._export(), self._export_adapters()))
 
     def _export(self) -> Iterable[NamedWeight]:
         from learner.convert import export
 
         ready = self._awake
         return export(ready.trainer.model, ready.config, ready.layout)
+
+    def _export_adapters(self) -> Iterable[NamedWeight]:
+        """None without LoRA."""
+        from learner.lora import export
+
+        ready, lora = self._awake, self.settings.lora
+        return () if lora is None else export(ready.trainer.model, ready.config, lora, ready.layout)
 
 
 def _layers(config: QwenConfig, layout: Layout) -> range:

@@ -1,15 +1,26 @@
-"""The frozen weights that a KL penalty is taken to: beside the device, and in the model only while they are asked."""
+"""The frozen weights that a KL penalty is taken to: beside the device, and in the model only while they are asked; with
+adapters, what these stand beside."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
+if TYPE_CHECKING:  # it loads megatron
+    from learner.adapters import Adapter
 
-class Reference:
+
+class Reference(Protocol):
+    def in_place(self) -> AbstractContextManager[None]:
+        """The model computes what the reference does; then what it did before, bit for bit, whatever happens."""
+        ...
+
+
+class KeptWeights:
     """Copies of this rank's parameters, in host memory (pinned where the model is on CUDA)."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -19,7 +30,7 @@ class Reference:
 
     @contextmanager
     def in_place(self) -> Generator[None]:
-        """The model has the reference's weights; then its own again, bit for bit, whatever happens."""
+        """See :class:`Reference`."""
         self._swap()
         try:
             yield
@@ -33,6 +44,26 @@ class Reference:
             own = parameter.detach().clone()
             parameter.copy_(kept)
             kept.copy_(own)
+
+
+class WithoutAdapters:
+    """The base itself: nothing is copied."""
+
+    def __init__(self, adapters: Iterable[Adapter]) -> None:
+        self._adapters = tuple(adapters)
+
+    @contextmanager
+    def in_place(self) -> Generator[None]:
+        """See :class:`Reference`."""
+        self._switch(active=False)
+        try:
+            yield
+        finally:
+            self._switch(active=True)
+
+    def _switch(self, *, active: bool) -> None:
+        for adapter in self._adapters:
+            adapter.active = active
 
 
 def _on_host(parameter: Tensor) -> Tensor:

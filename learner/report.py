@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from learner.batch import TrainBatch
-from learner.flops import flops, peak_flops
+from learner.flops import peak_flops
 from learner.messages import StepReport
-from learner.packing import Sample
-from learner.qwen import QwenConfig
+from learner.packing import Cost, Sample
 from learner.settings import Dtype
 from learner.update import Updates
 from protocol.trajectory import DropReason
@@ -24,9 +23,7 @@ def report(step: int, batch: TrainBatch, done: Updates, facts: Mapping[str, floa
     return StepReport(step, trained, batch.dropped | lost, batch.ages, metrics, batch.account)
 
 
-def throughput(
-    samples: Sequence[Sample], seconds: float, config: QwenConfig, dtype: Dtype, world: int
-) -> dict[str, float]:
+def throughput(samples: Sequence[Sample], seconds: float, cost: Cost, dtype: Dtype, world: int) -> dict[str, float]:
     """``tokens_per_s`` of whole sequences, prompts included; ``mfu``, the share of the devices' dense bfloat16 peak,
     where there is one that is known (see :mod:`learner.flops`)."""
     lengths = [len(sample.token_ids) for sample in samples]
@@ -34,7 +31,5 @@ def throughput(
     if dtype is Dtype.BFLOAT16 and torch.cuda.is_available():
         peak = peak_flops(torch.cuda.get_device_name())
         if peak is not None:
-            per = flops(config)
-            work = sum(per.of(len(sample.token_ids), len(sample.targets)) for sample in samples)
-            found["mfu"] = work / (seconds * peak * world)
+            found["mfu"] = sum(map(cost, samples)) / (seconds * peak * world)
     return found

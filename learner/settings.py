@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from learner.objective import Objective
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.staleness import StalePolicy
 
@@ -34,6 +35,45 @@ class Offload(StrEnum):
     NONE = "none"
     OPTIMIZER = "optimizer"
     """Adam's moments and, in bfloat16, the main weights, between two updates."""
+
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Projections of a layer by their names in Hugging Face's models."""
+ALL_LINEAR = "all-linear"
+"""All of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """Low-rank adapters (arXiv 2106.09685), which are trained in place of the weights.  Raises UserError."""
+
+    rank: int
+    alpha: float = 32.0
+    """alpha ÷ rank multiplies what an adapter adds."""
+    targets: tuple[str, ...] = (ALL_LINEAR,)
+    """Projections that have one; in the order of ``TARGETS`` once it is made."""
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise UserError(f"lora.rank = {self.rank}: an adapter has a rank of 1 or more, and 0 trains without any")
+        if self.alpha <= 0:
+            raise UserError(f"lora.alpha = {self.alpha:g} would leave adapters without effect: set it above 0, 32 say")
+        if not self.targets:
+            raise UserError(f"lora.targets is empty, so there is nothing to train: set lora.targets = '{ALL_LINEAR}'")
+        known = (*TARGETS, ALL_LINEAR)
+        for target in self.targets:
+            if target not in known:
+                raise UserError(
+                    f"lora.targets has '{target}', which no layer has{did_you_mean(target, known)} "
+                    f"(there are {', '.join(TARGETS)}, and '{ALL_LINEAR}' for all)"
+                )
+        object.__setattr__(self, "alpha", float(self.alpha))
+        asked = TARGETS if ALL_LINEAR in self.targets else self.targets
+        object.__setattr__(self, "targets", tuple(target for target in TARGETS if target in asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +126,8 @@ class LearnerSettings:
     """float32 logits held at once."""
     shard_bytes: int = 4 << 30
     """Most bytes of tensors in one file of a published version: so much host memory does publishing need."""
+    lora: Lora | None = None
+    """With it, adapters are trained and all else is frozen."""
     seed: int = 0
     threads: int = 0
     """CPU threads of this rank; 0 leaves torch's choice."""

@@ -52,7 +52,7 @@ class KlSection(Section):
 
     coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Its weight in the loss; 0 keeps no reference.  Otherwise each step takes one more forward pass, and each rank's
-    host memory holds a second model."""
+    host memory holds a second model, unless adapters are trained (``lora.rank``): it is the base then."""
     estimator: Estimator = Estimator.K3
     """``k1``, ``k2`` or ``k3``, all without a negative expectation; k3 has the least variance."""
 

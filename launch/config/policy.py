@@ -6,11 +6,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from launch.config.base import CountInt, Decay, PositiveInt, Section, Share
 from learner.objective import Advantage, Aggregation, Loss
-from learner.settings import Dtype, Offload, Recompute
+from learner.settings import ALL_LINEAR, Dtype, Lora, Offload, Recompute
 from protocol.staleness import StalePolicy
 
 
@@ -198,6 +198,28 @@ class LearnerSection(TrainerSection):
     publish_every: PositiveInt = 1
     """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
     sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
+
+
+class LoraSection(Section):
+    """Low-rank adapters, which are trained in place of the model's weights."""
+
+    rank: CountInt = 0
+    """Of each adapter; 0 trains all weights instead.  Adapters want a ``learner.lr`` some ten times as high."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """alpha ÷ rank multiplies what an adapter adds."""
+    targets: tuple[str, ...] = (ALL_LINEAR,)
+    """Projections of each layer that have one: ``all-linear``, or some of ``q_proj``, ``k_proj``, ``v_proj``,
+    ``o_proj``, ``gate_proj``, ``up_proj`` and ``down_proj``."""
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _one(cls, targets: object) -> object:
+        return (targets,) if isinstance(targets, str) else targets
+
+    @property
+    def lora(self) -> Lora | None:
+        """What the learner is told.  Raises UserError."""
+        return Lora(self.rank, self.alpha, self.targets) if self.rank else None
 
 
 class StalenessSection(Section):

@@ -11,7 +11,14 @@ from pydantic import Field, field_validator, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
-from launch.config.policy import CheckpointSection, LearnerSection, ModelSection, StalenessSection, WarmStartSection
+from launch.config.policy import (
+    CheckpointSection,
+    LearnerSection,
+    LoraSection,
+    ModelSection,
+    StalenessSection,
+    WarmStartSection,
+)
 from launch.config.rollout import (
     AgentSection,
     DataKind,
@@ -145,6 +152,7 @@ class RunConfig(Section):
     sandbox: SandboxSection = SandboxSection()
     buffer: BufferSection = BufferSection()
     learner: LearnerSection = LearnerSection()
+    lora: LoraSection = LoraSection()
     shaping: ShapingSection = ShapingSection()
     correction: CorrectionSection = CorrectionSection()
     kl: KlSection = KlSection()
@@ -175,7 +183,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Report every inconsistency at once."""
-        problems = [*self._policy(), *self._objective(), *self._sizes(), *self._deadlines()]
+        problems = [*self._policy(), *self._adapters(), *self._objective(), *self._sizes(), *self._deadlines()]
         if problems:
             raise ValueError("; also: ".join(problems))
         return self
@@ -203,6 +211,20 @@ class RunConfig(Section):
                 f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
             )
         return found
+
+    def _adapters(self) -> list[str]:
+        try:
+            adapted = self.lora.lora is not None
+        except UserError as error:
+            return [str(error)]
+        if adapted and self.warm_start.enabled:
+            found = (
+                f"lora.rank = {self.lora.rank} leaves the model's weights as they are, and the warm start has to train "
+                "them: set lora.rank = 0, or warm_start.enabled = false and model.path to a model that has been "
+                "trained (python -m launch.sft, or runs/ID/weights/v…)"
+            )
+            return [found]
+        return []
 
     @property
     def objective(self) -> Objective:

@@ -9,8 +9,9 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Section
-from launch.config.policy import TooLong, TrainerSection
+from launch.config.policy import LoraSection, TooLong, TrainerSection
 from launch.config.run import check_name
+from protocol.errors import UserError
 
 
 class Schedule(StrEnum):
@@ -87,6 +88,7 @@ class SftConfig(Section):
     run: SftRunSection = SftRunSection()
     sft: SftSection = SftSection()
     learner: SftLearnerSection = SftLearnerSection()
+    lora: LoraSection = LoraSection()
     checkpoint: SftCheckpointSection = SftCheckpointSection()
 
     @property
@@ -110,6 +112,10 @@ class SftConfig(Section):
             )
         if self.sft.eval_every_steps and not self.sft.eval_data:
             found.append("sft.eval_every_steps has nothing to take the loss of: give --eval-data, or leave it out")
+        try:
+            _ = self.lora.lora
+        except UserError as error:
+            found.append(str(error))
         if found:
             raise ValueError("; also: ".join(found))
         return self

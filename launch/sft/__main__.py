@@ -113,7 +113,7 @@ async def _train(
     try:
         with ray_log(directory.logs / "ray.log"):
             async with local_nodes(1, temporary) as nodes:
-                settings = trainer_settings(config.learner, prepared.model, config.run.seed)
+                settings = trainer_settings(config.learner, config.lora, prepared.model, config.run.seed)
                 learners = spawn_learners(config.learner, settings, directory, nodes[0])
                 await learners.call(LearnerRank.setup)
                 trainer = Trainer(

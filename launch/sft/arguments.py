@@ -96,7 +96,7 @@ def parser() -> Parser:
         epilog="Example: python -m launch.sft --model /models/qwen3 --data good.jsonl runs/demo-1 --min-score 1",
     )
     add = made.add_argument
-    add("--recipe", type=Path, metavar="PATH", help="TOML file with tables [run], [sft], [learner], [checkpoint]")
+    add("--recipe", type=Path, metavar="PATH", help="TOML file: [run], [sft], [learner], [lora], [checkpoint]")
     add("--model", metavar="FOLDER", help="Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer")
     add("--data", nargs="+", action="extend", metavar="PATH", help="conversations (.jsonl, .json) or runs (runs/ID)")
     add("--eval-data", nargs="+", action="extend", metavar="PATH", help="the same, held out: its loss is told")

@@ -221,6 +221,14 @@ def _listeners() -> Iterator[tuple[str, int]]:
                 yield words[9], int(words[1].rpartition(":")[2], 16)
 
 
+def replayed(run: Path, *options: str) -> dict[str, Any]:
+    """What training again on what a run has recorded came to."""
+    command = [sys.executable, "-m", "launch.replay", str(run), "--json", *options]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return json.loads(ended.stdout)
+
+
 class MiniRuns:
     """Starts mini runs in one folder and, at the end, ends what a failed test left running."""
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import subprocess
-import sys
 from http.client import HTTPResponse
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
@@ -16,7 +13,7 @@ import pytest
 
 from protocol.trajectory import is_training
 from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
-from tests.support.cluster_runs import ROOT, MiniRun, MiniRuns, eventually
+from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replayed
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
 
@@ -153,13 +150,6 @@ def test_the_report_opens_without_a_network(done: Done) -> None:
     outside = [url for url in re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"'\s)>]+)""", page) if "//" in url]
     assert not [url for url in outside if not url.startswith("data:")]
     assert "whole" in page
-
-
-def replayed(run: Path, *options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "launch.replay", str(run), "--json", *options]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    return json.loads(ended.stdout)
 
 
 def test_training_again_on_what_was_recorded_gives_the_same_weights(done: Done) -> None:

@@ -2,9 +2,11 @@
 
 import ast
 import inspect
+import json
 import resource
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,11 +37,11 @@ def calls(rank, world, port, settings, then):
 
 
 def trained(rank, world, port, settings, batches):
-    """Reports of supervised steps and, from rank 0, the weights after them."""
+    """Reports of supervised steps and, from rank 0, the weights and adapters after them."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
     reports = made.sft_run(batches)
-    weights = {name: weight.numpy() for name, weight in made._export()}
+    weights = {name: weight.numpy() for name, weight in (*made._export(), *made._export_adapters())}
     made.close()
     return reports, weights if rank == 0 else {}
 
@@ -88,6 +90,32 @@ def bytes_asleep(rank, world, port, settings, batch):
     return sum(tensor.untyped_storage().nbytes() for tensor in held)
 
 
+def numbers_held(rank, world, port, settings, batch):
+    """How many numbers there are in this rank's trained parameters, gradients, Adam's state and its main weights."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    made.sft(batch)
+    trainer = made._made.trainer
+    return {
+        "trained": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+        "gradients": sum(buffer.grad_data.numel() for buffer in trainer.wrapped.buffers),
+        "own": sum(tensor.numel() for tensor in trainer.optimizer.own_tensors() if tensor.ndim),
+    }
+
+
+def logprobs_beside_reference(rank, world, port, settings, batch, samples):
+    """Log-probabilities by the reference that is kept after a step, then by the trained weights, then before."""
+    made = LearnerRank(settings, rank, world, "127.0.0.1", port)
+    made.setup()
+    made.sft(batch)
+    trainer = made._made.trainer
+    before = trainer.logprobs(samples)
+    made.keep_reference("nowhere", True)
+    with made._made.reference.in_place():
+        frozen = trainer.logprobs(samples)
+    return frozen, trainer.logprobs(samples), before
+
+
 def calls_of_layers(rank, world, port, settings):
     """Keyword arguments that megatron makes each of the kit's classes with."""
     kit, found = learner.layers.kit(), {}
@@ -120,9 +148,11 @@ def parameters_of_transformer_engine(rank, world, port):
     return found
 
 
-def logits(rank, world, port, folder, sequence):
-    """Of transformers, from a folder."""
+def logits(rank, world, port, folder, sequence, adapter=None):
+    """Of transformers, from a folder, with the adapters of another one."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    if adapter:
+        HandWrittenAdapters(model, adapter)
     with torch.no_grad():
         return model(input_ids=torch.from_numpy(sequence).long()[None]).logits[0].numpy()
 
@@ -194,10 +224,44 @@ def _logprobs(model, token_ids, temperature=1.0):
     return logits.log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
 
 
-def reference_sft(rank, world, port, folder, batches, settings):
-    """(loss, gradient norm) of plain Hugging Face and torch, one sequence at a time, and the weights after."""
+class HandWrittenAdapters:
+    """What PEFT would make of one of its folders: the model's own weights frozen, and y + s·B·(A·x)."""
+
+    def __init__(self, model, folder):
+        told = json.loads((Path(folder) / "adapter_config.json").read_text())
+        self.scale = told["lora_alpha"] / told["r"]
+        read = load_file(str(Path(folder) / "adapter_model.safetensors"))
+        self.matrices = {name: torch.nn.Parameter(matrix) for name, matrix in read.items()}
+        model.requires_grad_(False)
+        for name in self.matrices:
+            path, matrix, _ = name.removeprefix("base_model.model.").rsplit(".", 2)
+            assert path.rpartition(".")[2] in told["target_modules"]
+            if matrix == "lora_A":
+                model.get_submodule(path).register_forward_hook(partial(self._add, *self._pair(name)))
+
+    def _pair(self, name_of_a):
+        return self.matrices[name_of_a], self.matrices[name_of_a.replace("lora_A", "lora_B")]
+
+    def _add(self, a, b, _layer, inputs, output):
+        return output + self.scale * (inputs[0] @ a.t() @ b.t())
+
+    def merged(self, weights):
+        """These and the matrices, as a learner tells of them."""
+        found = dict(weights)
+        for name in self.matrices:
+            if "lora_A" in name:
+                a, b = self._pair(name)
+                found[name.removeprefix("base_model.model.").replace("lora_A.", "")] += self.scale * (b @ a).detach()
+        return found | {name: matrix.detach() for name, matrix in self.matrices.items()}
+
+
+def reference_sft(rank, world, port, folder, batches, settings, adapter=None):
+    """(loss, gradient norm) of plain Hugging Face and torch, one sequence at a time, and the weights after; of the
+    matrices in the folder ``adapter``, where there is one."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    adam = torch.optim.AdamW(model.parameters(), betas=settings.betas, eps=settings.eps, weight_decay=0.0)
+    adapters = HandWrittenAdapters(model, adapter) if adapter else None
+    trained = list(adapters.matrices.values() if adapters else model.parameters())
+    adam = torch.optim.AdamW(trained, betas=settings.betas, eps=settings.eps, weight_decay=0.0)
     found = []
     for batch in batches:
         weights = batch.weights or [1.0] * len(batch.sequences)
@@ -208,12 +272,13 @@ def reference_sft(rank, world, port, folder, batches, settings):
             -w * (_logprobs(model, ids) * torch.from_numpy(mask).float()).sum() / count for w, ids, mask in weighted
         )
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad)
+        norm = torch.nn.utils.clip_grad_norm_(trained, settings.clip_grad)
         for group in adam.param_groups:
             group["lr"] = batch.lr
         adam.step()
         found.append((loss.item(), norm.item()))
-    return found, {name: weight.numpy() for name, weight in model.state_dict().items()}
+    weights = adapters.merged(model.state_dict()) if adapters else model.state_dict()
+    return found, {name: weight.numpy() for name, weight in weights.items()}
 
 
 def reference_logprobs(rank, world, port, folder, sequences, temperature=1.0):
@@ -234,10 +299,12 @@ def read_file(rank, world, port, path):
     return {name: (str(weight.dtype), weight.float().numpy()) for name, weight in load_file(path).items()}
 
 
-def prepass(rank, world, port, settings, samples):
-    """Log-probabilities of these samples by a pass of their own."""
+def prepass(rank, world, port, settings, samples, checkpoint=None):
+    """Log-probabilities of these samples by a pass of their own, with the weights of a checkpoint."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
+    if checkpoint:
+        made.load(checkpoint)
     found = made._ready.trainer.logprobs(samples)
     made.close()
     return found

@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches
 
+from learner.settings import Lora
 from protocol.digests import digest_files
 from protocol.weights import Version
 
+LORA = {"lora": Lora(4, targets=("q_proj", "v_proj", "o_proj", "gate_proj"))}
 OPTIONS = pytest.mark.parametrize(
     "options",
-    [{}, {"distributed_optimizer": True}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "distributed_optimizer": True}],
-    ids=["plain", "distributed optimizer", "bfloat16", "bfloat16, distributed optimizer"],
+    [
+        {},
+        {"distributed_optimizer": True},
+        {"dtype": "bfloat16"},
+        {"dtype": "bfloat16", "distributed_optimizer": True},
+        {"dtype": "bfloat16", "distributed_optimizer": True, **LORA},
+    ],
+    ids=["plain", "distributed optimizer", "bfloat16", "bfloat16, distributed optimizer", "all that, adapters"],
 )
 DIGESTS = (("weights_digest",), ("optimizer_digest",))
 
@@ -103,7 +111,7 @@ RESHARDED = [
     *(
         pytest.param(
             *pair,
-            distributed,
+            {"distributed_optimizer": distributed},
             id="{}→{}{}".format(*pair, " distributed optimizer" if distributed else ""),
             marks=[] if fast else [pytest.mark.slow],
         )
@@ -116,19 +124,21 @@ RESHARDED = [
             ("TP1", "DP2", False),
             ("PP2", "DP2", False),
         )
-    )
+    ),
+    pytest.param("TP1", "TP2", LORA, id="TP1→TP2 adapters"),
+    pytest.param("TP2", "PP2", LORA | {"distributed_optimizer": True}, id="TP2→PP2 adapters, distributed optimizer"),
 ]
 
 
-@pytest.mark.parametrize(("source", "target", "distributed"), RESHARDED)
-def test_checkpoint_loads_into_another_layout(ranks, settings, tmp_path, source, target, distributed):
+@pytest.mark.parametrize(("source", "target", "changes"), RESHARDED)
+def test_checkpoint_loads_into_another_layout(ranks, settings, tmp_path, source, target, changes):
     """Resume on the machine that is free, not on the one that wrote.  Weights are compared after two more steps: a
     wrong Adam state does not show in the next loss."""
     folder, (first, *rest) = str(tmp_path / "checkpoint"), sft_batches(3, lr=1e-3)
 
     def run(layout: str, name: str, *then) -> list:
         options, world = LAYOUTS[layout]
-        made = settings(eps=1e-4, distributed_optimizer=distributed, **options)
+        made = settings(eps=1e-4, **changes, **options)
         publish = ("publish", Version(1), 1, Version(0), str(tmp_path / name))
         return ranks.learner(made, *then, *(("sft", batch) for batch in rest), publish, world=world)
 
@@ -169,15 +179,32 @@ def test_a_truncated_checkpoint_is_refused(ranks, settings, tmp_path, suffix):
         ("untied", {}, "intermediate_size = 64 there, 48 here"),
         ("tied", {"dtype": "bfloat16"}, "learner.dtype = float32 there, bfloat16 here"),
         ("tied", {"distributed_optimizer": True}, "distributed_optimizer = False there, True here"),
+        ("tied", LORA, "lora.rank = 0 there, 4 here"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, shape, changes, said):
+    refused(ranks, tmp_path, settings(), settings(shape, **changes), said)
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        (None, "lora.rank = 4 there, 0 here"),
+        (Lora(2, targets=LORA["lora"].targets), "lora.rank = 4 there, 2 here"),
+        (Lora(4, alpha=8, targets=LORA["lora"].targets), "lora.alpha = 32.0 there, 8.0 here"),
+        (Lora(4, targets=("q_proj",)), "lora.targets = ('q_proj', 'v_proj', 'o_proj', 'gate_proj') there, ('q_proj',)"),
+    ],
+)
+def test_a_checkpoint_with_other_adapters_is_refused(ranks, settings, tmp_path, lora, said):
+    """Another alpha would fit, and be another model."""
+    refused(ranks, tmp_path, settings(**LORA), settings(lora=lora), said)
+
+
+def refused(ranks, tmp_path, saved, own, said):
+    """A checkpoint that is written with ``saved`` and loaded with ``own``."""
     folder = str(tmp_path / "checkpoint")
-    ranks.learner(settings(), ("save", folder))
-    attempt = ("load", folder)
-    ((before, after, message),) = ranks.run(
-        "survives", settings=settings(shape, **changes), attempt=attempt, error="UserError"
-    )
+    ranks.learner(saved, ("save", folder))
+    ((before, after, message),) = ranks.run("survives", settings=own, attempt=("load", folder), error="UserError")
     assert said in message
     assert "of another model or of other settings" in message
     assert before == after

@@ -1,14 +1,18 @@
-"""What the learner publishes, in several files, is what SGLang serves."""
+"""What the learner publishes, in several files or as adapters alone, is what SGLang serves."""
 
 import asyncio
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from learner_data import lineage, payload
+from learner_data import lineage, payload, sft_batches
 
+from actors.engines import server
+from actors.engines.client import SamplingOptions, parse_generated
 from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import GenerateRequest
+from learner.batch import supervised
+from learner.settings import TARGETS, Lora
 from protocol.weights import Version
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
@@ -72,3 +76,68 @@ def test_sglang_serves_what_was_trained(ranks, settings, tmp_path, shape):
     whole = np.array(PROMPT + reply.token_ids, np.int32)
     ((expected,),) = ranks.run("reference_logprobs", folder=str(out), sequences=[whole])
     assert reply.logprobs == pytest.approx(expected[len(PROMPT) :], abs=5e-5)
+
+
+ADAPTERS = {"Qwen2.5, tied": Lora(4, targets=("q_proj", "v_proj", "gate_proj")), "Qwen3, untied": Lora(8)}
+
+
+async def sampled_with_adapter(settings, base, adapter):
+    """Replies of one server: of the base, then of the base with the adapters that it has loaded."""
+    options = SamplingOptions(max_new_tokens=60, temperature=1.0, stop_token_ids=(), greedy=False).wire()
+    message = {"input_ids": PROMPT, "sampling_params": options, "return_logprob": True}
+    serving = await server.Server.launch(settings, base)
+    try:
+        post = serving.client._post
+        await post("/load_lora_adapter", {"lora_name": "new", "lora_path": adapter.path})
+        bodies = [await post("/generate", message | which) for which in ({}, {"lora_path": "new"})]
+    finally:
+        await serving.stop()
+    return [parse_generated(body) for body in bodies]
+
+
+@pytest.mark.parametrize("shape", MODELS)
+def test_sglang_loads_the_adapters_alone(ranks, settings, tmp_path, monkeypatch, shape):
+    """And its log-probabilities are those of the learner that trains them."""
+    plain, lora = server.server_arguments, ADAPTERS[shape]
+    more = [
+        "--enable-lora",
+        "--max-lora-rank",
+        "8",
+        "--lora-backend",
+        "torch_native",
+        "--lora-target-modules",
+        *TARGETS,
+    ]
+    monkeypatch.setattr(server, "server_arguments", lambda *given: [*plain(*given), *more])
+    ranks.run("make_model", folder=str(tmp_path / "source"), shape=MODELS[shape])
+    made = replace(settings(tp=2, lora=lora), model_path=str(tmp_path / "source"))
+    checkpoint = str(tmp_path / "checkpoint")
+    base, *_, adapter, _ = ranks.learner(
+        made,
+        ("publish", Version(4), 0, Version(3), str(tmp_path / "base")),
+        *(("sft", batch) for batch in sft_batches(3, lr=2e-2)),
+        ("publish_adapter", Version(5), 3, Version(4), str(tmp_path / "adapter")),
+        ("save", checkpoint),
+        world=2,
+    )
+    told = server.ServerSettings(
+        device="cpu",
+        dtype="float32",
+        context_length=2048,
+        max_total_tokens=20_000,
+        max_running=16,
+        seed=0,
+        deterministic=False,
+        log=tmp_path / "server.log",
+        start_timeout_s=600.0,
+        stop_grace_s=5.0,
+    )
+    replies = asyncio.run(sampled_with_adapter(told, base, adapter))
+    whole = [np.array(PROMPT + reply.token_ids, np.int32) for reply in replies]
+    mask = (np.arange(len(whole[0])) >= len(PROMPT)).astype(np.uint8)
+    samples = supervised([(tokens, mask) for tokens in whole])
+    (before,) = ranks.run("prepass", settings=replace(made, tp=1), samples=samples)
+    (after,) = ranks.run("prepass", settings=replace(made, tp=1), samples=samples, checkpoint=checkpoint)
+    assert replies[0].logprobs == pytest.approx(before[0], abs=5e-5)
+    assert replies[1].logprobs == pytest.approx(after[1], abs=5e-5)
+    assert np.abs(after[1] - before[1]).max() > 0.1

@@ -28,6 +28,7 @@ from launch.config.load import parse_override
 from launch.rundir import config_values
 from launch.settings import learner_settings
 from learner.objective import Aggregation, Loss, Proximal
+from learner.settings import TARGETS, Lora
 from protocol.staleness import Admission, AdmissionMode
 from sandbox.tasks.generated import held_out_tasks
 
@@ -128,6 +129,8 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("correction.band=[1.5,2.0]", "set correction.band = [0.5, 2.0]"),
         ("shaping.overlong_tokens=100", "set it between 1 and shaping.overlong_tokens"),
         ("shaping.scale=0", "shaping.scale"),
+        ("lora.rank=8", "set lora.rank = 0, or warm_start.enabled = false and model.path"),
+        ("lora.alpha=0", "lora.alpha: input should be greater than 0"),
         ("checkpoint.keep_every_steps=9", "set keep_every_steps = 8"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
@@ -162,6 +165,30 @@ def test_context_parallel_ranks_hold_a_longer_episode_together() -> None:
     assert load_recipe("demo", [*halves, "learner.cp=2"]).learner.cp == 2
     with pytest.raises(ConfigError, match="does not hold one episode"):
         load_recipe("demo", halves)
+
+
+LORA = ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"]
+
+
+@pytest.mark.parametrize(
+    ("targets", "says"),
+    [("[]", "set lora.targets = 'all-linear'"), ('["q_proj", "gate_prj"]', "did you mean 'gate_proj'")],
+)
+def test_adapters_of_nothing_are_refused(targets: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("demo", [*LORA, f"lora.targets={targets}"])
+    assert says in str(caught.value)
+
+
+def test_the_learner_is_told_of_adapters() -> None:
+    """One name needs no brackets; and the record of a run is read back as the same."""
+    assert learner_settings(load_recipe("demo"), Path("model")).lora is None
+    config = load_recipe("demo", [*LORA, "lora.targets=o_proj"])
+    assert learner_settings(config, Path("model")).lora == Lora(8, 32.0, ("o_proj",))
+    assert resolve(config_values(config)) == config
+    whole = learner_settings(load_recipe("demo", LORA), Path("model")).lora
+    assert whole is not None
+    assert whole.targets == TARGETS
 
 
 def test_float64_is_for_a_cpu() -> None:

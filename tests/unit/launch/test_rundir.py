@@ -108,7 +108,7 @@ def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
     assert resumed_config(run.path, ("run.steps=99", "run.seed=0")).run.steps == 99
     with pytest.raises(RunDirectoryError, match=r"another model\.layers, run\.seed"):
         resumed_config(run.path, ("run.seed=1", "model.layers=3"))
-    for change in ("agent.temperature=0.5", "staleness.eta=3", "evaluation.tasks_per_family=1"):
+    for change in ("agent.temperature=0.5", "staleness.eta=3", "evaluation.tasks_per_family=1", "lora.alpha=8"):
         with pytest.raises(RunDirectoryError, match=f"another {change.partition('=')[0]}, which"):
             resumed_config(run.path, (change,))
 

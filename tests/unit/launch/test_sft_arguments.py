@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.config import ConfigError, load_sft
+from launch.config import ConfigError, load_recipe, load_sft
 from launch.record import write_record
 from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, find_newest, stored_config
 from launch.sft.arguments import NEWEST, parse, resumed_config
@@ -45,6 +45,7 @@ def test_a_recipe_says_what_options_say(tmp_path: Path) -> None:
         ("sft.epoch=2", r"did you mean 'sft\.epochs'"),
         ("sft.max_tokens=9000", r"set learner\.micro_batch_tokens = 9000, or raise learner\.cp"),
         ("sft.eval_every_steps=5", "give --eval-data"),
+        ("lora.rank=-1", r"lora\.rank"),
         ("sft.epochs=0", r"sft\.epochs"),
         ("run.name=a b", "cannot begin the name of a run's folder"),
     ],
@@ -58,6 +59,17 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
 def test_a_schedule_that_never_reaches_its_end_is_refused() -> None:
     with pytest.raises(ConfigError, match="never reaches"):
         load_sft(None, ["sft.schedule=constant", "learner.lr_end=0.1"])
+
+
+def test_adapters_that_no_layer_has_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'q_proj'"):
+        load_sft(None, ["lora.rank=4", 'lora.targets=["q_pro"]'])
+
+
+def test_a_warm_start_trains_all_weights(tmp_path: Path) -> None:
+    """Adapters of a warm start that is kept would be merged in the next run, and not in the first."""
+    with pytest.raises(ConfigError, match=r"lora\.rank = 4 leaves the model's weights as they are, and the warm start"):
+        load_recipe("demo", ["lora.rank=4", f"model.path={tmp_path}", 'warm_start.data=["a.jsonl"]'])
 
 
 def test_what_is_missing_is_said_with_the_option(tmp_path: Path) -> None:

@@ -17,6 +17,12 @@ def test_flops_are_the_formula():
     assert sum(flops(CONFIG).of(length, 0) for length in lengths) == whole - 6 * 64 * 1000 * 40
 
 
+def test_frozen_weights_have_no_gradient_to_compute():
+    whole, frozen = flops(CONFIG), flops(CONFIG, frozen=True)
+    assert (frozen.token, frozen.target) == (whole.token * 2 / 3, whole.target * 2 / 3)
+    assert frozen.pair == whole.pair
+
+
 @pytest.mark.parametrize(
     ("device", "peak"),
     [("NVIDIA H100 80GB HBM3", 989.4e12), ("NVIDIA H100 PCIe", 756e12), ("NVIDIA H200", 989.4e12), ("a CPU", None)],

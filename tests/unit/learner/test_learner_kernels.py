@@ -38,6 +38,15 @@ def test_rms_norm(x):
     )
 
 
+def test_rms_norm_with_a_frozen_weight(x):
+    """Under LoRA."""
+    same(
+        lambda x: rms_norm(x, torch.full((D,), 0.5), 1e-6),
+        lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * 0.5,
+        x,
+    )
+
+
 def test_rms_norm_of_a_view(x):
     """Queries are a slice of a wider matrix."""
     wide = torch.cat([x, x * 2], dim=-1)

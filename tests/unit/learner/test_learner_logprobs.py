@@ -39,6 +39,18 @@ def test_values_and_gradients(inputs, temperature, chunk_tokens):
     assert not found.entropy.requires_grad
 
 
+def test_a_frozen_output_layer_gets_no_gradient(inputs):
+    """Under LoRA; that of the hidden states is the same."""
+    hidden, weight, labels, upstream = inputs
+    found = []
+    for trained in (True, False):
+        h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_(trained)
+        (token_logprobs(h, w, labels, chunk_bytes=4 * V * 5).logprobs * upstream).sum().backward()
+        found.append((h.grad, w.grad))
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=0, atol=0)
+    assert found[1][1] is None
+
+
 def test_entropy_is_only_made_when_asked_for(inputs):
     hidden, weight, labels, _ = inputs
     assert token_logprobs(hidden, weight, labels).entropy.tolist() == [0.0] * N

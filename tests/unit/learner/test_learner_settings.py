@@ -9,7 +9,7 @@ import pytest
 
 from learner.qwen import read_config
 from learner.rank import LearnerRank, NotReadyError
-from learner.settings import Dtype, LearnerSettings
+from learner.settings import TARGETS, Dtype, LearnerSettings, Lora
 from protocol.errors import UserError
 
 QWEN = {
@@ -37,6 +37,28 @@ QWEN = {
 def test_settings_that_cannot_work(changes, word):
     with pytest.raises(UserError, match=word):
         LearnerSettings(model_path="model", **changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((0,), "rank = 0"),
+        ((8, 0.0), "alpha"),
+        ((8, 32.0, ()), "all-linear"),
+        ((8, 32.0, ("q_proj", "qproj")), "did you mean 'q_proj'"),
+        ((8, 32.0, ("lm_head",)), "no layer has .there are q_proj"),
+    ],
+)
+def test_adapters_that_cannot_be_made(arguments, word):
+    with pytest.raises(UserError, match=word):
+        Lora(*arguments)
+
+
+def test_adapters_are_the_same_however_they_are_named():
+    """A checkpoint of the one is a checkpoint of the other."""
+    assert Lora(8, targets=("all-linear", "q_proj")) == Lora(8) == Lora(8, targets=TARGETS[::-1])
+    assert Lora(8).targets == TARGETS
+    assert Lora(8, alpha=4).scale == 0.5
 
 
 def test_settings_travel_to_the_ranks():
