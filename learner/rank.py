@@ -19,6 +19,7 @@ from learner.settings import LearnerSettings
 from protocol.digests import FileDigest
 from protocol.errors import LongshoreError, UserError
 from protocol.stacks import offer_stacks
+from protocol.trajectory import Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
 
 if TYPE_CHECKING:  # these load torch or megatron
@@ -120,6 +121,12 @@ class LearnerRank:
     def sft_run(self, batches: Iterable[SftBatch]) -> list[SftReport]:
         """:meth:`sft` for each batch in order, in one call."""
         return [self.sft(batch) for batch in batches]
+
+    def log_likelihoods(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[float]:
+        """Σ log π over the tokens with loss of each sequence; nothing is trained.  Each sequence has such tokens."""
+        from learner.sft import log_likelihoods
+
+        return log_likelihoods(self._awake.trainer, sequences)
 
     def sleep(self) -> None:
         """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call
