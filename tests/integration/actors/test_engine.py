@@ -327,7 +327,8 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engin
         came = (await engine.received({"cut"}))["cut"].token_ids
         os.kill(engine.pids().server, signal.SIGKILL)
     reply = cut.result()
-    assert (reply.token_ids[: len(came)], len(reply.token_ids), reply.cuts) == (came, 1500, 1)
+    assert (reply.token_ids[: len(came)], reply.cuts) == (came, 1)
+    assert len(reply.token_ids) > len(came)
     assert (await engine.statistics()).received_tokens - before >= len(came)
     expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, 1.0)
     assert reply.logprobs == pytest.approx(expected, abs=5e-5)
