@@ -127,6 +127,7 @@ class _Tape:
                 ms=reply.ms,
                 key_version=reply.key_version,
                 mixed_prefix=reply.mixed_prefix,
+                cuts=reply.cuts,
                 malformed=malformed,
             )
         )

@@ -22,7 +22,8 @@ from pathlib import Path
 from actors.agents.chat import chat_format
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
+from actors.engines.messages import EngineUnavailable
+from actors.engines.remote_engine import RemoteEngine, followed
 from actors.engines.router import Router
 from actors.episode import Episode, EpisodeSettings
 from actors.evaluation import Attempt
@@ -78,23 +79,6 @@ class WorkerSettings:
     pool: PoolSettings
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteEngine:
-    """An engine actor as the router sees it."""
-
-    remote: Remote[Engine]
-
-    @property
-    def name(self) -> str:
-        return self.remote.name
-
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
-        try:
-            return await self.remote.call(Engine.generate, request)
-        except RemoteError as error:
-            raise EngineUnavailable(str(error)) from error
-
-
 class Worker:
     def __init__(
         self,
@@ -104,7 +88,8 @@ class Worker:
     ) -> None:
         self._settings, self._conductor = settings, conductor
         first = zlib.crc32(settings.name.encode()) % len(engines)
-        self._router = Router([RemoteEngine(engine) for engine in engines], first=first)
+        self._engines = [RemoteEngine(engine) for engine in engines]
+        self._router = Router(self._engines, first=first)
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping, self._idle = asyncio.Event(), asyncio.Event()
@@ -130,6 +115,7 @@ class Worker:
             ShardedSender(
                 settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
             ) as self._sender,
+            followed(self._engines),
         ):
             try:
                 async with asyncio.TaskGroup() as episodes:

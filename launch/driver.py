@@ -136,7 +136,7 @@ class Driver:
         prepared = await asyncio.to_thread(prepare, config, run_dir)
         for problem in prepared.problems:
             self._console.print(f"left out: {problem}")
-        if prepared.warm and config.warm_start.enabled and config.model.path is None and checkpoint is None:
+        if prepared.warm and config.warm_start.enabled and checkpoint is None:
             self._console.print(f"warm start: taken from an earlier run of the same model ({prepared.model_path})")
         fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew)
         async with fleet.running():
@@ -185,7 +185,8 @@ class Driver:
 
         async def warmed_up() -> WeightManifest:
             if self._config.warm_start.enabled and not prepared.warm:
-                self._phase("warm_start", "supervised training on scripted demonstrations")
+                data = ", ".join(map(str, self._config.warm_start.data))
+                self._phase("warm_start", f"supervised training on {data or 'scripted demonstrations'}")
                 await warm_start(self._config, training.learners, prepared, self._events)
             return await training.begin()
 

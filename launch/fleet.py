@@ -24,7 +24,7 @@ from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spaw
 from actors.worker import Worker
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
-from launch.learners import Learners
+from launch.learners import Learners, spawn_learners
 from launch.nodes import Node
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
@@ -35,7 +35,6 @@ from launch.settings import (
     daemon_share,
     engine_homes,
     engine_settings,
-    learner_environment,
     learner_settings,
     worker_homes,
     worker_settings,
@@ -53,8 +52,6 @@ T = TypeVar("T")
 
 _STARTS = 2
 """Times that a learner or a server may be started before its first word."""
-_WRITERS = 2
-"""What a learner writes beside its steps: one publication and one checkpoint."""
 _RETRY_S = 1.0
 _LOOK_S = 2.0
 _ANSWER_S = 1.0
@@ -168,29 +165,16 @@ class Fleet:
         for rank in self._learners:
             kill(rank)
         self._generation += 1
-        settings, port = learner_settings(self._config, self._prepared.model_path), free_port()
-        ranks = self._config.learner.ranks
-        stacks = tuple(self._directory.logs / f"learner-{rank}.{self._generation}.stacks" for rank in range(ranks))
-        self._learners = tuple(
-            spawn(
-                self._crew.learner,
-                ActorOptions(
-                    name=f"{self._directory.run_id}/{self._directory.attempt}.{self._generation}/learner-{rank}",
-                    node_id=self._nodes[0].ray_id,
-                    num_gpus=1 if self._config.learner.device == "cuda" else 0,
-                    beside=_WRITERS,
-                    env=learner_environment(self._config),
-                ),
-                settings,
-                rank,
-                ranks,
-                "127.0.0.1",
-                port,
-                stacks=str(stacks[rank]),
-            )
-            for rank in range(ranks)
+        started = spawn_learners(
+            self._config.learner,
+            learner_settings(self._config, self._prepared.model_path),
+            self._directory,
+            self._nodes[0],
+            generation=self._generation,
+            cls=self._crew.learner,
         )
-        return Learners(self._learners, self._config.learner.call_timeout_s, stacks)
+        self._learners = started.ranks
+        return started
 
     # -- engines -------------------------------------------------------------------------------------------------
 

@@ -14,17 +14,59 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from actors.remote import Ref, Remote, RemoteError
+from actors.remote import ActorOptions, Ref, Remote, RemoteError, spawn
+from launch.config.policy import TrainerSection
+from launch.nodes import Node
+from launch.rundir import RunDirectory
+from launch.settings import learner_environment
 from learner.rank import LearnerRank
+from learner.settings import LearnerSettings
+from protocol.loopback import free_port
 from protocol.stacks import ask_stacks
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_WRITERS = 2
+"""What a learner writes beside its steps: one publication and one checkpoint."""
 _OTHERS_S = 10.0
 """Once a rank has failed: longest wait for the others, whose answers tell which of them is the cause."""
 _EXCHANGES = ("gloo", "NCCL", "ProcessGroup")
 """Words in what torch raises where an exchange with another rank has failed."""
+
+
+def spawn_learners(
+    learner: TrainerSection,
+    settings: LearnerSettings,
+    directory: RunDirectory,
+    home: Node,
+    *,
+    generation: int = 1,
+    cls: type[LearnerRank] = LearnerRank,
+) -> Learners:
+    """Start the ranks, all on one node: a ``generation`` for each start in one attempt."""
+    port = free_port()
+    stacks = tuple(directory.logs / f"learner-{rank}.{generation}.stacks" for rank in range(learner.ranks))
+    ranks = tuple(
+        spawn(
+            cls,
+            ActorOptions(
+                name=f"{directory.run_id}/{directory.attempt}.{generation}/learner-{rank}",
+                node_id=home.ray_id,
+                num_gpus=1 if learner.device == "cuda" else 0,
+                beside=_WRITERS,
+                env=learner_environment(learner),
+            ),
+            settings,
+            rank,
+            learner.ranks,
+            "127.0.0.1",
+            port,
+            stacks=str(stacks[rank]),
+        )
+        for rank in range(learner.ranks)
+    )
+    return Learners(ranks, learner.call_timeout_s, stacks)
 
 
 @dataclass(frozen=True, slots=True)

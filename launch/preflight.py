@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from actors.agents.chat import chat_format
@@ -14,6 +15,7 @@ from launch.config import DataKind, RunConfig
 from launch.demo.model import CONTEXT_TOKENS
 from launch.ports import check_port
 from launch.prepare import check_model, usable_tasks
+from launch.sft.examples import check_sources
 from learner.qwen import read_config
 from protocol.errors import UserError
 from sandbox.host import HostSettings, current_host
@@ -29,12 +31,15 @@ def preflight(config: RunConfig) -> None:
         check_model(config.model.path)
         chat_format(str(config.model.path), tools=config.agent.tools)
     check_context(config)
+    if config.warm_start.enabled:
+        check_sources(config.warm_start.data)
     if config.data.kind is DataKind.TERMINAL_BENCH:
         usable_tasks(config)
     else:
         trained_families(config.data.held_out_family)
     if not config.cluster.address:
-        check_devices(config)
+        devices = {"learner.device": config.learner.device, "engine.device": config.engine.device}
+        check_devices(devices, ", or join a cluster that has one (--address HOST:PORT)")
     check_memory_saver(config)
     check_disk(config.run.dir, config.run.disk_reserve_mb)
     check_docker(HostSettings.from_environment())
@@ -47,14 +52,13 @@ _GPUS = ("nvidia[0-9]*", "kfd", "dxg")
 """Device files of a GPU that torch calls ``cuda``: NVIDIA's, AMD's, WSL's."""
 
 
-def check_devices(config: RunConfig) -> None:
-    """This machine has a GPU, if ``config`` puts anything on one.  Device files tell, without loading torch."""
-    named = {"learner.device": config.learner.device, "engine.device": config.engine.device}
+def check_devices(named: Mapping[str, str], otherwise: str = "") -> None:
+    """This machine has a GPU, if any of these keys puts something on one.  Device files tell, without loading torch."""
     wanted = [key for key, device in named.items() if device == "cuda"]
     if wanted and not any(found for kind in _GPUS for found in _DEVICES.glob(kind)):
         raise UserError(
             f"{' and '.join(f'{key} = cuda' for key in wanted)}, and this machine has no GPU (no {_DEVICES}/nvidia*): "
-            f"{' '.join(f'--set {key}=cpu' for key in wanted)}, or join a cluster that has one (--address HOST:PORT)"
+            f"{' '.join(f'--set {key}=cpu' for key in wanted)}{otherwise}"
         )
 
 

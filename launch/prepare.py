@@ -73,9 +73,11 @@ def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
     from launch.warm_start import cached
 
     if config.model.path is not None:
-        return check_model(config.model.path).absolute(), True
+        check_model(config.model.path)
     if config.warm_start.enabled and (found := cached(config)) is not None:
         return found, True
+    if config.model.path is not None:
+        return config.model.path.absolute(), not config.warm_start.enabled
     folder = run_dir / "model"
     if not folder.exists():
         with whole_folder(folder) as partial:

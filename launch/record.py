@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from launch.config import RunConfig
+from launch.config import RunConfig, SftConfig
 from launch.rundir import CONFIG_FILE, RunDirectory, config_values
 from protocol.events import Json
 from sandbox.host import current_host
@@ -23,14 +23,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "sglang", "transformers", "megatron-core", "ray", "pyzmq", "aiodocker", "numpy")
 
 
-def write_record(directory: RunDirectory, config: RunConfig, images: Mapping[str, str] | None = None) -> Path:
+def write_record(
+    directory: RunDirectory, config: RunConfig | SftConfig, images: Mapping[str, str] | None = None
+) -> Path:
     """Write the run's record: the latest attempt's as ``config.json``, each attempt's in its own folder."""
     record = make_record(directory, config, images or {})
     directory.write_json(f"attempts/{directory.attempt}/{CONFIG_FILE}", record)
     return directory.write_json(CONFIG_FILE, record)
 
 
-def make_record(directory: RunDirectory, config: RunConfig, images: Mapping[str, str]) -> dict[str, Json]:
+def make_record(directory: RunDirectory, config: RunConfig | SftConfig, images: Mapping[str, str]) -> dict[str, Json]:
     """``images``: image name → content id."""
     commit = _git("rev-parse", "HEAD")
     return {

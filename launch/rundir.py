@@ -19,7 +19,8 @@ from typing import Self
 
 import orjson
 
-from launch.config import Control, RunConfig, resolve
+from launch.config import Control, RunConfig, SftConfig, resolve, resolve_sft
+from launch.config.base import Section
 from launch.config.load import Toml
 from launch.config.run import RUN_ID
 from protocol.cli.output import shown
@@ -30,6 +31,8 @@ from protocol.filesystem import replace_whole
 
 CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
 _LOCK = ".lock"
+_SFT = "sft"
+"""A table that supervised training alone has, and its command."""
 
 
 class RunDirectoryError(UserError):
@@ -150,20 +153,28 @@ def _exists(path: Path) -> RunDirectoryError:
     if (path / CONFIG_FILE).exists():
         return RunDirectoryError(
             f"{path} exists, and no run is overwritten: go on with that run "
-            f"(`python -m launch.cluster {_resume_options(path)}`), {another}"
+            f"(`python -m {_command(path)} {_resume_options(path)}`), {another}"
         )
     return RunDirectoryError(
         f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
     )
 
 
+def _command(path: Path) -> str:
+    """What goes on with a run: the command that began it."""
+    try:
+        return f"launch.{_SFT if _SFT in stored_values(path) else 'cluster'}"
+    except UserError:
+        return "launch.cluster"
+
+
 def find_run(parent: Path, run_id: str) -> Path:
     """A run's directory by its id.  Raises RunDirectoryError."""
-    runs = _runs(parent)
-    for path in runs:
+    known = runs(parent)
+    for path in known:
         if path.name == run_id:
             return path
-    close = did_you_mean(run_id, [path.name for path in runs])
+    close = did_you_mean(run_id, [path.name for path in known])
     raise RunDirectoryError(f"no run called '{run_id}' in {parent}: leave --resume out to start one{close}")
 
 
@@ -171,7 +182,7 @@ def find_newest(parent: Path, name: str, control: Control | None, overrides: Seq
     """The newest run that can go on under ``overrides``: of recipe ``name`` unless that is empty, of one ``control``
     unless that is None.  Raises RunDirectoryError with what keeps the newest from it."""
     refused: RunDirectoryError | None = None
-    for path in reversed(_runs(parent)):
+    for path in reversed(runs(parent)):
         try:
             run = stored_config(path).run
         except UserError:
@@ -190,7 +201,7 @@ def find_newest(parent: Path, name: str, control: Control | None, overrides: Seq
     raise RunDirectoryError(f"no run {which} in {parent}: leave --resume out to start one")
 
 
-def _runs(parent: Path) -> list[Path]:
+def runs(parent: Path) -> list[Path]:
     """The directories that have a record, the newest last."""
     return sorted(
         (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
@@ -202,7 +213,7 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
     before = stored_config(run_dir)
     after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
-    old, new = _plain(before), _plain(after)
+    old, new = plain(before), plain(after)
     fixed = [key for key in sorted(old.keys() | new.keys()) if _is_fixed(key) and old.get(key) != new.get(key)]
     if fixed:
         raise RunDirectoryError(
@@ -254,10 +265,28 @@ def write_json(path: Path, value: Mapping[str, Json]) -> None:
 
 def stored_config(path: Path) -> RunConfig:
     """The configuration in a run directory's record.  Raises RunDirectoryError."""
+    values = stored_values(path)
+    if _SFT in values:
+        raise RunDirectoryError(
+            f"{path} is supervised training: go on with python -m launch.sft {_resume_options(path)}"
+        )
+    return resolve(values, source=str(path / CONFIG_FILE))
+
+
+def stored_sft(path: Path) -> SftConfig:
+    """The same, of supervised training."""
+    values = stored_values(path)
+    if _SFT not in values:
+        raise RunDirectoryError(f"{path} is no supervised training: python -m launch.cluster {_resume_options(path)}")
+    return resolve_sft(values, source=str(path / CONFIG_FILE))
+
+
+def stored_values(path: Path) -> dict[str, dict[str, Toml]]:
+    """The tables in a run directory's record.  Raises RunDirectoryError."""
     file = path / CONFIG_FILE
     try:
-        record: dict[str, dict[str, Toml]] = orjson.loads(file.read_bytes())
-        values = {**record["config"]}
+        record: dict[str, dict[str, dict[str, Toml]]] = orjson.loads(file.read_bytes())
+        return {**record["config"]}
     except (FileNotFoundError, NotADirectoryError):
         raise NoSuchRunError(path) from None
     except OSError as error:
@@ -266,7 +295,6 @@ def stored_config(path: Path) -> RunConfig:
         raise RunDirectoryError(
             f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
         ) from error
-    return resolve(values, source=str(file))
 
 
 def refused(run_dir: Path, error: OSError) -> RunDirectoryError:
@@ -292,12 +320,13 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def config_values(config: RunConfig) -> dict[str, dict[str, Toml]]:
+def config_values(config: Section) -> dict[str, dict[str, Toml]]:
     """A configuration as the tables of its recipe."""
     return config.model_dump(mode="json", exclude_none=True)
 
 
-def _plain(config: RunConfig) -> dict[str, Toml]:
+def plain(config: Section) -> dict[str, Toml]:
+    """A configuration as ``section.key`` → value."""
     return {f"{table}.{key}": value for table, keys in config_values(config).items() for key, value in keys.items()}
 
 

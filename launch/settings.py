@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from actors.engines.engine import EngineSettings
 from actors.episode import EpisodeSettings
 from actors.worker import TAKE_S, WorkerSettings
 from launch.config import Control, RunConfig
+from launch.config.policy import LoraSection, TrainerSection
 from launch.nodes import Node
 from launch.retention import Retention
 from launch.rundir import RunDirectory
@@ -73,8 +75,8 @@ def daemon_share(config: RunConfig, nodes: Sequence[Node]) -> Share:
     return Share(config.rollout.share(here), max(1, config.sandbox.start_concurrency // workers))
 
 
-def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
-    learner = config.learner
+def trainer_settings(learner: TrainerSection, lora: LoraSection, model_path: Path, seed: int) -> LearnerSettings:
+    """What a learner is told whatever it learns from."""
     return LearnerSettings(
         model_path=str(model_path),
         device=learner.device,
@@ -84,27 +86,34 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         cp=learner.cp,
         sequence_parallel=learner.sequence_parallel,
         distributed_optimizer=learner.distributed_optimizer,
-        lr=config.learning_rate,
-        lr_end=None if config.run.control is Control.LR0 else learner.lr_end,
-        lr_decay_steps=config.run.steps - 1,
+        lr=learner.lr,
         lr_warmup_steps=learner.lr_warmup_steps,
         betas=learner.betas,
         eps=learner.adam_eps,
         weight_decay=learner.weight_decay,
         clip_grad=learner.clip_grad,
+        micro_batch_tokens=learner.micro_batch_tokens,
+        recompute=learner.recompute,
+        offload=learner.offload,
+        shard_bytes=learner.shard_mb << 20,
+        lora=lora.lora,
+        seed=seed,
+        threads=learner.threads,
+        timeout_s=_EXCHANGE_SHARE * learner.call_timeout_s,
+    )
+
+
+def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
+    return replace(
+        trainer_settings(config.learner, config.lora, model_path, config.run.seed),
+        lr=config.learning_rate,
+        lr_end=None if config.run.control is Control.LR0 else config.learner.lr_end,
+        lr_decay_steps=config.run.steps - 1,
         objective=config.objective,
         shuffle_rewards=config.run.control is Control.SHUFFLED,
         temperature=config.agent.temperature,
         eta=config.staleness.eta,
         stale_policy=config.staleness.policy,
-        micro_batch_tokens=learner.micro_batch_tokens,
-        recompute=learner.recompute,
-        offload=learner.offload,
-        shard_bytes=learner.shard_mb << 20,
-        lora=config.lora.lora,
-        seed=config.run.seed,
-        threads=learner.threads,
-        timeout_s=_EXCHANGE_SHARE * learner.call_timeout_s,
     )
 
 
@@ -115,10 +124,10 @@ def retention(config: RunConfig) -> Retention:
     )
 
 
-def learner_environment(config: RunConfig) -> dict[str, str]:
+def learner_environment(learner: TrainerSection) -> dict[str, str]:
     """Of each rank's process.  One that is to use the CPU sees no GPU, even where there is one."""
-    threads = {"OMP_NUM_THREADS": str(config.learner.threads)}
-    return threads if config.learner.device == "cuda" else threads | {"CUDA_VISIBLE_DEVICES": ""}
+    threads = {"OMP_NUM_THREADS": str(learner.threads)}
+    return threads if learner.device == "cuda" else threads | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def buffer_settings(

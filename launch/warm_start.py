@@ -1,4 +1,5 @@
-"""The warm start: supervised training on scripted demonstrations, kept for the next run with the same inputs.
+"""The warm start: supervised training on scripted demonstrations or on data, kept for the next run with the same
+inputs.
 
 The cache key covers what the result depends on on this machine, code and pinned packages included, so a hit is bitwise
 what training again would give.
@@ -11,18 +12,26 @@ import hashlib
 import itertools
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 
+from actors.agents.chat import load_tokenizer
 from launch.config import RunConfig
-from launch.demo.demonstrations import warm_start_batches
+from launch.config.policy import LearnerSection, TrainerSection
+from launch.demo.demonstrations import learning_rate, warm_start_batches
 from launch.learners import Learners
 from launch.prepare import Prepared
 from launch.rundir import config_values
-from learner.qwen import INDEX_FILE, SINGLE_FILE
+from launch.sft.examples import Choice, read_examples, sft_batch
+from launch.sft.plan import Plan
+from learner.messages import SftBatch
+from learner.qwen import INDEX_FILE, SINGLE_FILE, read_config
 from learner.rank import LearnerRank
+from protocol.digests import digest_file
 from protocol.events import EventLog
+from protocol.export import FOLDER
 from protocol.weights import NO_VERSION, Version
 
 _CHUNK = 20
@@ -31,6 +40,7 @@ _SOURCES = (
     "constraints.txt",
     "launch/demo/**/*.py",
     "launch/settings.py",
+    "launch/sft/**/*.py",
     "launch/warm_start.py",
     "sandbox/tasks/**/*.py",
     "sandbox/tools/**/*.py",
@@ -38,11 +48,8 @@ _SOURCES = (
     "learner/**/*.py",
     "protocol/**/*.py",
 )
-_LOSS = (
-    *("loss", "eps_low", "eps_high", "dual_clip", "tis_cap", "tv_bound", "advantage"),
-    *("aggregation", "aggregation_tokens", "minibatches", "nonfinite_limit"),
-)
-_NOT_READ = frozenset({"lr", "lr_end", "lr_warmup_steps", *_LOSS, "publish_every", "call_timeout_s"})
+_REWARD_KEYS = LearnerSection.model_fields.keys() - TrainerSection.model_fields.keys()
+_NOT_READ = _REWARD_KEYS | {"lr", "lr_end", "lr_warmup_steps", "call_timeout_s"}
 """Keys of the learner that the warm start's weights do not depend on."""
 
 
@@ -52,13 +59,28 @@ def cache_key(config: RunConfig) -> str:
     learner = {key: value for key, value in values["learner"].items() if key not in _NOT_READ}
     digest = hashlib.sha256(
         orjson.dumps(
-            [values["model"], values["warm_start"], values["data"], values["agent"], learner, config.run.seed],
+            [
+                *(values["model"], values["warm_start"], values["data"], values["agent"], learner, config.run.seed),
+                *(_state(config.model.path), [_content(path) for path in config.warm_start.data]),
+            ],
             option=orjson.OPT_SORT_KEYS,
         )
     )
     for file in sorted(path for source in _SOURCES for path in _ROOT.glob(source)):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:20]
+
+
+def _state(model: Path | None) -> list[list[object]]:
+    """What of a model's folder changes whenever a file of it does.  Its weights are too large to be read for that."""
+    files = sorted(path for path in model.iterdir() if path.is_file()) if model is not None else []
+    return [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+
+
+def _content(source: Path) -> list[str]:
+    """Checksums of a file, or of what a run exported."""
+    files = sorted((source / FOLDER).iterdir()) if source.is_dir() else [source]
+    return [digest_file(path).xxh3 for path in files]
 
 
 def cached(config: RunConfig) -> Path | None:
@@ -72,15 +94,34 @@ def _folder(config: RunConfig) -> Path:
 
 
 async def warm_start(config: RunConfig, learners: Learners, prepared: Prepared, events: EventLog) -> None:
-    """Train the learner on demonstrations, keep the result, and start its optimizer afresh."""
-    steps, done = config.warm_start.steps, 0
-    batches = warm_start_batches(config, prepared.model_path)
+    """Train the learner, keep the result, and start its optimizer afresh."""
+    steps, batches = await asyncio.to_thread(_steps, config, prepared.model_path)
+    done = 0
     while chunk := await asyncio.to_thread(lambda: list(itertools.islice(batches, _CHUNK))):
         reports = await learners.call(LearnerRank.sft_run, chunk)
         done += len(chunk)
         events.emit("warm_start.progress", step=done, steps=steps, loss=round(reports[-1].loss, 5))
     await _keep(config, learners)
     await learners.call(LearnerRank.reset_optimizer)
+
+
+def _steps(config: RunConfig, model_path: Path) -> tuple[int, Iterator[SftBatch]]:
+    """How many there are, and the batch of each.  Raises UserError for data that this model cannot be trained on."""
+    settings, shape = config.warm_start, read_config(model_path)
+    if not settings.data:
+        return settings.steps, warm_start_batches(config, model_path)
+    choice = Choice(
+        vocabulary=shape.vocab_size,
+        max_tokens=min(config.learner.micro_batch_tokens * config.learner.cp, shape.max_position_embeddings),
+        too_long=settings.too_long,
+        min_score=settings.min_score,
+        reward_weighted=settings.reward_weighted,
+    )
+    found = read_examples(settings.data, load_tokenizer(str(model_path)), choice).found
+    plan = Plan(len(found), settings.epochs, settings.batch_size, config.run.seed)
+    batches = ([found[index] for index in plan.batch(step)] for step in range(1, plan.steps + 1))
+    rates = (learning_rate(step, settings, plan.steps) for step in range(plan.steps))
+    return plan.steps, (sft_batch(batch, lr) for batch, lr in zip(batches, rates, strict=True))
 
 
 async def _keep(config: RunConfig, learners: Learners) -> None:

@@ -6,6 +6,7 @@ global without a collective.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from learner.advantages import advantages
 from learner.aggregation import token_shares
 from learner.messages import TokenAccount
 from learner.objective import Advantage
-from learner.packing import Sample
+from learner.packing import BadSampleError, Sample
 from learner.sequences import model_turns, samples, turn_of_tokens
 from learner.settings import LearnerSettings
 from learner.shaping import shaped
@@ -149,14 +150,18 @@ def staleness(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, fl
     }
 
 
-def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[Sample]:
-    """Samples for fine-tuning from (token ids, loss mask), each token with loss of the same share; a sequence without
-    loss is left out."""
+def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()) -> list[Sample]:
+    """Samples for fine-tuning from (token ids, loss mask) and each sequence's weight, 1 where none is given.  A token's
+    share of the loss is its sequence's weight ÷ the sum of these over all tokens with loss.  A sequence without loss
+    or of weight 0 is left out.  Raises BadSampleError for a weight below 0."""
+    own_weights = weights or [1.0] * len(sequences)
+    if any(not 0 <= weight < math.inf for weight in own_weights):
+        raise BadSampleError(f"a sequence has the weight {min(own_weights)}: weights are finite and at least 0")
     targets = [np.flatnonzero(loss_mask) for _, loss_mask in sequences]
     targets = [own[own > 0] for own in targets]
-    share = 1.0 / max(1, sum(map(len, targets)))
+    total = sum(weight * len(own) for weight, own in zip(own_weights, targets, strict=True))
     return [
-        Sample(token_ids, own, columns(np.zeros(len(own)), np.zeros(len(own)), share))
-        for (token_ids, _), own in zip(sequences, targets, strict=True)
-        if len(own)
+        Sample(token_ids, own, columns(np.zeros(len(own)), np.zeros(len(own)), weight / total))
+        for (token_ids, _), own, weight in zip(sequences, targets, own_weights, strict=True)
+        if weight * len(own) > 0
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import InfraError
@@ -17,6 +18,8 @@ class SftBatch:
     sequences: list[tuple[Int32Array, Uint8Array]]
     """(token ids [T], loss mask [T]) each; the loss is averaged over all tokens with mask 1 but a sequence's first."""
     lr: float
+    weights: Sequence[float] = ()
+    """Of each sequence's tokens in that average; none given are all 1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from learner.settings import LearnerSettings, Offload
 from protocol.digests import FileDigest
 from protocol.errors import LongshoreError, UserError
 from protocol.stacks import offer_stacks
+from protocol.trajectory import Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
 
 if TYPE_CHECKING:  # these load torch or megatron
@@ -131,6 +132,12 @@ class LearnerRank:
 
         with self._awake() as ready:
             return [sft_step(ready.trainer, batch) for batch in batches]
+
+    def log_likelihoods(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[float]:
+        """Σ log π over the tokens with loss of each sequence; nothing is trained.  Each sequence has such tokens."""
+        from learner.sft import log_likelihoods
+
+        return log_likelihoods(self._awake.trainer, sequences)
 
     def sleep(self) -> None:
         """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call

@@ -63,6 +63,18 @@ def samples(
     return found
 
 
+def whole(segments: Sequence[Segment]) -> list[tuple[Int32Array, Uint8Array]]:
+    """Token ids and loss mask of each sequence that has a sampled token; each such token has loss in one of them."""
+    found: list[tuple[Int32Array, Uint8Array]] = []
+    for chain in _chains(segments):
+        parts = [segments[index] for index in chain]
+        prefix = _prefix(segments, parts[0])
+        mask = np.concatenate([np.zeros(len(prefix), np.uint8), *(part.loss_mask for part in parts)])
+        if mask.any():
+            found.append((np.concatenate([prefix, *(part.token_ids for part in parts)]), mask))
+    return found
+
+
 def _chains(segments: Sequence[Segment]) -> list[list[int]]:
     """Segments, by index, that follow each other without a gap."""
     chains: list[list[int]] = []

@@ -1,14 +1,18 @@
-"""Supervised fine-tuning: one optimizer step on the tokens with loss of a batch.  The caller holds curriculum and
-schedule."""
+"""Supervised fine-tuning: one optimizer step on the tokens with loss of a batch, and the likelihood of held-out
+sequences.  The caller holds curriculum and schedule."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from learner.batch import supervised
 from learner.losses import LossResult, likelihood_loss
 from learner.messages import SftBatch, SftReport
+from protocol.trajectory import Int32Array, Uint8Array
 
 if TYPE_CHECKING:  # these load megatron
     from torch import Tensor
@@ -21,7 +25,7 @@ def sft_step(trainer: Trainer, batch: SftBatch) -> SftReport:
     """Raises ValueError for a batch in which no token has loss, FloatingPointError where its gradient is not finite;
     the weights are then as before."""
     began = time.perf_counter()
-    samples = supervised(batch.sequences)
+    samples = supervised(batch.sequences, batch.weights)
     if not samples:
         raise ValueError("no token of this batch has loss")
 
@@ -34,3 +38,8 @@ def sft_step(trainer: Trainer, batch: SftBatch) -> SftReport:
     tokens = sum(len(sample.token_ids) for sample in samples)
     trained = sum(len(sample.targets) for sample in samples)
     return SftReport(float(result.sums.totals[0]), result.grad_norm, tokens, trained, time.perf_counter() - began)
+
+
+def log_likelihoods(trainer: Trainer, sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[float]:
+    """Σ log π over the tokens with loss of each sequence, which all have some, by the weights as they are."""
+    return [float(found.sum(dtype=np.float64)) for found in trainer.logprobs(supervised(sequences))]

@@ -99,6 +99,8 @@ class Turn(NamedTuple):
     malformed: bool = False
     reward: float = 0.0
     """Of this turn alone, beside the episode's (model turns)."""
+    cuts: int = 0
+    """Times that the server which sampled this turn was lost, and another went on behind its tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

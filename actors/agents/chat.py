@@ -9,7 +9,7 @@ that: the model keeps seeing what it wrote.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypedDict, cast
+from typing import Literal, NotRequired, Protocol, TypedDict, cast
 
 from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
@@ -17,9 +17,24 @@ from sandbox.tools import SHELL_ONLY
 _PROBE = "\u2063probe\u2063"
 
 
+class FunctionCall(TypedDict):
+    name: str
+    arguments: dict[str, object]
+
+
+class CallMessage(TypedDict):
+    """One call of a tool, as templates expect it."""
+
+    type: Literal["function"]
+    function: FunctionCall
+
+
 class Message(TypedDict):
     role: str
     content: str
+    reasoning_content: NotRequired[str]
+    """What an assistant thought before; content may hold it too, between ``<think>`` and ``</think>``."""
+    tool_calls: NotRequired[list[CallMessage]]
 
 
 class Tokenizer(Protocol):
@@ -103,6 +118,27 @@ class ChatFormat:
     def first_prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids of ``messages`` and the generation prompt."""
         return self._encode(self._render(messages, generate=True))
+
+    def reply(self, message: Message) -> list[int]:
+        """Ids that follow the generation prompt where an assistant answers with ``message``, as a model would sample
+        them: its thoughts, and its turn's end.  Raises UserError where the template begins the turn with something
+        else, or leaves thoughts or calls out."""
+        prompt = self._render(_PROBES[:1], generate=True)
+        whole = self._render([*_PROBES[:1], message], generate=False)
+        if not whole.startswith(prompt):
+            raise UserError(
+                f"the chat template of this model asks for a reply with {prompt[-40:]!r} and does not begin this one "
+                "with it: give the message what is missing (thoughts, say), or the tokenizer another template"
+            )
+        reply = whole[len(prompt) : whole.rindex(self._turn_end_text)]
+        parts = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        for part in (message.get("reasoning_content", "").strip(), *parts):
+            if part not in reply:
+                raise UserError(
+                    f"the chat template of this model leaves {part[:40]!r} out of a reply (reasoning_content and "
+                    "tool_calls are not every template's): write it into the content, or remove it"
+                )
+        return [*self._encode(reply), self.turn_end]
 
     def delta(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
         """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template

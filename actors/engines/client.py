@@ -1,20 +1,28 @@
 """Speaks HTTP to one local SGLang server, and believes nothing that it did not check.
 
-Every reply is checked before it is used: as many log-probabilities as ids, version spans that cover each token once.
-A connection that breaks, a reply that makes no sense and a server's own error are :class:`ServerLost`; a request that
-the server says can never be served is :class:`RequestRefused`.  Deadlines are the caller's.
+Replies are streamed (:mod:`.replies`).  A connection that breaks, a reply that makes no sense and a server's own error
+are :class:`ServerLost`; a request that the server says can never be served is :class:`RequestRefused`.  Deadlines are
+the caller's.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import aiohttp
 import orjson
 
-from actors.engines.messages import Finish, RequestRefused, ServerLost
+from actors.engines.messages import RequestRefused, ServerLost
+from actors.engines.replies import ReplyStream, Sampled
+
+_STREAM_INTERVAL = 8
+"""Tokens a chunk: few enough that little is lost with a server, enough that streaming costs nothing."""
+_READ_BYTES = 1 << 20
+"""Buffer of a connection; a chunk is a line, and may be half as long again as this."""
 
 MEMORY = ("weights", "kv_cache", "cuda_graph")
 """What a server can give away of a device's memory, by SGLang's names; all that is not small."""
@@ -36,68 +44,11 @@ class SamplingOptions:
             "max_new_tokens": self.max_new_tokens,
             "temperature": 0.0 if self.greedy else self.temperature,
             "stop_token_ids": list(self.stop_token_ids),
+            "stream_interval": _STREAM_INTERVAL,
         }
         if self.seed is not None:
             options["sampling_seed"] = self.seed
         return options
-
-
-@dataclass(frozen=True, slots=True)
-class VersionSpan:
-    """Tokens ``[start, end)`` of a reply were sampled by ``version``."""
-
-    version: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    token_ids: list[int]
-    logprobs: list[float]
-    versions: list[int]
-    finish: Finish
-    cached_tokens: int
-
-
-def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
-    """The version of each of ``count`` tokens.  Raises :class:`ServerLost` unless the spans cover each exactly once."""
-    versions: list[int] = []
-    for span in spans:
-        if span.start != len(versions) or span.end <= span.start:
-            raise ServerLost(f"version spans have a hole, overlap or are empty at token {len(versions)}: {spans}")
-        versions += [span.version] * (span.end - span.start)
-    if len(versions) != count:
-        raise ServerLost(f"version spans cover {len(versions)} of {count} tokens: {spans}")
-    return versions
-
-
-def parse_generated(body: bytes) -> Sampled:
-    """A ``/generate`` reply.  Raises :class:`ServerLost` if it contradicts itself or was aborted by the server."""
-    try:
-        reply: dict[str, Any] = orjson.loads(body)
-        meta = reply["meta_info"]
-        finish: Finish = meta["finish_reason"]["type"]
-        token_ids = [int(token) for token in reply["output_ids"]]
-        scored = [(float(entry[0]), int(entry[1])) for entry in meta["output_token_logprobs"]]
-        spans = [
-            VersionSpan(int(span["version"]), int(span["start"]), int(span["end"]))
-            for span in meta.get("weight_versions", ())
-        ]
-        cached_tokens = int(meta["cached_tokens"])
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ServerLost(f"the server's reply cannot be read ({error!r}): {body[:200]!r}") from error
-    if finish not in ("stop", "length"):
-        raise ServerLost(f"the server ended the request itself: {meta['finish_reason']}")
-    if not token_ids or [token for _, token in scored] != token_ids:
-        raise ServerLost(f"{len(token_ids)} ids do not match {len(scored)} log-probabilities")
-    return Sampled(
-        token_ids,
-        [logprob for logprob, _ in scored],
-        expand_spans(spans, len(token_ids)),
-        finish,
-        cached_tokens,
-    )
 
 
 class EngineClient:
@@ -124,25 +75,32 @@ class EngineClient:
             timeout=aiohttp.ClientTimeout(total=None),
             headers=self._headers,
             trust_env=False,
+            read_bufsize=_READ_BYTES,
         )
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
-    async def generate(self, rid: str, input_ids: list[int], options: SamplingOptions, key: str) -> Sampled:
-        """Sample one continuation; ``key`` separates prefix caches, ``rid`` names the request for :meth:`abort`."""
-        body = await self._post(
-            "/generate",
-            {
-                "rid": rid,
-                "input_ids": input_ids,
-                "sampling_params": options.wire(),
-                "return_logprob": True,
-                "extra_key": key,
-            },
-        )
-        return parse_generated(body)
+    async def generate(
+        self, rid: str, input_ids: list[int], options: SamplingOptions, key: str, stream: ReplyStream | None = None
+    ) -> Sampled:
+        """Sample one continuation; ``key`` separates prefix caches, ``rid`` names the request for :meth:`abort`.  What
+        comes is in ``stream`` at once."""
+        message: dict[str, object] = {
+            "rid": rid,
+            "input_ids": input_ids,
+            "sampling_params": options.wire(),
+            "return_logprob": True,
+            "extra_key": key,
+            "stream": True,
+        }
+        stream = stream or ReplyStream(options.max_new_tokens)
+        async with self._asked("POST", "/generate", message) as response:
+            async for line in response.content:
+                if line.startswith(b"data:") and (whole := stream.take(line[5:])) is not None:
+                    return whole
+        raise ServerLost("/generate: the stream ended before the reply did")
 
     async def abort(self, rid: str) -> None:
         """End a request whose caller has gone; harmless if it has ended."""
@@ -192,6 +150,14 @@ class EngineClient:
         return await self._request("POST", path, message)
 
     async def _request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
+        async with self._asked(method, path, message) as response:
+            return await response.read()
+
+    @asynccontextmanager
+    async def _asked(
+        self, method: str, path: str, message: dict[str, object] | None
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """A response that says 200; its connection may still break."""
         if self._session is None or self._session.closed:
             raise ServerLost(f"{path}: the client is closed")
         data = None if message is None else orjson.dumps(message)
@@ -199,13 +165,12 @@ class EngineClient:
             async with self._session.request(
                 method, self._base + path, data=data, headers={"Content-Type": "application/json"}
             ) as response:
-                body = await response.read()
+                if response.status != 200:
+                    said = f"{path}: {response.status} {(await response.read())[:500].decode(errors='replace')}"
+                    raise RequestRefused(said) if response.status == 400 and path == "/generate" else ServerLost(said)
+                yield response
         except (aiohttp.ClientError, OSError) as error:
             raise ServerLost(f"{path}: {type(error).__name__}: {error}") from error
-        if response.status == 200:
-            return body
-        said = f"{path}: {response.status} {body[:500].decode(errors='replace')}"
-        raise RequestRefused(said) if response.status == 400 and path == "/generate" else ServerLost(said)
 
 
 def _field(body: bytes, name: str) -> str:

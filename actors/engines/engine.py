@@ -1,8 +1,8 @@
 """One serving engine: an SGLang server, its supervision, requests and weights.  A plain class; an actor elsewhere.
 
 Requests (``generate``) wait at a gate that is open while the server serves.  In one breath with passing it, a request
-gets its KV key ``v<version>``, so a key names the weights that the request was dispatched under.  A request whose
-server dies before it has answered waits at the gate and is sent again to the next one, until its deadline.
+gets its KV key ``v<version>``, so a key names the weights that the request was dispatched under.  Replies are streamed:
+a request whose server dies waits at the gate, and the next one goes on behind the tokens that came, until its deadline.
 
 Weights (``load``) are read and checked while the server decodes.  Then, under the update lock: gate shut → pause in
 place → exchange → version and checksum confirmed → continue → gate open.  The exchange runs in the engine's own task
@@ -11,7 +11,7 @@ is not judged.  The server never continues on weights that are not known: a load
 that was refused is followed by a checksummed reload of the last confirmed weights, everything else by a restart.
 
 Memory (``lend``): where the learner takes turns with the server on one device, the same lock is held for all of the
-learner's turn: gate shut → requests ended, which wait and are sent again → memory given away → … → taken back → weights
+learner's turn: gate shut → requests cut, which go on after it → memory given away → … → taken back → weights
 loaded and confirmed → continue → gate open.  The turn ends with a ``load``, or by itself with its lease, on the last
 confirmed weights.  A server that dies meanwhile is replaced after it, not in the learner's memory.
 
@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from actors.background import Background
 from actors.engines import weight_files
-from actors.engines.client import Sampled, SamplingOptions
+from actors.engines.client import SamplingOptions
 from actors.engines.exchange import Confirmed, Serving, come_back, exchange, stand_aside
 from actors.engines.messages import (
     EngineBusy,
@@ -43,11 +44,14 @@ from actors.engines.messages import (
     GenerateRequest,
     LoadError,
     LoadReport,
+    Received,
     RequestRefused,
     ServerLost,
 )
+from actors.engines.replies import ReplyStream, Sampled
 from actors.engines.server import Server, ServerSettings
 from actors.engines.turn import Turn
+from actors.engines.underway import UnderWay
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
@@ -118,6 +122,7 @@ class Engine:
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
         self._counts, self._last_reply_at = EngineStatistics(), 0.0
+        self._under_way: set[UnderWay] = set()
         self._gate = asyncio.Event()
         self._update_lock = asyncio.Lock()
         self._places = asyncio.Semaphore(settings.max_running)
@@ -203,17 +208,26 @@ class Engine:
         counts = self._counts
         if counts.queued >= _MAX_QUEUED:
             counts.unavailable += 1
-            raise EngineBusy(f"engine {self._settings.name} has {counts.queued} requests waiting, its limit")
-        begun = time.monotonic()
+            raise EngineBusy(
+                f"engine {self._settings.name} has {counts.queued} requests waiting, its limit", request.received
+            )
+        work = UnderWay(request)
+        self._under_way.add(work)
         try:
             async with asyncio.timeout(request.deadline_s + request.restart_s):
-                return await self._answer(request, begun)
+                return await self._answer(work)
         except TimeoutError:
             counts.unavailable += 1
             allowed = f"{request.deadline_s:g} s to sample, {request.restart_s:g} s for a restart"
             raise EngineUnavailable(
-                f"engine {self._settings.name} gave no reply in time ({allowed}); it is {self._state}"
+                f"engine {self._settings.name} gave no reply in time ({allowed}); it is {self._state}", work.received
             ) from None
+        finally:
+            self._under_way.discard(work)
+
+    async def received(self, names: Collection[str]) -> dict[str, Received]:
+        """What has come of those of these requests that are under way."""
+        return {work.request.name: work.received for work in self._under_way if work.request.name in names}
 
     def _check(self, request: GenerateRequest) -> None:
         if self._model is None:
@@ -230,31 +244,33 @@ class Engine:
         if not request.greedy and not request.temperature > 0:
             raise RequestRefused(f"temperature {request.temperature} is not above 0: ask for greedy instead")
 
-    async def _answer(self, request: GenerateRequest, begun: float) -> GenerateReply:
-        counts = self._counts
+    async def _answer(self, work: UnderWay) -> GenerateReply:
+        counts, request = self._counts, work.request
         counts.queued += 1
         waiting = True
         try:
-            await self._wait_for_server(request.patience_s)
+            await self._wait_for_server(work)
             async with self._places:
                 while True:
-                    serving = await self._wait_for_server(request.patience_s)
-                    version = serving.confirmed.manifest.version  # no await between the gate and this
+                    serving = await self._wait_for_server(work)
+                    stream = work.ask(serving.confirmed.manifest.version)  # no await between the gate and this
                     counts.queued, counts.running, waiting = counts.queued - 1, counts.running + 1, False
                     try:
                         async with asyncio.timeout(request.deadline_s):
-                            sampled = await self._send(serving.server, request, version)
+                            sampled = await self._send(serving.server, work, stream)
                     except ServerLost:
                         counts.resent += 1
+                        counts.received_tokens += work.cut()
                     else:
-                        return self._reply(sampled, version, begun)
+                        return self._reply(sampled, work)
                     finally:
                         counts.queued, counts.running, waiting = counts.queued + 1, counts.running - 1, True
                     await asyncio.sleep(_RESEND_PAUSE_S)
         finally:
             counts.queued -= waiting
 
-    async def _wait_for_server(self, patience_s: float | None) -> Serving:
+    async def _wait_for_server(self, work: UnderWay) -> Serving:
+        patience_s = work.request.patience_s
         try:
             async with asyncio.timeout(patience_s):
                 while self._state is not EngineState.STOPPED and not self._gate.is_set():
@@ -262,47 +278,38 @@ class Engine:
         except TimeoutError:
             self._counts.unavailable += 1
             raise EngineUnavailable(
-                f"engine {self._settings.name} is {self._state} and the request may wait {patience_s} s only"
+                f"engine {self._settings.name} is {self._state} and the request may wait {patience_s} s only",
+                work.received,
             ) from None
         if self._state is EngineState.STOPPED or self._serving is None:
-            raise EngineUnavailable(f"engine {self._settings.name} is stopped")
+            raise EngineUnavailable(f"engine {self._settings.name} is stopped", work.received)
         return self._serving
 
-    async def _send(self, server: Server, request: GenerateRequest, version: int) -> Sampled:
+    async def _send(self, server: Server, work: UnderWay, stream: ReplyStream) -> Sampled:
         self._counts.requests += 1
-        rid = f"{self._settings.name}-{self._counts.requests}"
+        rid, request = f"{self._settings.name}-{self._counts.requests}", work.request
         options = SamplingOptions(
-            max_new_tokens=request.max_new_tokens,
+            max_new_tokens=work.left,
             temperature=request.temperature,
             stop_token_ids=request.stop_token_ids,
             greedy=request.greedy,
             seed=request.seed if self._settings.deterministic else None,
         )
         try:
-            return await server.client.generate(rid, request.input_ids, options, f"v{version}")
+            return await server.client.generate(rid, work.input_ids, options, f"v{work.version}", stream)
         except asyncio.CancelledError:
             if not self._gone.full():  # else the server notices by itself, seconds later
                 self._gone.put_nowait((server, rid))
             raise
 
-    def _reply(self, sampled: Sampled, version: int, begun: float) -> GenerateReply:
-        counts, mixed = self._counts, sampled.versions[0] != version
+    def _reply(self, sampled: Sampled, work: UnderWay) -> GenerateReply:
+        counts, reply = self._counts, work.whole(sampled, self._settings.name)
         counts.completed += 1
-        counts.sampled_tokens += len(sampled.token_ids)
-        counts.cached_tokens += sampled.cached_tokens
-        counts.mixed_prefix += mixed
+        counts.sampled_tokens += len(reply.token_ids)
+        counts.cached_tokens += reply.cached_tokens
+        counts.mixed_prefix += reply.mixed_prefix
         self._last_reply_at = time.monotonic()
-        return GenerateReply(
-            token_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            versions=sampled.versions,
-            finish=sampled.finish,
-            key_version=version,
-            mixed_prefix=mixed,
-            ms=(time.monotonic() - begun) * 1000,
-            cached_tokens=sampled.cached_tokens,
-            engine=self._settings.name,
-        )
+        return reply
 
     # weights
 
@@ -353,6 +360,8 @@ class Engine:
                 return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
             self._gate.clear()
             self._state, self._lease = EngineState.UPDATING, lease
+            for work in self._under_way:
+                work.weights_change()
             paused_at = time.monotonic()
             try:
                 load_ms = await exchange(

@@ -19,8 +19,37 @@ class EngineStartError(InfraError):
     """The server did not come to answer a request; the message ends with its log's last lines."""
 
 
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The beginning of a reply that was cut off: lists of equal length, each token with the weights that sampled it."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    versions: list[int]
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def plus(self, later: Received) -> Received:
+        """Both, one after the other."""
+        return Received(
+            self.token_ids + later.token_ids, self.logprobs + later.logprobs, self.versions + later.versions
+        )
+
+
+NOTHING_RECEIVED = Received([], [], [])
+
+
 class EngineUnavailable(InfraError):
     """The engine could not answer before the request's deadline or within its patience; another engine may."""
+
+    def __init__(self, message: str, received: Received = NOTHING_RECEIVED) -> None:
+        super().__init__(message)
+        self.received = received
+        """With it another engine goes on where this one was cut off."""
+
+    def __reduce__(self) -> tuple[type[EngineUnavailable], tuple[str, Received]]:
+        return type(self), (str(self), self.received)
 
 
 class EngineBusy(EngineUnavailable):
@@ -28,7 +57,7 @@ class EngineBusy(EngineUnavailable):
 
 
 class ServerLost(InfraError):
-    """The server's connection broke or its reply makes no sense; nothing of the reply was used."""
+    """The server's connection broke, or what it says makes no sense."""
 
 
 class LoadError(InfraError):
@@ -69,6 +98,10 @@ class GenerateRequest:
     """Seconds that may pass beside, until a server is back or has a place: its restart is not the request's fault."""
     patience_s: float | None = None
     """Seconds that a request may wait for an engine that serves nobody; None: until both are over."""
+    received: Received = NOTHING_RECEIVED
+    """What another server has sampled of this reply already: sampling goes on behind it."""
+    name: str = ""
+    """By which :meth:`actors.engines.engine.Engine.received` knows it while it is under way; empty: not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +117,10 @@ class GenerateReply:
     key_version: int
     """The version in the KV key under which the request was dispatched."""
     mixed_prefix: bool
-    """The first token's version differs from ``key_version``: part of the prefix was computed by other weights."""
+    """The first token's version differs from ``key_version``: part of the prefix was computed by other weights.  Of a
+    reply that was cut off, of its last part: of what was kept before, version and key are the same."""
+    cuts: int
+    """Times that a server was lost, and another went on behind the tokens received."""
     ms: float
     """Wall milliseconds from the call to the reply, waiting included."""
     cached_tokens: int
@@ -137,6 +173,8 @@ class EngineStatistics:
     cached_tokens: int = 0
     resent: int = 0
     """Requests that lost their server and wait to be sent again, or were."""
+    received_tokens: int = 0
+    """Of those, what had come and was not sampled again."""
     mixed_prefix: int = 0
     unavailable: int = 0
     loads: int = 0

@@ -2,8 +2,9 @@
 
 One router in each worker; it knows only what passed through itself.  Which engine is next is :mod:`.placement`'s to
 say; here requests are sent, and sent again.  While another engine is at hand a request waits only ``patience_s`` for
-one that serves nobody; without another it waits as long as a restart may take.  All attempts together end with both
-times of the request; an engine that does not keep them is given up ``_MARGIN_S`` later.
+one that serves nobody; without another it waits as long as a restart may take.  The next engine goes on behind what the
+last one has sampled.  All attempts together end with both times of the request; an engine that does not keep them is
+given up ``_MARGIN_S`` later.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class Router:
                     return await engine.generate(attempt)
             except (InfraError, TimeoutError) as error:
                 last = str(error) or f"engine {engine.name} hangs"
+                if isinstance(error, EngineUnavailable) and len(error.received) > len(request.received):
+                    request = replace(request, received=error.received)
                 placement.failed(index, self._clock())
             finally:
                 placement.end(index)

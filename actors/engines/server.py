@@ -79,6 +79,7 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
         "--max-running-requests", str(settings.max_running),
         "--mem-fraction-static", str(_MEMORY_SHARE[settings.device]), "--grammar-backend", "none",
         "--sampling-backend", "pytorch", "--skip-server-warmup", "--disable-overlap-schedule", "--sleep-on-idle",
+        "--incremental-streaming-output",
     ]  # fmt: skip
     if settings.max_total_tokens is not None:
         arguments += ["--max-total-tokens", str(settings.max_total_tokens + OWN_TOKENS)]

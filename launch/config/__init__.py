@@ -4,9 +4,11 @@ Importing this loads no torch, ray or sglang, so that ``--help`` and every wrong
 """
 
 from launch.config.base import ConfigError, dotted_fields
-from launch.config.load import RecipeError, load_recipe, recipe_names, resolve
+from launch.config.load import RecipeError, load_recipe, load_sft, recipe_names, resolve, resolve_sft
+from launch.config.policy import TooLong
 from launch.config.rollout import DataKind
 from launch.config.run import Control, Placement, ProofSection, RunConfig
+from launch.config.sft import SftConfig
 
 __all__ = [
     "ConfigError",
@@ -16,8 +18,12 @@ __all__ = [
     "ProofSection",
     "RecipeError",
     "RunConfig",
+    "SftConfig",
+    "TooLong",
     "dotted_fields",
     "load_recipe",
+    "load_sft",
     "recipe_names",
     "resolve",
+    "resolve_sft",
 ]

@@ -9,18 +9,22 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from pydantic import ValidationError
 
-from launch.config.base import ConfigError, dotted_fields, explain, suggest_key
+from launch.config.base import ConfigError, Section, dotted_fields, explain, suggest_key
 from launch.config.run import RunConfig
+from launch.config.sft import SftConfig
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
 _SEE_KEYS = " (to see the keys: `python -m launch.cluster --recipe demo --dry-run`)"
+_SEE_SFT_KEYS = " (to see the keys: `python -m launch.sft --dry-run`)"
+
+C = TypeVar("C", bound=Section)
 
 Toml: TypeAlias = "str | int | float | bool | list[Toml] | dict[str, Toml]"
 
@@ -36,6 +40,17 @@ def recipe_names() -> list[str]:
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a recipe by its name, or by the path of a TOML file.  Raises ConfigError or RecipeError."""
     path = _recipe_path(name_or_path)
+    return resolve(read_toml(path), overrides, source=f"recipe {name_or_path}")
+
+
+def load_sft(path: Path | None, overrides: Sequence[str] = ()) -> SftConfig:
+    """Read a TOML file of supervised training, if there is one.  Raises ConfigError or RecipeError."""
+    values = {} if path is None else read_toml(path)
+    return resolve_sft(values, overrides, source="options" if path is None else f"recipe {path}")
+
+
+def read_toml(path: Path) -> dict[str, Toml]:
+    """The tables of a recipe; without ``run.name`` it has its file's.  Raises ConfigError or RecipeError."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -49,33 +64,42 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RunConfig:
     run = values.setdefault("run", {})
     if isinstance(run, dict):
         run.setdefault("name", path.stem)
-    return resolve(values, overrides, source=f"recipe {name_or_path}")
+    return values
 
 
 def resolve(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> RunConfig:
     """Lay ``overrides`` over ``values`` and check the whole.  Raises ConfigError that names ``source``."""
+    return _resolve(RunConfig, _SEE_KEYS, values, overrides, source)
+
+
+def resolve_sft(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> SftConfig:
+    """:func:`resolve` for supervised training."""
+    return _resolve(SftConfig, _SEE_SFT_KEYS, values, overrides, source)
+
+
+def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], overrides: Sequence[str], source: str) -> C:
     merged = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
     for override in overrides:
-        key, value = parse_override(override)
+        key, value = parse_override(override, model, see_keys)
         section, _, field = key.partition(".")
         table = merged.setdefault(section, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{source}: '{section}' must be a table, [{section}], not {table!r}")
         table[field] = value
     try:
-        return RunConfig.model_validate(merged)
+        return model.model_validate(merged)
     except ValidationError as error:
-        raise explain(RunConfig, error, source, _SEE_KEYS) from error
+        raise explain(model, error, source, see_keys) from error
 
 
-def parse_override(text: str) -> tuple[str, Toml]:
+def parse_override(text: str, model: type[Section] = RunConfig, see_keys: str = _SEE_KEYS) -> tuple[str, Toml]:
     """``section.key=value`` → key and value; what is no TOML value is taken as a string."""
     key, equals, raw = text.partition("=")
     key, raw = key.strip(), raw.strip()
     if not equals or not key:
-        raise ConfigError(f"--set {text}: write it as section.key=value, for example --set run.steps=12")
-    if key not in set(dotted_fields(RunConfig)):
-        raise ConfigError(f"--set {text}: unknown key '{key}'{suggest_key(RunConfig, key)}{_SEE_KEYS}")
+        raise ConfigError(f"--set {text}: write it as section.key=value, for example --set run.seed=12")
+    if key not in set(dotted_fields(model)):
+        raise ConfigError(f"--set {text}: unknown key '{key}'{suggest_key(model, key)}{see_keys}")
     try:
         return key, cast("Toml", tomllib.loads(f"value = {raw}")["value"])
     except tomllib.TOMLDecodeError:

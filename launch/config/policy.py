@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -32,11 +33,33 @@ class ModelSection(Section):
     """Base of the demo model's rotary embedding."""
 
 
+class TooLong(StrEnum):
+    """What becomes of a sequence that is longer than the learner takes."""
+
+    ERROR = "error"
+    """Nothing is trained."""
+    DROP = "drop"
+    """It is left out and counted."""
+    TRUNCATE = "truncate"
+    """Its end is cut off, and it is counted."""
+
+
 class WarmStartSection(Section):
-    """Supervised training on scripted demonstrations, before the first rollout."""
+    """Supervised training before the first rollout: on scripted demonstrations, or on ``data``."""
 
     enabled: bool = True
-    """Train the demo model on demonstrations first; a checkpoint of your own starts as it is."""
+    """Train the demo model on demonstrations first, or any model on ``data``; else a checkpoint starts as it is."""
+    data: tuple[Path, ...] = ()
+    """Conversations (``.jsonl``, ``.json``) and run directories in place of the demonstrations, as ``launch.sft`` takes
+    them; ``batch_size``, ``lr`` and ``warmup_steps`` hold, the phases do not."""
+    epochs: PositiveInt = 1
+    """Times that each sequence of ``data`` is trained."""
+    min_score: float | None = None
+    """Least score of what is trained of ``data``; without it, whatever there is."""
+    reward_weighted: bool = False
+    """The weight of a sequence of ``data`` in the loss is its score."""
+    too_long: TooLong = TooLong.ERROR
+    """What becomes of a sequence of ``data`` that the learner cannot take: ``error``, ``drop`` or ``truncate``."""
     copy_steps: CountInt = 200
     """First phase: repeat a random string, with loss on its second half.  Without it the model does not learn to copy
     names into commands."""
@@ -72,10 +95,13 @@ class WarmStartSection(Section):
 
     @property
     def steps(self) -> int:
+        """Of the demonstrations."""
         return self.copy_steps + self.clean_steps + self.noisy_steps
 
 
-class LearnerSection(Section):
+class TrainerSection(Section):
+    """The learner, whatever it learns from."""
+
     ranks: PositiveInt = 1
     """Learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
     tp: PositiveInt = 1
@@ -110,28 +136,6 @@ class LearnerSection(Section):
     """Decoupled weight decay."""
     clip_grad: Annotated[float, Field(gt=0)] = 1.0
     """Largest gradient norm."""
-    eps_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """A token's ratio is clipped below 1 − eps_low where its advantage is negative."""
-    eps_high: Annotated[float, Field(gt=0)] = 0.28
-    """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
-    dual_clip: Annotated[float, Field(gt=1)] = 3.0
-    """Largest ratio that counts where the advantage is negative."""
-    loss: Loss = Loss.CLIP
-    """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
-    tis_cap: Annotated[float, Field(gt=0)] | None = None
-    """Bound of the weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π; it has no other bounds."""
-    tv_bound: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Farthest that a token's probability may have moved in the advantage's direction, in the loss ``dppo_tv``."""
-    aggregation: Aggregation = Aggregation.TOKEN_MEAN
-    """Share of a token in the loss: ``token_mean``, ``sequence_mean``, or ``constant`` (Dr. GRPO)."""
-    aggregation_tokens: CountInt = 0
-    """The constant by which ``constant`` divides: the most tokens that a trajectory samples, say."""
-    minibatches: PositiveInt = 1
-    """Optimizer updates on each batch, which is shared out among them; together they are one step."""
-    nonfinite_limit: PositiveInt = 3
-    """Batches in a row without a finite update that end the run."""
-    advantage: Advantage = Advantage.GROUP
-    """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
     micro_batch_tokens: PositiveInt = 8192
     """Most tokens of one rank in a packed forward pass; memory, not the result, depends on it.  The cp ranks together
     hold a sequence of cp times as many."""
@@ -143,9 +147,6 @@ class LearnerSection(Section):
     (those, and weights and gradients between two steps: the device is somebody else's meanwhile)."""
     shard_mb: PositiveInt = 4096
     """Most MB of tensors in one file of a published version: so much host memory does publishing need."""
-    publish_every: PositiveInt = 1
-    """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
-    sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 
@@ -168,6 +169,36 @@ class LearnerSection(Section):
                 "learner.device = 'cpu'"
             )
         return self
+
+
+class LearnerSection(TrainerSection):
+    """The learner of a run, which learns from rewards."""
+
+    eps_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """A token's ratio is clipped below 1 − eps_low where its advantage is negative."""
+    eps_high: Annotated[float, Field(gt=0)] = 0.28
+    """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
+    dual_clip: Annotated[float, Field(gt=1)] = 3.0
+    """Largest ratio that counts where the advantage is negative."""
+    loss: Loss = Loss.CLIP
+    """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
+    tis_cap: Annotated[float, Field(gt=0)] | None = None
+    """Bound of the weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π; it has no other bounds."""
+    tv_bound: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Farthest that a token's probability may have moved in the advantage's direction, in the loss ``dppo_tv``."""
+    aggregation: Aggregation = Aggregation.TOKEN_MEAN
+    """Share of a token in the loss: ``token_mean``, ``sequence_mean``, or ``constant`` (Dr. GRPO)."""
+    aggregation_tokens: CountInt = 0
+    """The constant by which ``constant`` divides: the most tokens that a trajectory samples, say."""
+    minibatches: PositiveInt = 1
+    """Optimizer updates on each batch, which is shared out among them; together they are one step."""
+    nonfinite_limit: PositiveInt = 3
+    """Batches in a row without a finite update that end the run."""
+    advantage: Advantage = Advantage.GROUP
+    """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
+    publish_every: PositiveInt = 1
+    """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
+    sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
 
 
 class LoraSection(Section):

@@ -45,6 +45,16 @@ _NAME_CHARS = 100
 """Most of them in ``run.name``: the start time and a number follow."""
 
 
+def check_name(name: str) -> str:
+    """``run.name``.  Raises ValueError where it cannot begin a folder's name."""
+    if not RUN_ID.fullmatch(name) or len(name) > _NAME_CHARS:
+        raise ValueError(
+            f"run.name = {name!r} cannot begin the name of a run's folder: use at most {_NAME_CHARS} letters, "
+            "digits, '.', '_' and '-', and begin with a letter or digit (--set run.name=NAME)"
+        )
+    return name
+
+
 class Control(StrEnum):
     """A run that must not learn: what remains is luck."""
 
@@ -77,12 +87,7 @@ class RunSection(Section):
     @field_validator("name")
     @classmethod
     def _names_a_folder(cls, name: str) -> str:
-        if not RUN_ID.fullmatch(name) or len(name) > _NAME_CHARS:
-            raise ValueError(
-                f"run.name = {name!r} cannot begin the name of a run's folder: use at most {_NAME_CHARS} letters, "
-                "digits, '.', '_' and '-', and begin with a letter or digit (--set run.name=NAME)"
-            )
-        return name
+        return check_name(name)
 
 
 class BufferSection(Section):
@@ -209,8 +214,11 @@ class RunConfig(Section):
 
     def _policy(self) -> list[str]:
         found: list[str] = []
-        if self.model.path is not None and self.warm_start.enabled:
-            found.append("warm_start is for the demo model and would spoil model.path: set warm_start.enabled = false")
+        if self.model.path is not None and self.warm_start.enabled and not self.warm_start.data:
+            found.append(
+                "warm_start's demonstrations are for the demo model and would spoil model.path: set "
+                "warm_start.enabled = false, or name warm_start.data"
+            )
         if self.run.mode is not AdmissionMode.SYNC and self.staleness.eta < 1:
             found.append(
                 f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "
@@ -254,11 +262,11 @@ class RunConfig(Section):
             adapted = self.lora.lora is not None
         except UserError as error:
             return [str(error)]
-        if adapted and self.model.path is None and self.warm_start.enabled:
+        if adapted and self.warm_start.enabled:
             found = (
                 f"lora.rank = {self.lora.rank} leaves the model's weights as they are, and the warm start has to train "
                 "them: set lora.rank = 0, or warm_start.enabled = false and model.path to a model that has been "
-                "trained (runs/ID/weights/v…, say)"
+                "trained (python -m launch.sft, or runs/ID/weights/v…)"
             )
             return [found]
         return []

@@ -142,10 +142,10 @@ def copy_string(alphabet: Sequence[list[int]], rng: random.Random) -> Example:
     return _arrays([([*before, *string, string[0]], 0), (string[1:], 1)])
 
 
-def learning_rate(step: int, settings: WarmStartSection) -> float:
-    """Linear warm-up, then a cosine to a twentieth of the peak."""
+def learning_rate(step: int, settings: WarmStartSection, steps: int) -> float:
+    """Of ``step``, counted from 0, of so many: linear warm-up, then a cosine to a twentieth of the peak."""
     warm = min(1.0, (step + 1) / max(settings.warmup_steps, 1))
-    return settings.lr * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * step / settings.steps)))
+    return settings.lr * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * step / steps)))
 
 
 def noise_by_family(families: Sequence[str], settings: WarmStartSection, seed: int) -> dict[str, float]:
@@ -165,7 +165,7 @@ def curriculum(
     families, alphabet = trained_families(held_out_family), encoder.alphabet()
     spoilt = noise_by_family(families, settings, seed)
     for step in range(settings.steps):
-        lr, taught = learning_rate(step, settings), step - settings.copy_steps
+        lr, taught = learning_rate(step, settings, settings.steps), step - settings.copy_steps
         if taught < 0:
             yield SftBatch([copy_string(alphabet, rng) for _ in range(settings.copy_batch_size)], lr)
             continue

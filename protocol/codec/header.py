@@ -25,7 +25,7 @@ _Finite: TypeAlias = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 
 class _TurnColumns(msgspec.Struct):
-    """Of equal length, in the order of :class:`Turn`'s fields; one of zeros alone is left out where it may be."""
+    """Of equal length, in the order of :class:`Turn`'s fields; with a default one of zeros is left out."""
 
     kind: list[TurnKind]
     start: list[_Count]
@@ -37,9 +37,11 @@ class _TurnColumns(msgspec.Struct):
     mixed_prefix: list[bool]
     malformed: list[bool]
     reward: list[_Finite] = []
+    cuts: list[_Count] = []
 
     def __post_init__(self) -> None:
         self.reward = self.reward or [0.0] * len(self.kind)
+        self.cuts = self.cuts or [0] * len(self.kind)
 
     def columns(self) -> tuple[list[Any], ...]:
         return _COLUMNS(self)
@@ -117,6 +119,7 @@ class Header(msgspec.Struct):
         return tuple(TestResult(test.name, test.passed, test.weight) for test in self.tests)
 
 
+_MAY_BE_LEFT_OUT = ("reward", "cuts")
 _DECODER = msgspec.json.Decoder(Header)
 _EMPTY: tuple[tuple[Any, ...], ...] = ((),) * len(_TurnColumns.__struct_fields__)
 
@@ -153,8 +156,9 @@ def write_header(trajectory: Trajectory) -> bytes:
 def _columns(turns: Sequence[Turn]) -> dict[str, tuple[Any, ...]]:
     columns = tuple(zip(*turns, strict=True)) or _EMPTY
     named = dict(zip(_TurnColumns.__struct_fields__, columns, strict=True))
-    if not any(named["reward"]):
-        del named["reward"]
+    for name in _MAY_BE_LEFT_OUT:
+        if not any(named[name]):
+            del named[name]
     return named
 
 

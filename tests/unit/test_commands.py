@@ -21,6 +21,7 @@ COMMANDS = (
     "launch.cluster",
     "launch.steer RUN pause",
     "launch.replay RUN",
+    "launch.sft",
     "launch.monitor RUN",
     "launch.simulate",
     "launch.bench chaos",
@@ -44,6 +45,7 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "launch.sft --data /nowhere.jsonl",
         "launch.steer /nowhere pause",
         "protocol.journal check /nowhere",
         "sandbox.stress --sessions 0",

@@ -122,6 +122,7 @@ class FakeEngine(Engine):
             finish="stop" if len(ids) == len(said) else "length",
             key_version=key,
             mixed_prefix=versions[0] != key,
+            cuts=0,
             ms=(time.monotonic() - begun) * 1000,
             cached_tokens=0,
             engine=self._settings.name,

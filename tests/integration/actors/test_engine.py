@@ -322,17 +322,20 @@ async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: Eng
     assert returns(engine)[-1]["version"] == new.version
 
 
-async def test_what_was_being_sampled_when_the_learners_turn_began_is_sampled_again(
+async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after_it(
     engine: Engine, folders: Folders
 ) -> None:
-    await engine.load(publish(folders.a), 300)
-    new, pid = publish(folders.b), engine.pids().server
+    old, new, pid = publish(folders.a), publish(folders.b), engine.pids().server
+    await engine.load(old, 300)
+    said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 4)
         resent = (await engine.statistics()).resent
         await engine.lend(600, 300)
         await engine.load(new, 300)
-    assert all(set(task.result().versions) == {new.version} for task in tasks)
+    for reply in (task.result() for task in tasks):
+        assert [said_by[token] for token in reply.token_ids] == reply.versions
+        assert reply.versions[-1] == new.version
     assert (await engine.statistics()).resent == resent + 4
     assert engine.pids().server == pid
 
@@ -382,21 +385,45 @@ async def test_a_server_that_dies_in_the_learners_turn_comes_back_after_it_with_
 async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weights(
     engine: Engine, folders: Folders
 ) -> None:
-    await engine.load(publish(folders.a), 300)
-    newest = publish(folders.b)
+    old, newest = publish(folders.a), publish(folders.b)
+    await engine.load(old, 300)
     restarts, pid = (await engine.statistics()).restarts, engine.pids().server
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 6)
         await engine.load(newest, 300)
         os.kill(pid, signal.SIGKILL)
-    replies = [task.result() for task in tasks]
     statistics, status = await engine.statistics(), await engine.status()
-    assert all(set(reply.versions) == {newest.version} for reply in replies)
-    assert all(set(reply.token_ids) == {tiny_qwen.SAYS_B} for reply in replies)
+    said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: newest.version}
+    for task in tasks:
+        reply = task.result()
+        assert len(reply.token_ids) == 1500
+        assert [said_by[token] for token in reply.token_ids] == reply.versions
+        assert (reply.versions[0], reply.versions[-1], reply.cuts) == (old.version, newest.version, 1)
     assert statistics.restarts == restarts + 1
     assert statistics.resent >= 6
     assert (status.state, status.version) == (EngineState.SERVING, newest.version)
     assert engine.pids().server != pid
+
+
+@pytest.mark.chaos
+async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engine: Engine, folders: Folders) -> None:
+    """Nothing that came is sampled again, and every log-probability is that of the whole sequence."""
+    await engine.load(publish(folders.random), 300)
+    before = (await engine.statistics()).received_tokens
+    given = prompt(20, 11)
+    async with asyncio.TaskGroup() as group:
+        cut = group.create_task(engine.generate(request(given, 1500, name="cut")))
+        while not len((await engine.received({"cut"})).get("cut", ())) > 50:  # noqa: ASYNC110  # another task's state
+            await asyncio.sleep(0.01)
+        came = (await engine.received({"cut"}))["cut"].token_ids
+        os.kill(engine.pids().server, signal.SIGKILL)
+    reply = cut.result()
+    assert (reply.token_ids[: len(came)], reply.cuts) == (came, 1)
+    assert len(reply.token_ids) > len(came)
+    assert (await engine.statistics()).received_tokens - before >= len(came)
+    expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, 1.0)
+    assert reply.logprobs == pytest.approx(expected, abs=5e-5)
+    assert await engine.received({"cut"}) == {}
 
 
 @pytest.mark.slow

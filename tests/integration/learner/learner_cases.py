@@ -264,10 +264,12 @@ def reference_sft(rank, world, port, folder, batches, settings, adapter=None):
     adam = torch.optim.AdamW(trained, betas=settings.betas, eps=settings.eps, weight_decay=0.0)
     found = []
     for batch in batches:
-        count = sum(int(mask[1:].sum()) for _, mask in batch.sequences)
+        weights = batch.weights or [1.0] * len(batch.sequences)
+        weighted = [(w, ids, mask[1:]) for w, (ids, mask) in zip(weights, batch.sequences, strict=True)]
+        count = sum(w * int(mask.sum()) for w, _, mask in weighted)
         adam.zero_grad()
         loss = sum(
-            -(_logprobs(model, ids) * torch.from_numpy(mask[1:]).float()).sum() / count for ids, mask in batch.sequences
+            -w * (_logprobs(model, ids) * torch.from_numpy(mask).float()).sum() / count for w, ids, mask in weighted
         )
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(trained, settings.clip_grad)

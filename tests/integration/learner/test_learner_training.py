@@ -1,5 +1,7 @@
 """The learner trains what Hugging Face would train, however its work is cut up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
@@ -19,6 +21,23 @@ def test_three_steps_equal_hugging_face(ranks, settings, shape):
     for report, (loss, norm) in zip(reports, expected, strict=True):
         assert report.loss == pytest.approx(loss, rel=1e-5)
         assert report.grad_norm == pytest.approx(norm, rel=1e-5)
+
+
+@pytest.mark.parametrize(("world", "changes"), [(1, {}), (2, {}), (2, {"tp": 2})], ids=["alone", "DP2", "TP2"])
+def test_weighted_sequences_equal_hugging_face(ranks, settings, world, changes):
+    """And a held-out loss is the loss that training would begin with."""
+    made, rng = settings(**changes), np.random.default_rng(2)
+    batches = [replace(batch, weights=[0.0, *rng.uniform(0.1, 2, 6).tolist()]) for batch in sft_batches()]
+    held_out, reports = ranks.learner(
+        made, ("log_likelihoods", batches[0].sequences), ("sft_run", batches), world=world
+    )
+    ((expected, _),) = ranks.run("reference_sft", folder=made.model_path, batches=batches, settings=made)
+    for report, (loss, norm) in zip(reports, expected, strict=True):
+        assert report.loss == pytest.approx(loss, rel=1e-5)
+        assert report.grad_norm == pytest.approx(norm, rel=1e-5)
+    tokens = sum(w * int(mask[1:].sum()) for w, (_, mask) in zip(batches[0].weights, batches[0].sequences, strict=True))
+    above = sum(w * found for w, found in zip(batches[0].weights, held_out, strict=True))
+    assert -above / tokens == pytest.approx(reports[0].loss, rel=1e-5)
 
 
 def test_weights_after_a_step_equal_hugging_face(ranks, settings, tmp_path):

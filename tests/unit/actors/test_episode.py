@@ -61,6 +61,7 @@ class FakeEngine:
             finish="stop" if ids[-1] == END else "length",
             key_version=turn,
             mixed_prefix=False,
+            cuts=0,
             ms=1.0,
             cached_tokens=0,
             engine="engine-0",

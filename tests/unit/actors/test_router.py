@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from actors.engines.messages import EngineBusy, EngineUnavailable, GenerateReply, GenerateRequest, RequestRefused
+from actors.engines.messages import (
+    NOTHING_RECEIVED,
+    EngineBusy,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    Received,
+    RequestRefused,
+)
 from actors.engines.router import Router
 
 
@@ -46,6 +54,7 @@ class FakeEngine:
             finish="stop",
             key_version=0,
             mixed_prefix=False,
+            cuts=0,
             ms=0.0,
             cached_tokens=0,
             engine=self.name,
@@ -177,6 +186,16 @@ async def test_a_request_waits_for_a_silent_engine_only_where_there_is_no_other(
         engine.fails = lambda: EngineUnavailable("restarting")
     assert (await router.generate(ask("s"))).engine == "e2"
     assert [engine.asked[0].patience_s for engine in fleet] == [2.0, 2.0, None]
+
+
+async def test_the_next_engine_goes_on_behind_what_the_last_one_sampled(
+    router: Router, fleet: list[FakeEngine]
+) -> None:
+    came = Received([7, 8], [-0.5, -0.25], [3, 3])
+    fleet[0].fails = lambda: EngineUnavailable("dead", came)
+    fleet[1].fails = lambda: EngineUnavailable("dead as well, before anything came")
+    await router.generate(ask("s"))
+    assert [engine.asked[0].received for engine in fleet] == [NOTHING_RECEIVED, came, came]
 
 
 async def test_a_callers_bug_is_not_retried(router: Router, fleet: list[FakeEngine]) -> None:

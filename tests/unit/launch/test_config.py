@@ -19,6 +19,7 @@ from launch.config import (
     Placement,
     RecipeError,
     RunConfig,
+    SftConfig,
     dotted_fields,
     load_recipe,
     recipe_names,
@@ -60,10 +61,11 @@ def test_every_recipe_loads() -> None:
         assert load_recipe(name).run.steps > 0
 
 
-def test_every_key_has_a_help_text() -> None:
+@pytest.mark.parametrize("config", [RunConfig, SftConfig])
+def test_every_key_has_a_help_text(config: type[BaseModel]) -> None:
     silent = [
         f"{name}.{key}"
-        for name, kind in sections(RunConfig)
+        for name, kind in sections(config)
         for key, field in kind.model_fields.items()
         if not (field.description or "").strip()
     ]

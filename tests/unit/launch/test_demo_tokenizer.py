@@ -229,7 +229,7 @@ SHORT = WarmStartSection(copy_steps=2, clean_steps=9, noisy_steps=3, batch_size=
 def test_the_curriculum_copies_then_shows_then_spoils(encoder: Encoder, tokenizer: Tokenizer):
     batches = list(curriculum(encoder, SHORT, seed=0))
     assert [len(batch.sequences) for batch in batches] == [4, 4, *[18] * 12]
-    assert [batch.lr for batch in batches] == [learning_rate(step, SHORT) for step in range(SHORT.steps)]
+    assert [batch.lr for batch in batches] == [learning_rate(step, SHORT, SHORT.steps) for step in range(SHORT.steps)]
     assert max(batch.lr for batch in batches) <= SHORT.lr
     ends = [ids(tokenizer, "done") == batch.sequences[0][0][-2:-1].tolist() for batch in batches]
     assert [step for step, end in enumerate(ends) if end] == [9]

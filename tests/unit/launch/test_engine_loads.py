@@ -38,6 +38,7 @@ class FakeEngine:
             finish="stop",
             key_version=Version(0),
             mixed_prefix=False,
+            cuts=0,
             cached_tokens=0,
             ms=1.0,
             engine="engine-0",

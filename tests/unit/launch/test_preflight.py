@@ -17,12 +17,12 @@ from protocol.errors import UserError
 def test_cuda_without_a_gpu_is_refused_by_its_key(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "_DEVICES", tmp_path)
     (tmp_path / "nvidiactl").touch()
-    preflight.check_devices(load_recipe("demo"))
-    config = load_recipe("demo", [f"{key}=cuda"])
+    preflight.check_devices({"learner.device": "cpu", "engine.device": "cpu"})
+    wanted = {"learner.device": "cpu", "engine.device": "cpu"} | {key: "cuda"}
     with pytest.raises(UserError, match=rf"^{key} = cuda, and this machine has no GPU.*--set {key}=cpu"):
-        preflight.check_devices(config)
+        preflight.check_devices(wanted)
     (tmp_path / "nvidia0").touch()
-    preflight.check_devices(config)
+    preflight.check_devices(wanted)
 
 
 def test_turns_on_a_gpu_need_what_gives_its_memory_away(monkeypatch: pytest.MonkeyPatch) -> None:

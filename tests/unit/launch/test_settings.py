@@ -134,4 +134,4 @@ def test_the_engines_bound_what_is_in_flight() -> None:
 def test_a_learner_on_the_cpu_sees_no_gpu(device: str, hidden: dict[str, str]) -> None:
     config = load_recipe("demo", [f"learner.device={device}"])
     assert learner_settings(config, Path("model")).device == device
-    assert learner_environment(config) == {"OMP_NUM_THREADS": "1"} | hidden
+    assert learner_environment(config.learner) == {"OMP_NUM_THREADS": "1"} | hidden

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from launch.config import load_recipe
-from launch.warm_start import _forget_killed, cache_key
+from launch.demo.model import build_demo_model
+from launch.prepare import _model
+from launch.warm_start import _folder, _forget_killed, _steps, cache_key
+from protocol.codec import dumps, inspect_blob
+from protocol.errors import UserError
+from protocol.export import Exporter
+from tests.support.trajectories import make_trajectory
 
 
 @pytest.mark.parametrize(
@@ -37,3 +44,75 @@ def test_what_a_killed_run_left_half_written_is_removed_and_what_a_living_one_wr
         (tmp_path / name / "model.safetensors").touch()
     _forget_killed(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"warm-start-ab", f"warm-start-ab.{os.getpid()}.partial"}
+
+
+# -- on data -----------------------------------------------------------------------------------------------------------
+
+SMALL = ("model.layers=1", "model.hidden=32", "model.intermediate=64", "model.heads=1")
+
+
+def talk(word: str) -> str:
+    return json.dumps({"messages": [{"role": "user", "content": "Go."}, {"role": "assistant", "content": word}]}) + "\n"
+
+
+def export(run_dir: Path, sample: int) -> None:
+    blob = dumps(make_trajectory(0, sample, reward=1.0))
+    Exporter(run_dir).add(inspect_blob(blob), blob)
+
+
+def test_other_content_under_the_same_names_makes_another_model(tmp_path: Path) -> None:
+    """Else a run would begin with what was learned from data that has been mended since."""
+    data, run, keys = tmp_path / "data.jsonl", tmp_path / "run", list[str]()
+    config = load_recipe("demo", [f'warm_start.data=["{data}", "{run}"]'])
+    data.write_text(talk("done"))
+    export(run, 0)
+    keys.append(cache_key(config))
+    data.write_text(talk("gone"))
+    keys.append(cache_key(config))
+    export(run, 1)
+    keys.append(cache_key(config))
+    assert len(set(keys)) == 3
+    assert cache_key(config) == keys[-1]
+
+
+def test_every_epoch_trains_all_data_at_the_warm_starts_own_rates(tmp_path: Path) -> None:
+    build_demo_model(tmp_path / "model", load_recipe("demo", SMALL).model, 0)
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(map(talk, ("done", "ready", "gone"))))
+    asked = ["epochs=2", "batch_size=2", "lr=0.5", "warmup_steps=0", f'data=["{data}", "{tmp_path / "run"}"]']
+    export(tmp_path / "run", 0)
+    steps, batches = _steps(load_recipe("demo", [f"warm_start.{each}" for each in asked]), tmp_path / "model")
+    made = list(batches)
+    assert steps == len(made) == 4
+    assert [len(batch.sequences) for batch in made] == [2, 2, 2, 2]
+    for epoch in (made[:2], made[2:]):
+        assert len({ids.tobytes() for batch in epoch for ids, _ in batch.sequences}) == 4
+    assert made[0].lr == 0.5
+    assert made[0].lr > made[1].lr > made[2].lr > made[3].lr > 0.025
+
+
+def test_data_that_does_not_fit_the_model_is_named(tmp_path: Path) -> None:
+    build_demo_model(tmp_path / "model", load_recipe("demo", SMALL).model, 0)
+    (tmp_path / "data.jsonl").write_text(talk("done"))
+    config = load_recipe("demo", [f'warm_start.data=["{tmp_path / "data.jsonl"}"]', "warm_start.min_score=1"])
+    with pytest.raises(UserError, match=r"data\.jsonl:1 has no 'score' or 'reward', and min_score needs one"):
+        _steps(config, tmp_path / "model")
+
+
+def test_a_model_of_ones_own_is_warmed_up_on_data_and_on_nothing_else(tmp_path: Path) -> None:
+    """And what it became is found by the next run, unless its own folder has changed since."""
+    model, data = tmp_path / "model", tmp_path / "data.jsonl"
+    build_demo_model(model, load_recipe("demo", SMALL).model, 0)
+    data.write_text(talk("done"))
+    asked = [f"model.path={model}", f"run.dir={tmp_path / 'runs'}"]
+    with pytest.raises(UserError, match=r"or name warm_start\.data"):
+        load_recipe("demo", asked)
+    config = load_recipe("demo", [*asked, f'warm_start.data=["{data}"]'])
+    assert _model(config, tmp_path / "run") == (model, False)
+    assert _model(load_recipe("demo", [*asked, "warm_start.enabled=false"]), tmp_path / "run") == (model, True)
+    kept = _folder(config)
+    kept.mkdir(parents=True)
+    (kept / "model.safetensors").touch()
+    assert _model(config, tmp_path / "run") == (kept, True)
+    os.utime(model / "model.safetensors", ns=(1, 1))
+    assert _model(config, tmp_path / "run") == (model, False)

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.batch import read_batch, supervised
+from learner.losses import likelihood_loss
 from learner.objective import Aggregation, Objective
+from learner.packing import BadSampleError
 from learner.settings import LearnerSettings
 from protocol.codec import dumps
 from protocol.staleness import StalePolicy
@@ -191,3 +194,26 @@ def test_supervised_leaves_out_what_nothing_predicts():
     found = supervised([(ids, np.array([1, 0, 1, 1], np.uint8)), (ids, np.array([1, 0, 0, 0], np.uint8))])
     assert [s.targets.tolist() for s in found] == [[2, 3]]
     assert found[0].columns.weights.tolist() == [0.5, 0.5]
+
+
+def test_a_weighted_batch_has_the_mean_over_its_weighted_tokens():
+    """Σ w · −log π ÷ Σ w, both over tokens with loss, in float64."""
+    rng = np.random.default_rng(3)
+    masks = [(rng.random(length) < 0.6).astype(np.uint8) for length in (3, 9, 2, 30)]
+    weights, logprobs = [0.5, 2.0, 0.0, 0.25], [rng.normal(-3, 1, len(mask)) for mask in masks]
+    found = supervised([(np.arange(len(mask), dtype=np.int32), mask) for mask in masks], weights)
+    above = sum(w * -(lp * m)[1:].sum() for w, lp, m in zip(weights, logprobs, masks, strict=True))
+    expected = above / sum(w * int(m[1:].sum()) for w, m in zip(weights, masks, strict=True))
+    kept = [logprobs[index] for index in (0, 1, 3)]
+    loss = sum(
+        likelihood_loss(torch.from_numpy(lp[sample.targets]), sample.columns.map(torch.from_numpy)).loss.item()
+        for lp, sample in zip(kept, found, strict=True)
+    )
+    assert loss == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_weight_that_is_none_is_refused(weight):
+    """A negative one would teach the model to avoid what it is shown, without a bound."""
+    with pytest.raises(BadSampleError, match="finite and at least 0"):
+        supervised([(np.arange(4, dtype=np.int32), np.ones(4, np.uint8))] * 2, [1.0, weight])

@@ -1,0 +1,127 @@
+"""What a server streams of one reply: taken apart, checked and kept, so that a reply that is cut off is not lost.
+
+Pure.  A chunk holds the tokens since the one before it; the last says how sampling ended and which weights sampled
+which tokens.  Nothing that contradicts itself is used: :class:`ServerLost`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+
+from actors.engines.messages import NOTHING_RECEIVED, Finish, Received, RequestRefused, ServerLost
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSpan:
+    """Tokens ``[start, end)`` of a reply were sampled by ``version``."""
+
+    version: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A whole reply; the lists have equal length."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    versions: list[int]
+    finish: Finish
+    cached_tokens: int
+
+
+class _Chunk(NamedTuple):
+    token_ids: list[int]
+    logprobs: list[float]
+    finish: Finish | None
+    spans: list[VersionSpan]
+    """Of the whole reply, in its last chunk."""
+    cached_tokens: int
+
+
+def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
+    """The version of each of ``count`` tokens.  Raises :class:`ServerLost` unless the spans cover each exactly once."""
+    versions: list[int] = []
+    for span in spans:
+        if span.start != len(versions) or span.end <= span.start:
+            raise ServerLost(f"version spans have a hole, overlap or are empty at token {len(versions)}: {spans}")
+        versions += [span.version] * (span.end - span.start)
+    if len(versions) != count:
+        raise ServerLost(f"version spans cover {len(versions)} of {count} tokens: {spans}")
+    return versions
+
+
+class ReplyStream:
+    """One reply of at most ``most`` tokens, as it comes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._token_ids: list[int] = []
+        self._logprobs: list[float] = []
+        self._certain: int | None = None
+        """Tokens that came before the first exchange of weights since this began, once there was one."""
+
+    def take(self, said: bytes) -> Sampled | None:
+        """The whole reply with its last chunk.  Raises :class:`ServerLost`, or :class:`RequestRefused` where the server
+        says that it can never be served."""
+        chunk = _read(said)
+        self._token_ids += chunk.token_ids
+        self._logprobs += chunk.logprobs
+        count, least, most = len(self._token_ids), 1, self._most
+        if chunk.finish is None:  # an end that is reached is told at once
+            least, most = 0, most - 1
+        if not least <= count <= most:
+            raise ServerLost(f"{count} tokens of at most {self._most}, and the reply has the end {chunk.finish}")
+        if chunk.finish is None:
+            return None
+        versions = expand_spans(chunk.spans, count)
+        return Sampled(self._token_ids, self._logprobs, versions, chunk.finish, chunk.cached_tokens)
+
+    def weights_change(self) -> None:
+        """Others are about to be loaded: which ones sampled what comes later is known from the last chunk only."""
+        if self._certain is None:
+            self._certain = len(self._token_ids)
+
+    def received(self, version: int) -> Received:
+        """What has come that ``version`` certainly sampled, which served when this began."""
+        if not self._token_ids:
+            return NOTHING_RECEIVED
+        kept = slice(self._certain)
+        tokens = self._token_ids[kept]
+        return Received(tokens, self._logprobs[kept], [version] * len(tokens))
+
+
+def _read(said: bytes) -> _Chunk:
+    try:
+        message: dict[str, Any] = orjson.loads(said)
+        if error := message.get("error"):
+            raise _refusal(error)
+        meta = message["meta_info"]
+        ended = meta["finish_reason"]
+        scored = [(float(entry[0]), int(entry[1])) for entry in meta["output_token_logprobs"]]
+        chunk = _Chunk(
+            [int(token) for token in message["output_ids"]],
+            [logprob for logprob, _ in scored],
+            None if ended is None else ended["type"],
+            [
+                VersionSpan(int(span["version"]), int(span["start"]), int(span["end"]))
+                for span in meta.get("weight_versions", ())
+            ],
+            int(meta["cached_tokens"]),
+        )
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ServerLost(f"the server's reply cannot be read ({error!r}): {said[:200]!r}") from error
+    if chunk.finish not in {None, "stop", "length"}:
+        raise ServerLost(f"the server ended the request itself: {ended}")
+    if [token for _, token in scored] != chunk.token_ids:
+        raise ServerLost(f"{len(chunk.token_ids)} ids do not match {len(scored)} log-probabilities")
+    return chunk
+
+
+def _refusal(error: dict[str, Any]) -> RequestRefused | ServerLost:
+    said = f"/generate: {error.get('code')} {error.get('message')}"
+    return RequestRefused(said) if error.get("code") == 400 else ServerLost(said)

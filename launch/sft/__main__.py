@@ -1,0 +1,136 @@
+"""``python -m launch.sft …``: supervised training on conversations and on trajectories of runs.
+
+The data is read and checked first.  Then the run's directory is opened, the learner's ranks are started, and what they
+do is :mod:`launch.sft.trainer`'s.  Ctrl-C stops; ``--resume`` goes on from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import orjson
+from rich.console import Console
+
+from launch.cluster import interruptible
+from launch.config import SftConfig
+from launch.guardian import Guardian
+from launch.ray_settings import ray_settings
+from launch.record import write_record
+from launch.retention import Retention
+from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, config_values
+from launch.sft.arguments import SftArguments, parse
+from protocol.cli.exits import EXIT_OK, main_guard
+from protocol.cli.output import JsonOutput, error_console, shown
+from protocol.errors import InfraError
+from protocol.events import Json
+
+if TYPE_CHECKING:  # it loads Ray
+    from launch.sft.prepare import Prepared
+
+_DATA_FILE = "data.json"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    return main_guard(lambda: _main(words))
+
+
+def _main(words: Sequence[str]) -> int:
+    with JsonOutput("--json" in words or "--dry-run" in words) as out:
+        arguments = parse(words)
+        path, config = (None, arguments.config()) if arguments.resume is None else arguments.resumed()
+        if arguments.dry_run:
+            out.set(cast("dict[str, Json]", config_values(config)))
+            return EXIT_OK
+        out.set(_run(arguments, config, path))
+    return EXIT_OK
+
+
+def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[str, Json]:
+    """``path``: the run to go on with."""
+    os.environ.update(ray_settings(""))
+    from launch.sft.prepare import check_output, prepare
+
+    console = error_console()
+    if path is None and config.sft.output is not None:
+        check_output(config.sft.output)
+    prepared = prepare(config)
+    made = RunDirectory.create(config.run.dir, config.run.name, arguments.run_id) if path is None else None
+    with made or RunDirectory.open(cast("Path", path)) as directory:
+        directory.set_aside()
+        write_record(directory, config)
+        _same_data(directory, prepared)
+        console.print(f"run directory: {shown(directory.path)}")
+        temporary = Path(tempfile.mkdtemp(prefix="ls-"))
+        with Guardian(secrets.token_hex(16), temporary):
+            work = _train(config, directory, prepared, temporary, console)
+            found = asyncio.run(interruptible(work, f"python -m launch.sft {directory.resume_options}"))
+        summary: dict[str, Json] = {"run": directory.run_id, **found}
+        directory.write_json(SUMMARY_FILE, summary)
+    console.print(f"model:   {summary['model']}\nsummary: {shown(directory.path / SUMMARY_FILE)}")
+    return summary
+
+
+def _same_data(directory: RunDirectory, prepared: Prepared) -> None:
+    """Raises RunDirectoryError where an earlier attempt of this run read other sequences."""
+    from launch.sft.trainer import told
+
+    file, digests = directory.path / _DATA_FILE, [prepared.examples.digest(), prepared.held_out.digest()]
+    if not file.exists():
+        directory.write_json(_DATA_FILE, {"sha256": [*digests], **told(prepared.examples)})
+    elif orjson.loads(file.read_bytes())["sha256"] != digests:
+        raise RunDirectoryError(
+            f"the data of run {directory.run_id} is not what it was ({file} says what that was): put it back, or start "
+            "a new run without --resume"
+        )
+
+
+async def _train(
+    config: SftConfig, directory: RunDirectory, prepared: Prepared, temporary: Path, console: Console
+) -> dict[str, Json]:
+    from launch.checkpoints import CheckpointStore
+    from launch.learners import spawn_learners
+    from launch.nodes import local_nodes
+    from launch.ray_log import ray_log
+    from launch.settings import trainer_settings
+    from launch.sft.trainer import Trainer
+    from learner.rank import LearnerRank
+
+    def tell_torn(aside: Path, why: str) -> None:
+        console.print(f"passed over: the checkpoint {shown(aside)} is damaged ({why})")
+
+    store = CheckpointStore(directory.path, Retention(config.checkpoint.keep))
+    checkpoint = await asyncio.to_thread(store.newest_sound, tell_torn)
+    told, left_out = len(prepared.examples.found), sum(prepared.examples.left_out.values())
+    console.print(f"{told} sequences, {left_out} left out; starting the learner")
+    try:
+        with ray_log(directory.logs / "ray.log"):
+            async with local_nodes(1, temporary) as nodes:
+                settings = trainer_settings(config.learner, config.lora, prepared.model, config.run.seed)
+                learners = spawn_learners(config.learner, settings, directory, nodes[0])
+                await learners.call(LearnerRank.setup)
+                trainer = Trainer(
+                    config=config,
+                    prepared=prepared,
+                    run_dir=directory.path,
+                    attempt=directory.attempt,
+                    output=(config.sft.output or directory.path / "model").absolute(),
+                    learners=learners,
+                    store=store,
+                    console=console,
+                )
+                return await trainer.run(checkpoint)
+    except InfraError:
+        console.print(f"to go on: python -m launch.sft {directory.resume_options}")
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The command line of ``python -m launch.sft``.  Every option that has a key is an override of that key."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.config import SftConfig, TooLong, load_sft, resolve_sft
+from launch.rundir import SUMMARY_FILE, RunDirectoryError, config_values, find_run, plain, runs, stored_sft
+from protocol.cli.parser import Parser, check_text
+from protocol.errors import UserError
+
+NEWEST = ""
+"""``--resume`` without a run id: the newest supervised training."""
+
+_OPTIONS = {
+    "--model": "sft.model",
+    "--data": "sft.data",
+    "--eval-data": "sft.eval_data",
+    "--output": "sft.output",
+    "--min-score": "sft.min_score",
+    "--reward-weighted": "sft.reward_weighted",
+    "--too-long": "sft.too_long",
+    "--epochs": "sft.epochs",
+    "--batch-size": "sft.batch_size",
+    "--lr": "learner.lr",
+    "--seed": "run.seed",
+}
+"""Option → the key that it is an override of."""
+_FREE = (
+    *("learner.ranks", "learner.tp", "learner.pp", "learner.cp", "learner.sequence_parallel", "learner.threads"),
+    *("learner.device", "learner.micro_batch_tokens", "learner.recompute", "learner.offload", "learner.shard_mb"),
+    *("learner.call_timeout_s", "run.dir", "run.disk_reserve_mb", "checkpoint."),
+)
+"""What a run that goes on may do otherwise; a final dot means the whole section."""
+
+
+@dataclass(frozen=True, slots=True)
+class SftArguments:
+    recipe: Path | None
+    overrides: tuple[str, ...]
+    """``section.key=value``, in the order given; the last one counts."""
+    run_id: str | None
+    resume: str | None
+    """Run to go on with, ``NEWEST`` for the newest one, None for a new run."""
+    dry_run: bool
+
+    def config(self) -> SftConfig:
+        """Of a new run.  Raises ConfigError or RecipeError."""
+        return load_sft(self.recipe, self.overrides)
+
+    def resumed(self) -> tuple[Path, SftConfig]:
+        """The run to go on with and its configuration.  Raises RunDirectoryError."""
+        where = [each for each in self.overrides if each.partition("=")[0].strip() == "run.dir"]
+        parent = load_sft(self.recipe, where).run.dir
+        path = find_run(parent, self.resume) if self.resume else _newest(parent)
+        return path, resumed_config(path, self.overrides)
+
+
+def resumed_config(run_dir: Path, overrides: Sequence[str]) -> SftConfig:
+    """The stored configuration under new overrides.  Raises RunDirectoryError where its checkpoints do not allow it."""
+    before = stored_sft(run_dir)
+    after = resolve_sft(config_values(before), overrides, source=f"run {run_dir.name}")
+    old, new = plain(before), plain(after)
+    changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    if fixed := sorted(key for key in changed if not key.startswith(_FREE)):
+        raise RunDirectoryError(
+            f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: leave "
+            "that as it was, or start a new run without --resume"
+        )
+    if (run_dir / SUMMARY_FILE).exists():
+        raise RunDirectoryError(
+            f"run {run_dir.name} has come to its end, and {run_dir / SUMMARY_FILE} says to which: to train further, "
+            "start from its model (--model)"
+        )
+    return after
+
+
+def _newest(parent: Path) -> Path:
+    for path in reversed(runs(parent)):
+        try:
+            stored_sft(path)
+        except UserError:
+            continue
+        return path
+    raise RunDirectoryError(f"no supervised training in {parent}: leave --resume out to start one")
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="python -m launch.sft",
+        description="Train a model on conversations and on what agents did in runs: supervised fine-tuning.",
+        epilog="Example: python -m launch.sft --model /models/qwen3 --data good.jsonl runs/demo-1 --min-score 1",
+    )
+    add = made.add_argument
+    add("--recipe", type=Path, metavar="PATH", help="TOML file: [run], [sft], [learner], [lora], [checkpoint]")
+    add("--model", metavar="FOLDER", help="Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer")
+    add("--data", nargs="+", action="extend", metavar="PATH", help="conversations (.jsonl, .json) or runs (runs/ID)")
+    add("--eval-data", nargs="+", action="extend", metavar="PATH", help="the same, held out: its loss is told")
+    add("--output", metavar="FOLDER", help="where the trained model appears; default: model in the run's directory")
+    add("--min-score", type=float, metavar="X", help="train only what has a score or reward of at least X")
+    add("--reward-weighted", action="store_true", default=None, help="a sequence's weight in the loss is its score")
+    add("--too-long", choices=[each.value for each in TooLong], help="what becomes of sequences that do not fit")
+    add("--epochs", type=int, metavar="N", help="times that each sequence is trained")
+    add("--batch-size", type=int, metavar="N", help="sequences in an optimizer step")
+    add("--lr", type=float, metavar="X", help="AdamW's learning rate after the warm-up")
+    add("--seed", type=int, metavar="N", help="seed of the order in which sequences are trained")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, learner.tp=2 for example")
+    add("--run-id", metavar="ID", help="name of the run's directory; default: sft and start time")
+    add("--resume", nargs="?", const=NEWEST, metavar="ID", help="go on from the newest whole checkpoint of this run")
+    add("--json", action="store_true", help="print the summary as one JSON object on standard output")
+    add("--dry-run", action="store_true", help="print the resolved configuration and stop")
+    return made
+
+
+def parse(argv: Sequence[str] | None = None) -> SftArguments:
+    """Read a command line (``sys.argv`` by default).  Raises UserError."""
+    words = sys.argv[1:] if argv is None else argv
+    check_text(words)
+    given = vars(parser().parse_args(words))
+    values = {option: given[option.removeprefix("--").replace("-", "_")] for option in _OPTIONS}
+    for option, value in (*values.items(), ("--run-id", given["run_id"])):
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise UserError(f"{option} is empty: give it a value, or leave it out")
+    run_id, resume = given["run_id"], given["resume"]
+    if resume is not None and run_id is not None:
+        if resume not in {NEWEST, run_id}:
+            raise UserError(f"--resume {resume} and --run-id {run_id} name two runs: leave one of them out")
+        resume = run_id
+    said = [
+        f"{_OPTIONS[option]}={json.dumps(value, ensure_ascii=False)}"
+        for option, value in values.items()
+        if value is not None
+    ]
+    return SftArguments(given["recipe"], (*said, *given["set"]), run_id, resume, given["dry_run"])

@@ -1,0 +1,222 @@
+"""Conversations in the field's shapes, from ``.jsonl`` (a record a line) and ``.json`` (a list of records, or one).
+
+``{"messages": [{"role", "content", "tool_calls"?, "reasoning_content"?}], "tools"?, "score"|"reward"?, "weight"?}``, or
+ShareGPT's ``{"conversations": [{"from", "value"}], "system"?, "tools"?}``.  An assistant's message has loss unless it
+says ``"train": false`` or ``"weight": 0``.  Other keys are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from actors.agents.chat import CallMessage, Message
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+
+_ROLES = {
+    **{role: role for role in ("system", "user", "assistant", "tool")},
+    "developer": "system",
+    "human": "user",
+    "gpt": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+    "function_response": "tool",
+    "function": "tool",
+}
+"""By the name in the data; the first four are what templates know."""
+
+
+class BadDataError(UserError):
+    """A record that cannot be trained: where it is, what is wrong with it, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    where: str
+    """File and line, for messages."""
+    messages: tuple[Message, ...]
+    """Every assistant's message follows one of somebody else."""
+    trained: frozenset[int]
+    """Indices of the assistant's messages with loss; at least one."""
+    tools: tuple[object, ...] = ()
+    """Schemas of the functions that the assistant may call."""
+    score: float | None = None
+    weight: float = 1.0
+
+
+def _decoded(value: object) -> object:
+    """What a string of JSON says, where the field writes one for an object."""
+    return orjson.loads(value) if isinstance(value, str) else value
+
+
+def _call(value: object) -> object:
+    """A bare call as OpenAI's, which has it under ``function``."""
+    return {"function": value} if isinstance(value, dict) and "function" not in value else value  # pyright: ignore[reportUnknownVariableType]  checked by what comes after
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class _Function(_Shape):
+    name: Annotated[str, Field(min_length=1)]
+    arguments: Annotated[dict[str, Any], BeforeValidator(_decoded)] = {}
+
+
+class _Call(_Shape):
+    function: _Function
+
+
+class _Text(_Shape):
+    type: Literal["text"]
+    text: str
+
+
+class _Message(_Shape):
+    role: str
+    content: str | list[_Text] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Annotated[_Call, BeforeValidator(_call)]] | None = None
+    train: bool = True
+    weight: Literal[0, 1] = 1
+
+
+class _Record(_Shape):
+    messages: list[_Message]
+    tools: Annotated[list[dict[str, Any]] | None, BeforeValidator(_decoded)] = None
+    score: float | None = None
+    reward: float | None = None
+    weight: Annotated[float, Field(ge=0)] = 1.0
+
+
+def read_conversations(path: Path) -> Iterator[Conversation]:
+    """Raises BadDataError for the first record that cannot be trained, UserError where ``path`` cannot be read."""
+    try:
+        if path.suffix == ".json":
+            yield from _of_list(path)
+        else:
+            yield from _of_lines(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _of_lines(path: Path) -> Iterator[Conversation]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield conversation(
+                    _parsed(line, f"{path}:{number}", "each line is a record of its own"), f"{path}:{number}"
+                )
+
+
+def _of_list(path: Path) -> Iterator[Conversation]:
+    found = _parsed(path.read_bytes(), str(path), "name a file with a record a line .jsonl")
+    records = cast("list[object]", found) if isinstance(found, list) else [found]
+    for number, record in enumerate(records, 1):
+        yield conversation(record, f"{path}: record {number}")
+
+
+def _parsed(data: bytes, where: str, advice: str) -> object:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadDataError(f"{where}: no valid JSON ({error}): {advice}") from error
+
+
+def conversation(record: object, where: str) -> Conversation:
+    """The conversation of one record.  Raises BadDataError."""
+    if not isinstance(record, dict):
+        raise BadDataError(f"{where}: a record is an object with 'messages' or 'conversations', and this is none")
+    try:
+        read = _Record.model_validate(_in_one_shape(cast("dict[str, object]", record), where))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("list[", "function-")))
+        raise BadDataError(f"{where}: {key}: {problem['msg'][0].lower()}{problem['msg'][1:]}") from error
+    if read.score is not None and read.reward not in {None, read.score}:
+        raise BadDataError(
+            f"{where}: score {read.score} and reward {read.reward} are two names for one thing: keep one"
+        )
+    messages = [_message(message, f"{where}: message {number}") for number, message in enumerate(read.messages, 1)]
+    trained = {
+        index
+        for index, said in enumerate(read.messages)
+        if messages[index]["role"] == "assistant" and said.train and said.weight
+    }
+    _check_order(messages, trained, where)
+    score = read.reward if read.score is None else read.score
+    return Conversation(where, tuple(messages), frozenset(trained), tuple(read.tools or ()), score, read.weight)
+
+
+def _in_one_shape(record: Mapping[str, object], where: str) -> dict[str, object]:
+    """ShareGPT's keys under OpenAI's names."""
+    if "messages" in record:
+        return dict(record)
+    turns = record.get("conversations")
+    if not isinstance(turns, list):
+        raise BadDataError(
+            f"{where}: neither 'messages' nor 'conversations' is a list in it (keys: {', '.join(record)})"
+        )
+    first = [{"role": "system", "content": record["system"]}] if record.get("system") else []
+    return {**record, "messages": [*first, *map(_openai, cast("list[object]", turns))]}
+
+
+def _openai(turn: object) -> object:
+    if not isinstance(turn, dict) or "from" not in turn:
+        return cast("object", turn)
+    said = cast("dict[str, object]", turn)
+    value = said.get("value")
+    content = {"tool_calls": _calls(value)} if said["from"] == "function_call" else {"content": value}
+    return {**said, "role": said["from"], **content}
+
+
+def _calls(value: object) -> object:
+    """ShareGPT has an assistant's call, or a list of them, as a string of JSON."""
+    try:
+        found = _decoded(value)
+    except orjson.JSONDecodeError:
+        return value
+    return cast("object", found) if isinstance(found, list) else [found]
+
+
+def _message(read: _Message, where: str) -> Message:
+    role = _ROLES.get(read.role)
+    if role is None:
+        raise BadDataError(
+            f"{where}: no role is called '{read.role}'{did_you_mean(read.role, _ROLES)}; the roles are "
+            f"{', '.join(_ROLES)}"
+        )
+    content = read.content if isinstance(read.content, str) else "".join(part.text for part in read.content or ())
+    message: Message = {"role": role, "content": content}
+    if role != "assistant":
+        return message
+    if read.reasoning_content:
+        message["reasoning_content"] = read.reasoning_content
+    if read.tool_calls:
+        message["tool_calls"] = [_templated(call.function) for call in read.tool_calls]
+    if not content and len(message) == 2:
+        raise BadDataError(f"{where}: the assistant says nothing and calls nothing: remove the message")
+    return message
+
+
+def _templated(function: _Function) -> CallMessage:
+    return {"type": "function", "function": {"name": function.name, "arguments": function.arguments}}
+
+
+def _check_order(messages: list[Message], trained: set[int], where: str) -> None:
+    if not messages:
+        raise BadDataError(f"{where}: the conversation is empty: remove it")
+    if not trained:
+        raise BadDataError(f"{where}: no message of an assistant has loss: there is nothing to learn from, remove it")
+    roles = ["assistant", *(message["role"] for message in messages)]
+    for number, pair in enumerate(pairwise(roles), 1):
+        if pair == ("assistant", "assistant"):
+            why = "the first is the assistant's" if number == 1 else "so is the one before: join the two"
+            raise BadDataError(f"{where}: message {number} is an assistant's and answers nobody: {why}")

@@ -1,0 +1,249 @@
+"""Token ids, loss masks and weights: of conversations as the model's chat template writes them, of a run's trajectories
+as they were sampled.
+
+A sequence's weight is its record's ``weight`` (1 where it has none), times its score where the loss is weighted with
+rewards: reward-weighted regression with the reward itself as the weight (Peters and Schaal 2007, "Reinforcement
+learning by reward-weighted regression for operational space control").  The loss is Σ weight · −log π ÷ Σ weight, over
+a batch's tokens with loss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import orjson
+from jinja2 import TemplateError
+
+from actors.agents.chat import ChatFormat, Message, Tokenizer
+from launch.config.policy import TooLong
+from launch.sft.conversations import BadDataError, Conversation, read_conversations
+from learner.messages import SftBatch
+from learner.sequences import whole
+from protocol.codec import CodecError
+from protocol.errors import UserError
+from protocol.export import FOLDER, INDEX, read_exported, read_index
+from protocol.trajectory import Int32Array, Uint8Array
+
+_FILES = (".json", ".jsonl")
+
+
+class LeftOut(StrEnum):
+    """Why a sequence is not trained."""
+
+    SCORE = "score"
+    """It is below the threshold."""
+    WEIGHT = "weight"
+    """It is 0."""
+    TOO_LONG = "too_long"
+    NO_LOSS = "no_loss"
+    """No token of it was sampled, or none is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which sequences are trained, and with what weight."""
+
+    vocabulary: int
+    max_tokens: int
+    too_long: TooLong = TooLong.ERROR
+    min_score: float | None = None
+    reward_weighted: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """``token_ids`` [T], ``loss_mask`` [T]; at least one token but the first has loss, and ``weight`` is above 0."""
+
+    token_ids: Int32Array
+    loss_mask: Uint8Array
+    weight: float
+    where: str
+
+    @property
+    def trained_tokens(self) -> int:
+        return int(self.loss_mask[1:].sum())
+
+
+@dataclass(slots=True)
+class Examples:
+    found: list[Example] = field(default_factory=list[Example])
+    left_out: Counter[LeftOut] = field(default_factory=Counter[LeftOut])
+    truncated: int = 0
+
+    def digest(self) -> str:
+        """Equal exactly when all ids, masks and weights are, in their order."""
+        state = hashlib.sha256()
+        for example in self.found:
+            state.update(orjson.dumps([len(example.token_ids), example.weight]))
+            state.update(example.token_ids.tobytes() + example.loss_mask.tobytes())
+        return state.hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Source:
+    """A conversation or a trajectory."""
+
+    where: str
+    score: float | None
+    weight: float
+    content: Conversation | tuple[tuple[Int32Array, Uint8Array], ...]
+
+
+def sft_batch(batch: Sequence[Example], lr: float) -> SftBatch:
+    return SftBatch(sequences(batch), lr, [example.weight for example in batch])
+
+
+def sequences(batch: Iterable[Example]) -> list[tuple[Int32Array, Uint8Array]]:
+    return [(example.token_ids, example.loss_mask) for example in batch]
+
+
+def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: Choice) -> Examples:
+    """All that is to be trained, in the order of ``sources``.  Raises BadDataError for what cannot be, UserError where
+    nothing is left."""
+    encoder, made = Encoder(tokenizer), Examples()
+    too_long: list[tuple[str, int]] = []
+    for source in _sources(sources):
+        weight = _weight(source, choice)
+        if isinstance(weight, LeftOut):
+            made.left_out[weight] += 1
+            continue
+        for ids, mask in _sequences(source, encoder):
+            _check_vocabulary(ids, source.where, choice)
+            if len(ids) > choice.max_tokens:
+                too_long.append((source.where, len(ids)))
+                made.truncated += choice.too_long is TooLong.TRUNCATE
+            kept = _fitting(Example(ids, mask, weight, source.where), choice)
+            if isinstance(kept, LeftOut):
+                made.left_out[kept] += 1
+            else:
+                made.found.append(kept)
+    if too_long and choice.too_long is TooLong.ERROR:
+        where, length = too_long[0]
+        raise BadDataError(
+            f"{where} has {length} tokens, and {len(too_long)} sequences have more than {choice.max_tokens}: "
+            "too_long = drop leaves them out, truncate cuts their ends off; or raise learner.micro_batch_tokens or "
+            "learner.cp, as far as the model's positions reach"
+        )
+    if not made.found:
+        reasons = ", ".join(f"{count} for {why}" for why, count in made.left_out.items()) or "they hold no record"
+        raise UserError(f"{', '.join(map(str, sources))}: nothing is left to train ({reasons})")
+    return made
+
+
+def check_sources(paths: Iterable[Path]) -> None:
+    """Raises BadDataError or UserError for what no model could be trained on."""
+    for _ in _sources(paths):
+        pass
+
+
+def _sources(paths: Iterable[Path]) -> Iterator[_Source]:
+    for path in paths:
+        if path.is_dir():
+            yield from _trajectories(path)
+        elif path.suffix in _FILES:
+            for each in read_conversations(path):
+                yield _Source(each.where, each.score, each.weight, each)
+        else:
+            raise UserError(f"{path} is {'no' if path.exists() else 'not there, and no'} {' or '.join(_FILES)} file")
+
+
+def _trajectories(run_dir: Path) -> Iterator[_Source]:
+    """Those that a run exported."""
+    if not (run_dir / FOLDER / INDEX).is_file():
+        raise UserError(
+            f"{run_dir} is no run: it has no {FOLDER}/{INDEX}. Name a run's directory (runs/ID), or conversation files "
+            f"one by one ({run_dir}/*.jsonl)"
+        )
+    for entry in read_index(run_dir):
+        where = f"{run_dir}: trajectory {entry.trajectory}"
+        try:
+            segments = read_exported(run_dir, entry).segments
+        except (CodecError, OSError) as error:
+            raise BadDataError(
+                f"{where} cannot be read ({error}): the run's export is damaged, leave it out"
+            ) from error
+        yield _Source(where, entry.reward, 1.0, tuple(whole(segments)))
+
+
+def _weight(source: _Source, choice: Choice) -> float | LeftOut:
+    score, weight = source.score, source.weight
+    if score is None and (choice.min_score is not None or choice.reward_weighted):
+        asked = "min_score" if choice.min_score is not None else "reward_weighted"
+        raise BadDataError(
+            f"{source.where} has no 'score' or 'reward', and {asked} needs one: add it, or leave that out"
+        )
+    if score is not None and choice.min_score is not None and score < choice.min_score:
+        return LeftOut.SCORE
+    if score is not None and choice.reward_weighted:
+        if score < 0:
+            raise BadDataError(
+                f"{source.where} has the score {score:g}, and no weight is below 0: min_score = 0 leaves such out"
+            )
+        weight *= score
+    return weight or LeftOut.WEIGHT
+
+
+def _sequences(source: _Source, encoder: Encoder) -> Sequence[tuple[Int32Array, Uint8Array]]:
+    return (encoder.encode(source.content),) if isinstance(source.content, Conversation) else source.content
+
+
+def _check_vocabulary(ids: Int32Array, where: str, choice: Choice) -> None:
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < choice.vocabulary:
+        wrong = ids[(ids < 0) | (ids >= choice.vocabulary)][0]
+        raise BadDataError(
+            f"{where} has token {wrong}, and the model's vocabulary has {choice.vocabulary}: it was sampled from "
+            "another model, or the tokenizer is another model's"
+        )
+
+
+def _fitting(example: Example, choice: Choice) -> Example | LeftOut:
+    if len(example.token_ids) > choice.max_tokens:
+        if choice.too_long is TooLong.DROP:
+            return LeftOut.TOO_LONG
+        most = choice.max_tokens
+        example = Example(example.token_ids[:most], example.loss_mask[:most], example.weight, example.where)
+    return example if example.trained_tokens else LeftOut.NO_LOSS
+
+
+class Encoder:
+    """Conversations as token ids, exactly as episodes would hold them: each reply as if it had just been sampled, what
+    comes between as the template adds it.  So a template that rewrites history, as Qwen3's does with earlier thoughts,
+    takes no token away that has loss."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._formats: dict[bytes, ChatFormat] = {}
+        """By their tools."""
+
+    def encode(self, conversation: Conversation) -> tuple[Int32Array, Uint8Array]:
+        """Up to the last message with loss.  Raises BadDataError where the template cannot write it."""
+        try:
+            return self._encode(conversation)
+        except (UserError, TemplateError) as error:
+            raise BadDataError(f"{conversation.where}: {error}") from error
+
+    def _encode(self, conversation: Conversation) -> tuple[Int32Array, Uint8Array]:
+        chat = self._format(conversation.tools)
+        parts: list[tuple[list[int], bool]] = []
+        waiting: list[Message] = []
+        for index, message in enumerate(conversation.messages[: max(conversation.trained) + 1]):
+            if message["role"] != "assistant":
+                waiting.append(message)
+                continue
+            asked = chat.delta(waiting, closed=True) if parts else chat.first_prompt(waiting)
+            parts += [(asked, False), (chat.reply(message), index in conversation.trained)]
+            waiting = []
+        ids = np.concatenate([np.array(part, np.int32) for part, _ in parts])
+        return ids, np.concatenate([np.full(len(part), loss, np.uint8) for part, loss in parts])
+
+    def _format(self, tools: Sequence[object]) -> ChatFormat:
+        key = orjson.dumps(tools)
+        if key not in self._formats:
+            self._formats[key] = ChatFormat(self._tokenizer, tools=tools or None)
+        return self._formats[key]

@@ -1,0 +1,174 @@
+"""The loop: an optimizer step for each batch of the plan, a checkpoint every so many, the trained folder at the end.
+
+What a step trains, and with what learning rate, follows from its number alone, and a checkpoint holds all else: a run
+that is killed goes on from the newest as if nothing had happened.  The folder appears whole, after the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+from rich.console import Console
+
+from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, shards_of
+from launch.config import SftConfig
+from launch.learners import Learners
+from launch.metrics import read_metrics
+from launch.sft.examples import Examples, sequences, sft_batch
+from launch.sft.plan import Plan, learning_rate
+from launch.sft.prepare import Prepared, check_output
+from launch.structured import Beside, task_group
+from learner.messages import SftReport
+from learner.rank import LearnerRank
+from protocol.errors import UserError
+from protocol.events import Json
+from protocol.filesystem import append_whole, cut_torn_line
+from protocol.weights import NO_VERSION, Version
+
+METRICS_FILE = "metrics.jsonl"
+
+
+@dataclass(slots=True, kw_only=True)
+class Trainer:
+    config: SftConfig
+    prepared: Prepared
+    run_dir: Path
+    attempt: int
+    output: Path
+    learners: Learners
+    store: CheckpointStore
+    console: Console
+    step: int = 0
+    plan: Plan = field(init=False)
+
+    def __post_init__(self) -> None:
+        sft = self.config.sft
+        self.plan = Plan(len(self.prepared.examples.found), sft.epochs, sft.batch_size, self.config.run.seed)
+
+    async def run(self, checkpoint: Checkpoint | None) -> dict[str, Json]:
+        """From the start, or from ``checkpoint``, to the folder; what the summary says of it."""
+        cut_torn_line(self.run_dir / METRICS_FILE)
+        if checkpoint is not None:
+            self.step = checkpoint.manifest.step
+            await self.learners.call(LearnerRank.load, str(checkpoint.learner))
+        if self.step < self.plan.steps:
+            check_output(self.output)
+        self._append({"rewound_to": self.step} if checkpoint else {"step": 0, **await self._held_out_loss()})
+        async with task_group() as group:
+            writing = Beside(group)
+            while self.step < self.plan.steps:
+                await self._take(self.step + 1)
+                if self._is_due(self.config.checkpoint.every_steps):
+                    await self._keep(writing)
+                writing.look()
+            await writing.join()
+        digest = await self.learners.call(LearnerRank.weights_digest)
+        if not any(self.output.glob("*")):  # else an earlier attempt was ended behind it
+            await self.learners.call(LearnerRank.publish, Version(0), self.step, NO_VERSION, str(self.output))
+        return self._summary(digest)
+
+    def _is_due(self, every_steps: int) -> bool:
+        return self.step == self.plan.steps or (every_steps > 0 and self.step % every_steps == 0)
+
+    # -- a step --------------------------------------------------------------------------------------------------
+
+    async def _take(self, step: int) -> None:
+        found, lr = self.prepared.examples.found, learning_rate(self.config, step, self.plan.steps)
+        given = sft_batch([found[index] for index in self.plan.batch(step)], lr)
+        try:
+            report = await self.learners.call(LearnerRank.sft, given)
+        except FloatingPointError as error:
+            raise UserError(
+                f"step {step}: {error} (learner.lr, or more learner.lr_warmup_steps), and start anew"
+            ) from error
+        self.step = step
+        held_out = await self._held_out_loss() if self._is_due(self.config.sft.eval_every_steps) else {}
+        self._tell(report, lr, held_out)
+
+    def _tell(self, report: SftReport, lr: float, held_out: dict[str, float]) -> None:
+        epoch = self.step / self.plan.steps_per_epoch
+        line = {
+            "step": self.step,
+            "epoch": round(epoch, 4),
+            "loss": report.loss,
+            "lr": lr,
+            "grad_norm": report.grad_norm,
+            "tokens": report.tokens,
+            "trained_tokens": report.trained_tokens,
+            "seconds": round(report.seconds, 4),
+            "tokens_per_s": round(report.tokens / report.seconds, 1),
+        }
+        self._append({**line, **held_out})
+        told = [
+            f"step {self.step}/{self.plan.steps}",
+            f"epoch {epoch:.2f}",
+            f"loss {report.loss:.4f}",
+            *(f"held-out {loss:.4f}" for loss in held_out.values()),
+            f"lr {lr:.2g}",
+            f"{line['tokens_per_s']:,.0f} tokens/s",
+        ]
+        self.console.print(" · ".join(told))
+
+    async def _held_out_loss(self) -> dict[str, float]:
+        """``eval_loss``: the mean that training takes, over the held-out sequences; nothing where there are none."""
+        found, size = self.prepared.held_out.found, self.config.sft.batch_size
+        if not found:
+            return {}
+        total = 0.0
+        for first in range(0, len(found), size):
+            batch = found[first : first + size]
+            sums = await self.learners.call(LearnerRank.log_likelihoods, sequences(batch))
+            total -= sum(example.weight * each for example, each in zip(batch, sums, strict=True))
+        return {"eval_loss": total / sum(example.weight * example.trained_tokens for example in found)}
+
+    def _append(self, line: dict[str, float]) -> None:
+        append_whole(self.run_dir / METRICS_FILE, orjson.dumps({**line, "t": round(time.time(), 3)}) + b"\n")
+
+    # -- what stays ----------------------------------------------------------------------------------------------
+
+    async def _keep(self, writing: Beside) -> None:
+        """Wait for a copy of the state; it is written beside the next steps."""
+        await writing.join()
+        step = self.step
+        await self.learners.call(LearnerRank.begin_save, str(self.store.shards(step)))
+        await writing.start(lambda: self._write(step))
+
+    async def _write(self, step: int) -> None:
+        await asyncio.to_thread(self.store.begin, step)
+        written = await self.learners.beside(LearnerRank.end_save)
+        manifest = CheckpointManifest(step, Version(0), self.attempt, "", {}, [], shards_of(written))
+        await asyncio.to_thread(self.store.finish, manifest, ())
+        await asyncio.to_thread(self.store.prune)
+
+    def _summary(self, digest: str) -> dict[str, Json]:
+        lines = read_metrics(self.run_dir)
+        trained = [line for line in lines if "loss" in line]
+        held_out = [line["eval_loss"] for line in lines if "eval_loss" in line]
+        tokens, seconds = (sum(line[name] for line in trained) for name in ("tokens", "seconds"))
+        return {
+            "model": str(self.output),
+            "weights_digest": digest,
+            "steps": self.step,
+            "epochs": self.plan.epochs,
+            "data": told(self.prepared.examples),
+            "loss_first": trained[0]["loss"],
+            "loss_last": trained[-1]["loss"],
+            **({"eval_loss_before": held_out[0], "eval_loss_after": held_out[-1]} if held_out else {}),
+            "tokens_trained_on": int(tokens),
+            "tokens_per_s": round(tokens / max(seconds, 1e-9), 1),
+        }
+
+
+def told(examples: Examples) -> dict[str, Json]:
+    """What was read, for a summary."""
+    return {
+        "sequences": len(examples.found),
+        "tokens": sum(len(example.token_ids) for example in examples.found),
+        "trained_tokens": sum(example.trained_tokens for example in examples.found),
+        "left_out": {why.value: count for why, count in examples.left_out.items()},
+        "truncated": examples.truncated,
+    }

@@ -1,0 +1,189 @@
+"""Supervised training as a user starts it: the loss falls, the folder is an ordinary one, and a run that was ended goes
+on as if it had not been."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from actors.agents.chat import load_tokenizer
+from launch.config import load_recipe
+from launch.demo.model import build_demo_model
+from launch.metrics import read_metrics
+from launch.prepare import check_model
+from launch.sft.conversations import read_conversations
+from launch.sft.examples import Encoder
+from protocol.codec import dumps, inspect_blob
+from protocol.export import Exporter
+from tests.support.cluster_runs import eventually
+from tests.support.commands import run_json
+from tests.support.trajectories import make_trajectory
+
+pytestmark = pytest.mark.ray
+STEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    folder: Path
+    summary: dict[str, Any]
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "runs" / "whole"
+
+    def options(self, run_id: str) -> list[str]:
+        return options(self.folder, run_id)
+
+
+def options(folder: Path, run_id: str) -> list[str]:
+    return [
+        *("--model", str(folder / "model"), "--data", str(folder / "train.jsonl"), str(folder / "sampled")),
+        *("--eval-data", str(folder / "held-out.jsonl"), "--reward-weighted", "--min-score", "0.3"),
+        *("--epochs", "2", "--batch-size", "6", "--lr", "5e-3", "--run-id", run_id),
+        *("--set", f"run.dir={folder / 'runs'}", "--set", "checkpoint.every_steps=3", "--set", "checkpoint.keep=9"),
+        *("--set", "learner.micro_batch_tokens=256"),
+    ]
+
+
+def talk(word: str, score: float) -> str:
+    call = {"function": {"name": "shell_exec", "arguments": {"command": f"echo {word}"}}}
+    messages = [
+        {"role": "system", "content": "You are a shell agent."},
+        {"role": "user", "content": f"Print {word}."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": word},
+        {"role": "assistant", "content": "done"},
+    ]
+    return json.dumps({"messages": messages, "score": score}) + "\n"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A run that nobody disturbed, on conversations and on what another run sampled."""
+    folder, rng = tmp_path_factory.mktemp("sft"), random.Random(1)
+    shape = ["model.layers=1", "model.hidden=64", "model.intermediate=96", "model.heads=2"]
+    build_demo_model(folder / "model", load_recipe("demo", shape).model, 0)
+    for name, count in (("train", 32), ("held-out", 8)):
+        words = [rng.choice(("alpha", "beta", "gamma")) for _ in range(count)]
+        (folder / f"{name}.jsonl").write_text("".join(talk(word, 0.5 + n % 2 / 2) for n, word in enumerate(words)))
+    exporter = Exporter(folder / "sampled")
+    for sample in range(8):
+        blob = dumps(make_trajectory(0, sample, size=8, reward=sample % 2))
+        exporter.add(inspect_blob(blob), blob)
+    done = run_json("launch.sft", *options(folder, "whole"))
+    assert done.code == 0, done.stderr
+    return Trained(folder, done.said)
+
+
+def test_the_loss_falls_and_the_summary_says_what_was_trained(trained: Trained) -> None:
+    summary, lines = trained.summary, read_metrics(trained.run)
+    assert summary["loss_last"] < 0.6 * summary["loss_first"]
+    assert summary["eval_loss_after"] < 0.6 * summary["eval_loss_before"]
+    assert (summary["steps"], [line["step"] for line in lines]) == (STEPS, list(range(STEPS + 1)))
+    assert summary["data"]["sequences"] == 36
+    assert summary["data"]["left_out"] == {"score": 4}
+    assert json.loads((trained.run / "summary.json").read_text()) == summary
+    assert [path.name for path in sorted((trained.run / "checkpoints").iterdir())] == [
+        f"step-{step:06d}" for step in (3, 6, 9, 12)
+    ]
+
+
+def test_the_folder_is_an_ordinary_one_with_the_loss_that_was_told(trained: Trained) -> None:
+    """In transformers, from the ids and masks of the held-out conversations, with their weights."""
+    folder = check_model(Path(trained.summary["model"]))
+    encoder = Encoder(load_tokenizer(str(folder)))
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    above = tokens = 0.0
+    for each in read_conversations(trained.folder / "held-out.jsonl"):
+        ids, mask = encoder.encode(each)
+        with torch.no_grad():
+            logprobs = model(torch.from_numpy(ids.astype(np.int64))[None]).logits[0, :-1].log_softmax(-1)
+        found = logprobs.gather(1, torch.from_numpy(ids[1:].astype(np.int64))[:, None])[:, 0].numpy()
+        above -= (each.score or 0) * float(found[mask[1:] == 1].sum())
+        tokens += (each.score or 0) * int(mask[1:].sum())
+    assert above / tokens == pytest.approx(trained.summary["eval_loss_after"], rel=1e-4)
+
+
+def test_a_run_that_goes_on_ends_in_the_same_bits(trained: Trained, tmp_path: Path) -> None:
+    """From its first checkpoint, with a half of another beside it, as a crash leaves one."""
+    run = shutil.copytree(trained.run, tmp_path / "whole")
+    for path in (*(run / "checkpoints" / f"step-{step:06d}" for step in (9, 12)), run / "model"):
+        shutil.rmtree(path)
+    (run / "checkpoints" / "step-000006").rename(run / "checkpoints" / "step-000009.unfinished")
+    (run / "summary.json").unlink()
+    done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
+    assert done.code == 0, done.stderr
+    assert "step 4/12" in done.stderr
+    assert "step 3/12" not in done.stderr
+    assert_same(done.said, run, trained)
+    assert (run / "model" / "model.safetensors").read_bytes() == (
+        trained.run / "model" / "model.safetensors"
+    ).read_bytes()
+    done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
+    assert (done.code, "has come to its end" in done.said["error"]) == (2, True)
+
+
+def assert_same(summary: dict[str, Any], run: Path, trained: Trained) -> None:
+    for name in ("weights_digest", "steps", "data", "loss_first", "loss_last", "eval_loss_before", "eval_loss_after"):
+        assert summary[name] == trained.summary[name], name
+    whole, again = ({line["step"]: line.get("loss") for line in read_metrics(path)} for path in (trained.run, run))
+    assert again == whole
+
+
+@pytest.mark.slow
+def test_it_goes_on_on_two_ranks(trained: Trained, tmp_path: Path) -> None:
+    """Another layout has other bits and the same losses."""
+    run = shutil.copytree(trained.run, tmp_path / "whole")
+    for path in (*(run / "checkpoints" / f"step-{step:06d}" for step in (6, 9, 12)), run / "model"):
+        shutil.rmtree(path)
+    (run / "summary.json").unlink()
+    layout = ("--set", "learner.ranks=2", "--set", "learner.tp=2")
+    done = run_json("launch.sft", "--resume", "--set", f"run.dir={tmp_path}", *layout)
+    assert done.code == 0, done.stderr
+    assert done.said["loss_last"] == pytest.approx(trained.summary["loss_last"], rel=1e-4)
+
+
+@pytest.mark.chaos
+def test_a_run_that_is_killed_goes_on_in_the_same_bits(trained: Trained) -> None:
+    run = trained.folder / "runs" / "killed"
+    command = [sys.executable, "-m", "launch.sft", *trained.options("killed")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        eventually(
+            "a checkpoint", lambda: list((run / "checkpoints").glob("step-??????")) or process.poll() is not None
+        )
+        process.send_signal(signal.SIGKILL)
+    assert not (run / "model").exists()
+    done = run_json("launch.sft", "--resume", "killed", "--set", f"run.dir={trained.folder / 'runs'}")
+    assert done.code == 0, done.stderr
+    assert_same(done.said, run, trained)
+
+
+def test_other_data_is_refused_and_leaves_the_run_as_it_was(trained: Trained, tmp_path: Path) -> None:
+    run = shutil.copytree(trained.run, tmp_path / "whole")
+    (run / "summary.json").unlink()
+    (run / "data.json").write_text('{"sha256": "another"}')
+    done = run_json("launch.sft", "--resume", "whole", "--set", f"run.dir={tmp_path}")
+    assert (done.code, "is not what it was" in done.said["error"]) == (2, True)
+
+
+def test_bad_data_is_one_line_and_no_run(trained: Trained, tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text(talk("alpha", 1) + '{"messages": [{"role": "bot", "content": "x"}]}\n')
+    places = ("--model", trained.folder / "model", "--data", data, "--set", f"run.dir={tmp_path / 'runs'}")
+    done = run_json("launch.sft", *places)
+    assert done.code == 2
+    assert f"{data}:2: message 1: no role is called 'bot'" in done.said["error"]
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,61 @@
+"""If this fails, a run that names data of its own begins with a model that has not seen it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+import ray
+
+from launch.config import load_recipe
+from launch.demo.model import build_demo_model
+from launch.learners import spawn_learners
+from launch.nodes import Node
+from launch.prepare import Prepared, _model
+from launch.rundir import RunDirectory
+from launch.settings import learner_settings
+from launch.warm_start import warm_start
+from learner.rank import LearnerRank
+from protocol.events import EventLog
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def home() -> Iterator[Node]:
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+    yield Node("node-0", ray.get_runtime_context().get_node_id(), "127.0.0.1")
+    ray.shutdown()
+
+
+async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(tmp_path: Path, home: Node) -> None:
+    shape = ["model.layers=1", "model.hidden=64", "model.intermediate=96", "model.heads=2"]
+    build_demo_model(tmp_path / "model", load_recipe("demo", shape).model, 0)
+    talk = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "done"}]
+    (tmp_path / "data.jsonl").write_text((json.dumps({"messages": talk, "score": 1}) + "\n") * 8)
+    asked = [f'data=["{tmp_path / "data.jsonl"}"]', "epochs=6", "batch_size=4", "lr=1e-2", "warmup_steps=0"]
+    config = load_recipe(
+        "demo",
+        [f"model.path={tmp_path / 'model'}", f"run.dir={tmp_path}", *(f"warm_start.{each}" for each in asked)],
+    )
+    model, warm = _model(config, tmp_path)
+    assert not warm
+    with RunDirectory.create(tmp_path, "demo", "run") as directory:
+        learners = spawn_learners(config.learner, learner_settings(config, model), directory, home)
+        await learners.call(LearnerRank.setup)
+        events = EventLog(directory.path, "driver", "node-0")
+        await warm_start(config, learners, Prepared(model, warm), events)
+        events.close()
+        digest = await learners.call(LearnerRank.weights_digest)
+        lines = (directory.path / "events" / "driver.jsonl").read_text().splitlines()
+    told = [line for line in map(orjson.loads, lines) if line["kind"] == "warm_start.progress"]
+    assert (told[-1]["step"], told[-1]["steps"]) == (12, 12)
+    assert told[-1]["loss"] < 3.0, "where it began at 7"
+    kept, warm = _model(config, tmp_path)
+    assert warm
+    again = spawn_learners(config.learner, learner_settings(config, kept), directory, home, generation=2)
+    await again.call(LearnerRank.setup)
+    assert await again.call(LearnerRank.weights_digest) == digest

@@ -1,0 +1,141 @@
+"""Replies as they come: a token that is lost or has the wrong label would be trained as what it is not."""
+
+import json
+import pickle
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.engines.messages import EngineUnavailable, GenerateRequest, Received, RequestRefused, ServerLost
+from actors.engines.replies import ReplyStream, VersionSpan, expand_spans
+from actors.engines.underway import UnderWay
+from protocol.weights import Version
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 5)), min_size=1, max_size=6))
+def test_spans_that_cover_each_token_once_label_each_token(parts: list[tuple[int, int]]) -> None:
+    spans, expected = list[VersionSpan](), list[int]()
+    for version, length in parts:
+        spans.append(VersionSpan(version, len(expected), len(expected) + length))
+        expected += [version] * length
+    assert expand_spans(spans, len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("spans", "count"),
+    [
+        ([], 3),
+        ([VersionSpan(1, 0, 2)], 3),
+        ([VersionSpan(1, 0, 4)], 3),
+        ([VersionSpan(1, 1, 3)], 3),
+        ([VersionSpan(1, 0, 1), VersionSpan(2, 2, 3)], 3),
+        ([VersionSpan(1, 0, 2), VersionSpan(2, 1, 3)], 3),
+        ([VersionSpan(1, 0, 0), VersionSpan(2, 0, 3)], 3),
+    ],
+    ids=["none", "short", "long", "late", "hole", "overlap", "empty"],
+)
+def test_spans_that_do_not_are_refused(spans: list[VersionSpan], count: int) -> None:
+    with pytest.raises(ServerLost):
+        expand_spans(spans, count)
+
+
+def chunk(token_ids: list[int], *, ends: bool, **changes: object) -> bytes:
+    meta: dict[str, object] = {
+        "finish_reason": {"type": "length", "length": 3} if ends else None,
+        "output_token_logprobs": [[-token / 10, token, None] for token in token_ids],
+        "cached_tokens": 5,
+    }
+    if ends:
+        meta["weight_versions"] = [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 3}]
+    return json.dumps({"output_ids": changes.pop("output_ids", token_ids), "meta_info": meta | changes}).encode()
+
+
+def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
+    stream = ReplyStream(3)
+    assert stream.take(chunk([7], ends=False)) is None
+    whole = stream.take(chunk([8, 9], ends=True))
+    assert whole is not None
+    assert (whole.token_ids, whole.logprobs, whole.versions) == ([7, 8, 9], [-0.7, -0.8, -0.9], [3, 4, 4])
+    assert (whole.finish, whole.cached_tokens) == ("length", 5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output_ids": [7]},
+        {"output_ids": [7, 8, 6]},
+        {"output_ids": [7, 8, 9, 9], "output_token_logprobs": [[-1.0, token, None] for token in (7, 8, 9, 9)]},
+        {"output_ids": [], "output_token_logprobs": [], "weight_versions": []},
+        {"output_token_logprobs": None},
+        {"weight_versions": [{"version": "default", "start": 0, "end": 3}]},
+        {"weight_versions": []},
+        {"finish_reason": {"type": "abort", "message": "out of memory"}},
+        {"finish_reason": None},
+    ],
+    ids=["fewer", "others", "more", "none", "no logprobs", "no number", "no versions", "aborted", "without an end"],
+)
+def test_a_reply_that_contradicts_itself_is_not_used(changes: dict[str, object]) -> None:
+    with pytest.raises(ServerLost):
+        ReplyStream(3).take(chunk([7, 8, 9], ends=True, **changes))
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"meta_info": 3}', b"\xff", b"[DONE]"])
+def test_a_reply_that_is_none_is_not_used(body: bytes) -> None:
+    with pytest.raises(ServerLost):
+        ReplyStream(3).take(body)
+
+
+@pytest.mark.parametrize(("code", "error"), [(400, RequestRefused), (503, ServerLost), (None, ServerLost)])
+def test_what_the_server_says_of_a_request_in_the_stream_has_its_own_error(
+    code: int | None, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="too long"):
+        ReplyStream(3).take(json.dumps({"error": {"code": code, "message": "too long"}}).encode())
+
+
+ASKED = GenerateRequest(
+    input_ids=[1, 2],
+    max_new_tokens=6,
+    temperature=1.0,
+    stop_token_ids=(),
+    seed=None,
+    greedy=False,
+    session="s",
+    deadline_s=1.0,
+)
+
+
+def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
+    work = UnderWay(ASKED)
+    work.ask(Version(3)).take(chunk([7, 8], ends=False))
+    assert (work.cut(), work.input_ids, work.left) == (2, [1, 2, 7, 8], 4)
+    other = work.ask(Version(4))
+    whole = other.take(chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}]))
+    assert whole is not None
+    reply = work.whole(whole, "e")
+    assert (reply.token_ids, reply.logprobs, reply.versions) == ([7, 8, 9], [-0.7, -0.8, -0.9], [3, 3, 4])
+    assert (reply.cuts, reply.key_version, reply.mixed_prefix) == (1, 4, False)
+
+
+def test_what_either_of_two_weights_may_have_sampled_is_sampled_again() -> None:
+    """Only the last chunk says where they changed, and it never came."""
+    work = UnderWay(ASKED)
+    stream = work.ask(Version(3))
+    stream.take(chunk([7], ends=False))
+    work.weights_change()
+    stream.take(chunk([8], ends=False))
+    work.weights_change()
+    stream.take(chunk([9], ends=False))
+    assert work.received == Received([7], [-0.7], [3])
+    assert work.cut() == 1
+
+
+def test_another_engine_is_told_what_came_over_any_way() -> None:
+    """Errors cross processes by pickle, which forgets what an exception was not made of."""
+    sent = EngineUnavailable("gone", Received([7], [-0.7], [3]))
+    came = pickle.loads(pickle.dumps(sent))  # noqa: S301  its own bytes
+    assert (str(came), came.received) == ("gone", sent.received)
+    work = UnderWay(replace(ASKED, received=came.received))
+    assert (work.input_ids, work.left, work.cuts) == ([1, 2, 7], 5, 1)

@@ -1,0 +1,106 @@
+"""If these fail, a data set in a usual shape is refused, or a broken one is trained without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launch.sft.conversations import BadDataError, conversation, read_conversations
+
+ASK = {"role": "user", "content": "Go."}
+SAY = {"role": "assistant", "content": "done"}
+CALL = {"name": "shell_exec", "arguments": {"command": "ls"}}
+TEMPLATED = [{"type": "function", "function": CALL}]
+
+
+def test_openais_shape_with_calls_tools_and_scores() -> None:
+    called = {"id": "1", "type": "function", "function": {**CALL, "arguments": json.dumps(CALL["arguments"])}}
+    record = {
+        "messages": [
+            {"role": "developer", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Go"}, {"type": "text", "text": "."}]},
+            {"role": "assistant", "content": None, "tool_calls": [called], "weight": 0},
+            {"role": "tool", "tool_call_id": "1", "content": "a.txt"},
+            {"role": "assistant", "content": "done", "reasoning_content": "seen"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "shell_exec"}}],
+        "reward": 0.5,
+        "weight": 2,
+        "id": "ignored",
+    }
+    found = conversation(record, "f:1")
+    assert [message["role"] for message in found.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert found.messages[1]["content"] == "Go."
+    assert found.messages[2]["content"] == ""
+    assert found.messages[2].get("tool_calls") == TEMPLATED
+    assert found.messages[4].get("reasoning_content") == "seen"
+    assert (found.trained, found.score, found.weight, len(found.tools)) == ({4}, 0.5, 2.0, 1)
+
+
+def test_sharegpts_shape_with_calls_and_tools_as_strings() -> None:
+    record = {
+        "system": "Be brief.",
+        "conversations": [
+            {"from": "human", "value": "Go."},
+            {"from": "function_call", "value": json.dumps(CALL)},
+            {"from": "observation", "value": "a.txt"},
+            {"from": "gpt", "value": "done", "train": True},
+        ],
+        "tools": json.dumps([{"name": "shell_exec"}]),
+    }
+    found = conversation(record, "f:1")
+    assert [message["role"] for message in found.messages] == ["system", "user", "assistant", "tool", "assistant"]
+    assert found.messages[2].get("tool_calls") == TEMPLATED
+    assert (found.trained, found.score, found.tools) == ({2, 4}, None, ({"name": "shell_exec"},))
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ([], "a record is an object"),
+        ({"text": "hello"}, r"neither 'messages' nor 'conversations' is a list in it \(keys: text\)"),
+        ({"messages": []}, "the conversation is empty"),
+        ({"messages": [ASK]}, "no message of an assistant has loss"),
+        ({"messages": [ASK, {**SAY, "train": False}]}, "no message of an assistant has loss"),
+        ({"messages": [SAY]}, "message 1 is an assistant's and answers nobody: the first"),
+        ({"messages": [ASK, SAY, SAY]}, "message 3 is an assistant's and answers nobody: so is the one before"),
+        ({"messages": [ASK, {"role": "asistant", "content": "x"}]}, "message 2: no role .*did you mean 'assistant'"),
+        ({"messages": [ASK, {"role": "assistant", "content": ""}]}, "message 2: the assistant says nothing"),
+        ({"messages": [ASK, {"role": "assistant", "content": 3}]}, r"messages\.1\.content"),
+        ({"messages": [{**ASK, "content": [{"type": "image_url"}]}, SAY]}, r"messages\.0\.content"),
+        (
+            {"messages": [ASK, {**SAY, "tool_calls": [{**CALL, "arguments": "{"}]}]},
+            r"tool_calls\.0\.function\.arguments",
+        ),
+        ({"messages": [ASK, {**SAY, "weight": 0.5}]}, r"messages\.1\.weight"),
+        ({"messages": [ASK, SAY], "score": "high"}, "score"),
+        ({"messages": [ASK, SAY], "weight": -1}, "weight: input should be greater than or equal to 0"),
+        ({"messages": [ASK, SAY], "score": 1, "reward": 0}, "two names for one thing"),
+        ({"conversations": [{"from": "nobody", "value": "x"}]}, "no role is called 'nobody'"),
+        ({"conversations": ["x"]}, r"messages\.0"),
+    ],
+)
+def test_what_cannot_be_trained_is_named_by_its_place(record: object, says: str) -> None:
+    with pytest.raises(BadDataError, match=f"^data.jsonl:7: .*{says}") as caught:
+        conversation(record, "data.jsonl:7")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_line_is_named_by_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps({"messages": [ASK, SAY]}) + "\n\n{'messages': []}\n")
+    with pytest.raises(BadDataError, match=r"data\.jsonl:3: no valid JSON"):
+        list(read_conversations(file))
+
+
+def test_a_json_file_is_a_list_of_records_or_one(tmp_path: Path) -> None:
+    file, record = tmp_path / "data.json", {"messages": [ASK, SAY]}
+    file.write_text(json.dumps([record, record], indent=1))
+    assert [each.where for each in read_conversations(file)] == [f"{file}: record 1", f"{file}: record 2"]
+    file.write_text(json.dumps(record))
+    assert len(list(read_conversations(file))) == 1
+    file.write_text(f"{json.dumps(record)}\n{json.dumps(record)}\n")
+    with pytest.raises(BadDataError, match=r"name a file with a record a line \.jsonl"):
+        list(read_conversations(file))
