@@ -137,7 +137,8 @@ class LearnerRank:
         """Σ log π over the tokens with loss of each sequence; nothing is trained.  Each sequence has such tokens."""
         from learner.sft import log_likelihoods
 
-        return log_likelihoods(self._awake.trainer, sequences)
+        with self._awake() as ready:
+            return log_likelihoods(ready.trainer, sequences)
 
     def sleep(self) -> None:
         """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call
