@@ -218,7 +218,12 @@ class Buffer:
         stored = dict(self._journal.stored())
         for name in exporter.missing(stored):
             blob = stored[name]()
-            exporter.add(codec.inspect_blob(blob), blob)
+            try:
+                summary = codec.inspect_blob(blob)
+            except codec.CodecError:  # who leases it is told so, with the way out
+                exporter.failures += 1
+            else:
+                exporter.add(summary, blob)
         return exporter
 
     # -- the conductor's side ------------------------------------------------------------------------------------

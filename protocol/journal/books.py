@@ -21,11 +21,13 @@ class Books(Store):
 
     def accounting(self) -> Accounting:
         """Raises JournalError if an acknowledged trajectory is not in exactly one place."""
-        dropped = self._all("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
+        found = self._all("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
+        with self._as_written():
+            dropped = {DropReason(reason): number for reason, number in found}
         books = Accounting(
             acked=self._number("acked"),
             trained=self._count("rows WHERE state = 'trained'"),
-            dropped={DropReason(reason): number for reason, number in dropped},
+            dropped=dropped,
             superseded=self._count("superseded"),
             in_buffer=self._count("rows WHERE state = 'held'"),
             unknown=self._number("unknown"),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import pickle
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -228,6 +229,25 @@ async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
         await fill(buffer, sender, 0)
         assert (await buffer.accounting()).acked == 4
         assert (await buffer.statistics()).export_failures > 0
+
+
+async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_from_opening(tmp_path: Path) -> None:
+    """The others can be trained; who leases this one is told what to do."""
+    settings = settings_for(tmp_path)
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0)
+    (tmp_path / "trajectories" / "index.jsonl").write_bytes(b"")
+    journal = tmp_path / "buffer" / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(journal)) as database:
+        database.execute("UPDATE payloads SET blob = zeroblob(length(blob)) WHERE trajectory = 'train-g000000-s02'")
+        database.commit()
+    async with running(settings) as (buffer, _):
+        assert (await buffer.statistics()).export_failures == 1
+        assert [entry.sample for entry in read_index(tmp_path)] == [0, 1, 3]
+        lease = await buffer.lease(1)
+        assert lease is not None
+        with pytest.raises(JournalError, match="journal recover"):
+            await buffer.payload(lease)
 
 
 async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
