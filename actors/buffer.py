@@ -339,13 +339,25 @@ class Buffer:
         try:
             outcomes, closed = await self._in_thread(self._store, items, [item.arrival() for item in items])
         except DiskFull as full:
-            self._full = self._full or _Full(full, time.monotonic())
+            self._disk_is_full(full)
             raise
-        self._full = None
+        self._disk_has_room()
         for item, outcome in zip(items, outcomes, strict=True):
             self._say(item, outcome)
         await self._progressed(closed)
         return outcomes
+
+    def _disk_is_full(self, error: DiskFull) -> None:
+        if self._full is None:
+            self._full = _Full(error, time.monotonic())
+            self._events.emit("disk.full", reason=str(error))
+
+    def _disk_has_room(self) -> None:
+        """The event of its end: that of the beginning may have had no room itself."""
+        if self._full is not None:
+            seconds = round(time.monotonic() - self._full.since, 3)
+            self._events.emit("disk.freed", seconds=seconds, reason=str(self._full.error))
+            self._full = None
 
     def _store(
         self, items: Sequence[Received], arrivals: Sequence[Arrival]

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import pickle
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.export import read_exported, read_index
 from protocol.groups import GroupOutcome
-from protocol.journal import BudgetFull, DiskFull, JournalError
+from protocol.journal import AppendOutcome, Arrival, BudgetFull, DiskFull, GroupClosed, Journal, JournalError
 from protocol.loopback import free_port
 from protocol.stream import TrajectorySender, receiver
 from protocol.stream.sockets import Monitor
@@ -248,6 +248,25 @@ async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_fr
         assert lease is not None
         with pytest.raises(JournalError, match="journal recover"):
             await buffer.payload(lease)
+
+
+async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody knows afterwards why workers stood still."""
+    append, full = Journal.append, ["full", "still full"]
+
+    def fails(journal: Journal, arrivals: Sequence[Arrival]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
+        if full:
+            raise DiskFull(full.pop(0))
+        return append(journal, arrivals)
+
+    monkeypatch.setattr(Journal, "append", fails)
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await buffer.open_group(make_plan(0), b"")
+        await sender.send(make_trajectory(0, 0), SOON_S)
+    told = [(line["kind"], line["reason"]) for line in events(tmp_path) if str(line["kind"]).startswith("disk.")]
+    assert told == [("disk.full", "full"), ("disk.freed", "full")]
 
 
 async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
