@@ -49,6 +49,8 @@ class ExportEntry:
     reward: float
 
 
+_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
+_TAIL_BYTES = 1 << 16
 _ENTRY = msgspec.json.Decoder(ExportEntry)
 
 
@@ -75,6 +77,17 @@ class Exporter:
                 if line.endswith(_LINE_ENDS):
                     left.pop(line[: line.find(b",")], None)
         return list(left.values())
+
+    def newest(self) -> str | None:
+        """The trajectory that was exported last, as far as the end of the index can be read."""
+        lines: list[bytes] = []
+        with suppress(OSError), (self._folder / INDEX).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().splitlines()
+        for line in reversed(lines):
+            with suppress(*_DAMAGE):
+                return _ENTRY.decode(line).trajectory
+        return None
 
     def add(self, summary: codec.Summary, blob: bytes) -> None:
         """Export one trajectory.  Never raises for what a disk does."""
@@ -122,7 +135,7 @@ def read_index(run_dir: Path) -> Iterator[ExportEntry]:
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
-                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                with suppress(*_DAMAGE):
                     yield _ENTRY.decode(line)
 
 

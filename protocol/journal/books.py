@@ -64,6 +64,11 @@ class Books(Store):
             ended=bool(self._number("ended")),
         )
 
+    def is_behind(self, exported: str) -> bool:
+        """Whether ``exported``, which this journal has acknowledged before it was exported, is not in it, though no
+        recovery had to lose any: then it is an older copy."""
+        return not self._all("SELECT 1 FROM rows WHERE trajectory = ?", exported) and not self._number("lost")
+
     def stored(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """Id of each trajectory whose payload is stored, oldest first, and how to read it."""
         for (name,) in self._all("SELECT trajectory FROM payloads ORDER BY rowid"):

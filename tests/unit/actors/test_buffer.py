@@ -269,6 +269,23 @@ async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
     assert told == [("disk.full", "full"), ("disk.freed", "full")]
 
 
+async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Path) -> None:
+    """What it has acknowledged since would be lost without a word, and its names given to others."""
+    settings, journal = settings_for(tmp_path), tmp_path / "buffer" / "journal.sqlite"
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0)
+    older = journal.read_bytes()
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+    journal.write_bytes(older)
+    with pytest.raises(UserError, match=r"does not know train-g000001-s0.*Put the right one back.*move .*trajectories"):
+        await Buffer(settings).start()
+    (tmp_path / "trajectories").rename(tmp_path / "aside")
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+        assert (await buffer.accounting()).acked == 8
+
+
 async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
     async with running(settings_for(tmp_path)) as (buffer, sender):
         assert await sender.send(make_trajectory(9, 0), SOON_S) == "unknown"
