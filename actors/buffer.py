@@ -27,9 +27,9 @@ from actors.background import Background
 from actors.curriculum import TaskRecord, note
 from actors.progress import Progress, read_progress
 from protocol import codec
-from protocol.errors import InfraError
+from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
-from protocol.export import Exporter
+from protocol.export import FOLDER, Exporter
 from protocol.groups import GroupPlan
 from protocol.journal import (
     Accounting,
@@ -116,8 +116,8 @@ class Buffer:
     async def start(self) -> str:
         """The endpoint that senders connect to.  Opens what the journal holds if there is one.
 
-        Raises UserError for a run directory on a network file system, JournalError for another run's journal,
-        InfraError if the port cannot be had."""
+        Raises UserError for a run directory on a network file system and for a journal that is an older copy,
+        JournalError for another run's journal, InfraError if the port cannot be had."""
         await self._ready()
         return self._receiver.endpoint
 
@@ -215,11 +215,28 @@ class Buffer:
 
     def _open_export(self) -> Exporter:
         exporter = Exporter(self.settings.run_dir)
+        self._require_newest(exporter.newest())
         stored = dict(self._journal.stored())
         for name in exporter.missing(stored):
             blob = stored[name]()
-            exporter.add(codec.inspect_blob(blob), blob)
+            try:
+                summary = codec.inspect_blob(blob)
+            except codec.CodecError:  # who leases it is told so, with the way out
+                exporter.failures += 1
+            else:
+                exporter.add(summary, blob)
         return exporter
+
+    def _require_newest(self, exported: str | None) -> None:
+        """Raises UserError where the journal is an older copy: what it does not know would be lost without a word, and
+        its names given to others."""
+        path = self._journal.path
+        if exported is not None and self._journal.is_behind(exported):
+            raise UserError(
+                f"{path} is older than what was exported from it: it does not know {exported}, which was acknowledged. "
+                f"Put the right one back, with its {path.name}-wal, or, to go on without what it does not know, move "
+                f"{self.settings.run_dir / FOLDER} away"
+            )
 
     # -- the conductor's side ------------------------------------------------------------------------------------
 
@@ -334,13 +351,25 @@ class Buffer:
         try:
             outcomes, closed = await self._in_thread(self._store, items, [item.arrival() for item in items])
         except DiskFull as full:
-            self._full = self._full or _Full(full, time.monotonic())
+            self._disk_is_full(full)
             raise
-        self._full = None
+        self._disk_has_room()
         for item, outcome in zip(items, outcomes, strict=True):
             self._say(item, outcome)
         await self._progressed(closed)
         return outcomes
+
+    def _disk_is_full(self, error: DiskFull) -> None:
+        if self._full is None:
+            self._full = _Full(error, time.monotonic())
+            self._events.emit("disk.full", reason=str(error))
+
+    def _disk_has_room(self) -> None:
+        """The event of its end: that of the beginning may have had no room itself."""
+        if self._full is not None:
+            seconds = round(time.monotonic() - self._full.since, 3)
+            self._events.emit("disk.freed", seconds=seconds, reason=str(self._full.error))
+            self._full = None
 
     def _store(
         self, items: Sequence[Received], arrivals: Sequence[Arrival]

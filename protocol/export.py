@@ -9,12 +9,17 @@ and a failure here is counted and harms nothing.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
+import msgspec
 import orjson
+from msgspec import Meta
 
 from protocol import codec
 from protocol.filesystem import append_whole, cut_torn_line, sync
@@ -23,6 +28,8 @@ from protocol.trajectory import Trajectory
 FOLDER = "trajectories"
 INDEX = "index.jsonl"
 SEGMENT_BYTES = 64 * 1024 * 1024
+_SEGMENT = re.compile(r"segment-\d+\.bin")
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LINE_BEGINS, _LINE_ENDS = b'{"trajectory":', b"}\n"
 
 
@@ -36,10 +43,15 @@ class ExportEntry:
     task: str
     segment: str
     """File name beside the index."""
-    offset: int
-    length: int
+    offset: _Count
+    length: _Count
     status: str
     reward: float
+
+
+_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
+_TAIL_BYTES = 1 << 16
+_ENTRY = msgspec.json.Decoder(ExportEntry)
 
 
 class Exporter:
@@ -65,6 +77,17 @@ class Exporter:
                 if line.endswith(_LINE_ENDS):
                     left.pop(line[: line.find(b",")], None)
         return list(left.values())
+
+    def newest(self) -> str | None:
+        """The trajectory that was exported last, as far as the end of the index can be read."""
+        lines: list[bytes] = []
+        with suppress(OSError), (self._folder / INDEX).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().splitlines()
+        for line in reversed(lines):
+            with suppress(*_DAMAGE):
+                return _ENTRY.decode(line).trajectory
+        return None
 
     def add(self, summary: codec.Summary, blob: bytes) -> None:
         """Export one trajectory.  Never raises for what a disk does."""
@@ -112,15 +135,18 @@ def read_index(run_dir: Path) -> Iterator[ExportEntry]:
     with path.open("rb") as file:
         for line in file:
             if line.endswith(b"\n"):
-                with suppress(orjson.JSONDecodeError, TypeError):
-                    yield ExportEntry(**orjson.loads(line))
+                with suppress(*_DAMAGE):
+                    yield _ENTRY.decode(line)
 
 
 def read_blob(run_dir: Path, entry: ExportEntry) -> bytes:
-    """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name, OSError without one."""
-    if Path(entry.segment).name != entry.segment:
+    """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name or place, OSError without a
+    segment."""
+    if not _SEGMENT.fullmatch(entry.segment):
         raise codec.CodecError(f"{entry.segment!r} is not a segment")
     with (run_dir / FOLDER / entry.segment).open("rb") as file:
+        if entry.offset + entry.length > os.fstat(file.fileno()).st_size:
+            raise codec.CodecError(f"{entry.segment} ends before {entry.trajectory} does")
         file.seek(entry.offset)
         return file.read(entry.length)
 

@@ -12,12 +12,12 @@ from pathlib import Path, PurePath
 from protocol.errors import UserError
 
 _NETWORK = frozenset({
-    "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "davfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2",
-    "orangefs", "smb3", "smbfs",
+    "9p", "acfs", "afs", "auristorfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "gfs2", "gpfs", "ibrix",
+    "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "wekafs",
 })  # fmt: skip
 _NETWORK_FUSE = frozenset({
-    "beegfs", "blobfuse", "blobfuse2", "cephfs", "cvmfs", "gcsfuse", "glusterfs", "goofys", "juicefs", "moosefs",
-    "rclone", "s3fs", "seaweedfs", "sshfs", "weed",
+    "beegfs", "blobfuse", "blobfuse2", "ceph-fuse", "cephfs", "curlftpfs", "cvmfs", "gcsfuse", "glusterfs", "goofys",
+    "juicefs", "mfs", "moosefs", "rclone", "s3fs", "seaweedfs", "sshfs", "weed",
 })  # fmt: skip
 
 _CHUNK_BYTES = 1 << 16

@@ -192,6 +192,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "process.died": lambda e: f"{text(e, 'what')} died: {text(e, 'why')}",
     "process.hung": lambda e: f"{text(e, 'what')} hangs: {text(e, 'why')}",
     "clock.jumped": _clock_jumped,
+    "disk.full": lambda e: f"nothing that arrives can be stored, and it waits: {text(e, 'reason')}",
+    "disk.freed": lambda e: f"what waited {number(e, 'seconds') or 0.0:,.1f} s for a full disk is stored",
     "events.dropped": lambda e: f"{text(e, 'writer')} could not write {integer(e, 'events')} events: a full disk?",
 }
 _SILENT = frozenset({"sandbox.stats", "sandbox.started", "warm_start.progress", "eval.progress"})
@@ -206,6 +208,8 @@ _LEVELS = {
     "infra.rates": "detail",
     "tickets.forgotten": "detail",
     "sample.abandoned": "warn",
+    "disk.full": "warn",
+    "disk.freed": "warn",
     "conductor.flow": "warn",
     "learner.resumed": "warn",
     "steering.refused": "warn",

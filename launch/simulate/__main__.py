@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launch.simulate.page import write_outputs
-from launch.simulate.rows import Simulations, shown_eta
+from launch.simulate.rows import Simulations
 from launch.simulate.scenario import Matrix, Scenario, find_scenario, read_scenario, scenario_names
 from launch.simulate.table import lines
 from launch.simulate.trace import Trace, read_trace, write_trace
@@ -30,6 +30,7 @@ from protocol.staleness import AdmissionMode, StalePolicy
 T = TypeVar("T")
 
 _LARGEST = 100_000
+_NUMBER = "a whole number"
 
 
 def parser() -> Parser:
@@ -39,12 +40,13 @@ def parser() -> Parser:
         epilog="Example: python -m launch.simulate --scenario scale --eta 1,2,4,8 --in-flight 768,1024,1536",
     )
     add = made.add_argument
+    modes, policies = ", ".join(AdmissionMode), ", ".join(StalePolicy)
     add("--scenario", required=True, metavar="NAME|FILE|RUN", help=f"one of {', '.join(scenario_names())}; or a path")
-    add("--nodes", type=_list(int), metavar="N,…", help="nodes of the cluster")
-    add("--mode", type=_list(AdmissionMode), metavar="MODE,…", help="async, sync, one_step_off")
-    add("--policy", type=_list(StalePolicy), metavar="POLICY,…", help="mask, wait, drop")
-    add("--eta", type=_list(int), metavar="N,…", help="age bounds, in optimizer steps")
-    add("--in-flight", type=_list(int), metavar="N,…", help="episodes at once over all nodes")
+    add("--nodes", type=_list(int, _NUMBER), metavar="N,…", help="nodes of the cluster")
+    add("--mode", type=_list(AdmissionMode, f"one of {modes}"), metavar="MODE,…", help=modes)
+    add("--policy", type=_list(StalePolicy, f"one of {policies}"), metavar="POLICY,…", help=policies)
+    add("--eta", type=_list(int, _NUMBER), metavar="N,…", help="age bounds, in optimizer steps")
+    add("--in-flight", type=_list(int, _NUMBER), metavar="N,…", help="episodes at once over all nodes")
     add("--faults", type=float, metavar="RATE", help="share of the nodes that die in an hour, 0.005 for example")
     add("--seed", type=int, default=0, metavar="S", help="seed of episodes and faults")
     add("--jobs", type=int, default=1, metavar="N", help="simulations at once, each on a core of its own")
@@ -69,10 +71,7 @@ def main() -> None:
         folder = _made(given.out or Path("simulations") / scenario.name)
 
         def say(cell: Cell) -> None:
-            console.print(
-                f"simulating {cell.mode.value}, {cell.policy.value}, η {shown_eta(cell.eta)}, {cell.nodes:,} nodes, "
-                f"{cell.in_flight:,} in flight{'' if cell.faults else ', no faults'}"
-            )
+            console.print(f"simulating {cell.words}")
 
         rows = Simulations(scenario, given.seed, trace).rows(matrix, max(1, given.jobs), say)
         for line in lines(rows):
@@ -122,6 +121,11 @@ def _matrix(scenario: Scenario, given: argparse.Namespace) -> Matrix:
         raise UserError("--nodes and --in-flight have to be at least 1, and --eta at least 0")
     if max(*matrix.nodes, *matrix.in_flight) > _LARGEST:
         raise UserError(f"--nodes and --in-flight of more than {_LARGEST:,} would not end: give less")
+    if max(matrix.eta) > _LARGEST:
+        raise UserError(
+            f"--eta {max(matrix.eta)} is no bound: what a run without one comes to stands in each row; give "
+            f"{_LARGEST:,} or less"
+        )
     least = max(1, scenario.learner.publish_every - 1)
     if min(matrix.eta) < least and any(mode is not AdmissionMode.SYNC for mode in matrix.mode):
         raise UserError(
@@ -130,11 +134,18 @@ def _matrix(scenario: Scenario, given: argparse.Namespace) -> Matrix:
     return matrix
 
 
-def _list(kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
-    def read(text: str) -> tuple[T, ...]:
-        return tuple(kind(part.strip()) for part in text.split(","))
+def _list(kind: Callable[[str], T], what: str) -> Callable[[str], tuple[T, ...]]:
+    """Reads values with commas between them, each of which is ``what``."""
 
-    read.__name__ = "list"
+    def read(text: str) -> tuple[T, ...]:
+        return tuple(one(part.strip()) for part in text.split(","))
+
+    def one(word: str) -> T:
+        try:
+            return kind(word)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{word!r} is not {what}") from None
+
     return read
 
 

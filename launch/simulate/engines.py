@@ -134,7 +134,7 @@ class Engine:
 
     def _note_now(self, request: Request) -> None:
         """So far the present version has sampled."""
-        share = min(1.0, (self._clock.now - request.begun_s) / request.work_s)
+        share = min(1.0, (self._clock.now - request.begun_s) / request.work_s) if request.work_s else 1.0
         self._note(request, int(request.tokens * share))
 
     def _note(self, request: Request, done: int) -> None:

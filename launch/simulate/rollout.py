@@ -148,7 +148,7 @@ class Rollout:
             session = f"{ticket.trajectory_id}-a{ticket.attempt}"
             episode = Episode(self, ticket, self._workload.episode(ticket), worker, now, session)
             worker.episodes[episode] = None
-            self._clock.after(episode.plan.acquire_s, self._sample, episode)
+            self._go_on(episode, episode.plan.acquire_s)
         return bool(tickets)
 
     # -- an episode ----------------------------------------------------------------------------------------------
@@ -161,6 +161,13 @@ class Rollout:
         episode.request = Request(episode, turn.tokens, turn.generate_s)
         self._engines[episode.engine].submit(episode.request)
 
+    def _go_on(self, episode: Episode, wait_s: float) -> None:
+        """To its next turn, or to its end: of one whose first prompt had no room for a reply that is all there is."""
+        if episode.turn < len(episode.plan.turns):
+            self._clock.after(wait_s, self._sample, episode)
+        else:
+            self._clock.after(wait_s + episode.plan.grade_s, self._arrive, episode)
+
     def sampled(self, episode: Episode, request: Request) -> None:
         """A turn is whole: the tool is next, or the grader."""
         episode.worker.placement.end(episode.engine)
@@ -169,10 +176,7 @@ class Rollout:
             episode.spans.append((episode.turn, span))
         wait_s = episode.plan.turns[episode.turn].tool_s
         episode.turn += 1
-        if episode.turn < len(episode.plan.turns):
-            self._clock.after(wait_s, self._sample, episode)
-        else:
-            self._clock.after(wait_s + episode.plan.grade_s, self._arrive, episode)
+        self._go_on(episode, wait_s)
 
     def refused(self, episode: Episode, request: Request) -> None:
         """Its engine died: the router sends the turn elsewhere."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from launch.simulate.scenario import Matrix, Scenario
 from launch.simulate.trace import Trace
 from launch.simulate.workload import Drawn, Workload
-from launch.simulate.world import UNBOUNDED, Cell, Fault, Outcome, simulate
+from launch.simulate.world import Cell, Fault, Outcome, simulate
 from protocol.events import Json
 from protocol.staleness import AdmissionMode
 
@@ -177,7 +177,3 @@ def _sync(cell: Cell, matrix: Matrix) -> list[Cell]:
 
 def _unbounded(cell: Cell, matrix: Matrix) -> list[Cell]:
     return [cell.unbounded._replace(in_flight=count) for count in matrix.in_flight]
-
-
-def shown_eta(eta: int) -> str:
-    return "-" if eta == UNBOUNDED else str(eta)

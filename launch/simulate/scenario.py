@@ -54,6 +54,7 @@ class EpisodeModel(Section):
     cut_over_median: Annotated[float, Field(gt=1)] = 12.0
     """A longer one is ended there."""
     turns: tuple[PositiveInt, PositiveInt] = (5, 60)
+    """Fewest and most."""
     generate_share: Annotated[float, Field(gt=0, lt=1)] = 0.6
     """Of an episode's time that is sampling."""
     tokens_per_s: Annotated[float, Field(gt=0)] = 60.0
@@ -62,6 +63,15 @@ class EpisodeModel(Section):
     """Correlation of the log-durations of one group's episodes."""
     reward: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (2.0, 2.0)
     """Beta distribution of the tasks' pass rates."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        least, most = self.turns
+        if least > most:
+            raise ValueError(
+                f"episode.turns = [{least}, {most}] has the most before the fewest: write [{most}, {least}]"
+            )
+        return self
 
 
 class LearnerModel(Section):
@@ -91,14 +101,17 @@ class FaultModel(Section):
     repair_s: Seconds = 300.0
 
 
+_SOME = Field(min_length=1)
+
+
 class Matrix(Section):
     """Which rows are simulated where the command line does not say."""
 
-    nodes: tuple[PositiveInt, ...] = (64,)
-    mode: tuple[AdmissionMode, ...] = (AdmissionMode.ASYNC,)
-    policy: tuple[StalePolicy, ...] = (StalePolicy.MASK,)
-    eta: tuple[CountInt, ...] = (4,)
-    in_flight: tuple[PositiveInt, ...] = (1024,)
+    nodes: Annotated[tuple[PositiveInt, ...], _SOME] = (64,)
+    mode: Annotated[tuple[AdmissionMode, ...], _SOME] = (AdmissionMode.ASYNC,)
+    policy: Annotated[tuple[StalePolicy, ...], _SOME] = (StalePolicy.MASK,)
+    eta: Annotated[tuple[CountInt, ...], _SOME] = (4,)
+    in_flight: Annotated[tuple[PositiveInt, ...], _SOME] = (1024,)
 
 
 class Scenario(Section):

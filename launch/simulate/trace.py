@@ -17,6 +17,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from launch.config import RunConfig
+from launch.config.base import CountInt, PositiveInt
 from launch.metrics import read_metrics
 from launch.nodes import Node
 from launch.rundir import stored_config
@@ -28,7 +29,6 @@ from protocol.export import read_exported, read_index
 from protocol.staleness import AdmissionMode, StalePolicy
 from protocol.trajectory import Trajectory, TurnKind
 
-_Count = Annotated[int, Field(ge=1)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -59,15 +59,15 @@ class TraceFile(_Part):
     """``groups``: whole groups in the order of their opening."""
 
     run: str
-    nodes: _Count
-    in_flight: _Count
+    nodes: PositiveInt
+    in_flight: PositiveInt
     mode: AdmissionMode
     policy: StalePolicy
-    eta: Annotated[int, Field(ge=0)]
-    groups_per_step: _Count
-    group_size: _Count
-    publish_every: _Count
-    checkpoint_every: _Count
+    eta: CountInt
+    groups_per_step: PositiveInt
+    group_size: Annotated[PositiveInt, Field(ge=2)]
+    publish_every: PositiveInt
+    checkpoint_every: PositiveInt
     dynamic_sampling: bool
     push_s: _Seconds
     """From a publication until the engines served it."""

@@ -44,6 +44,13 @@ class Cell(NamedTuple):
     """Whether nodes die, as the scenario says."""
 
     @property
+    def words(self) -> str:
+        """For people."""
+        eta = "-" if self.eta == UNBOUNDED else str(self.eta)
+        faults = "" if self.faults else ", no faults"
+        return f"{self.mode}, {self.policy}, η {eta}, {self.nodes:,} nodes, {self.in_flight:,} in flight{faults}"
+
+    @property
     def faultless(self) -> Cell:
         """The same where no node dies."""
         return self._replace(faults=False)
@@ -173,9 +180,12 @@ class World:
         limit_s = _LIMIT_STEPS * learner.steps * max(learner.step_s, self._scenario.episode.median_s)
         try:
             if not self._clock.run(limit_s):
+                hold = self._dispatch.hold
                 raise StandsStillError(
-                    f"{self._cell}: step {self._learner.step} of {learner.steps} after {self._clock.now:.0f} simulated "
-                    f"seconds; the conductor's last word: {self._dispatch.hold}"
+                    f"{self._cell.words}: step {self._learner.step} of {learner.steps} after {self._clock.now:,.0f} "
+                    f"simulated seconds, {self._journal.statistics().dropped:,} groups dropped for want of use, "
+                    f"{hold.value if hold else 'nothing'} holding back the next: look at episode.reward, the learner's "
+                    "batch and the episodes in flight"
                 )
             books = self._journal.accounting()
         finally:

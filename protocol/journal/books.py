@@ -21,11 +21,13 @@ class Books(Store):
 
     def accounting(self) -> Accounting:
         """Raises JournalError if an acknowledged trajectory is not in exactly one place."""
-        dropped = self._all("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
+        found = self._all("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
+        with self._as_written():
+            dropped = {DropReason(reason): number for reason, number in found}
         books = Accounting(
             acked=self._number("acked"),
             trained=self._count("rows WHERE state = 'trained'"),
-            dropped={DropReason(reason): number for reason, number in dropped},
+            dropped=dropped,
             superseded=self._count("superseded"),
             in_buffer=self._count("rows WHERE state = 'held'"),
             unknown=self._number("unknown"),
@@ -61,6 +63,11 @@ class Books(Store):
             committed_step=self._number("committed"),
             ended=bool(self._number("ended")),
         )
+
+    def is_behind(self, exported: str) -> bool:
+        """Whether ``exported``, which this journal has acknowledged before it was exported, is not in it, though no
+        recovery had to lose any: then it is an older copy."""
+        return not self._all("SELECT 1 FROM rows WHERE trajectory = ?", exported) and not self._number("lost")
 
     def stored(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """Id of each trajectory whose payload is stored, oldest first, and how to read it."""

@@ -76,18 +76,10 @@ class Planning(Closing):
         if self._number("ended"):
             return []
         groups = self._all("SELECT id, task, seeds FROM groups WHERE outcome = 'open' ORDER BY id")
-        return [
-            OpenGroup(
-                GroupPlan(GroupId(group), task, tuple(orjson.loads(seeds))),
-                tuple(
-                    sample
-                    for (sample,) in self._all(
-                        "SELECT sample FROM tickets WHERE grp = ? AND state = 'out' ORDER BY sample", group
-                    )
-                ),
-            )
-            for group, task, seeds in groups
-        ]
+        with self._as_written():
+            plans = [GroupPlan(GroupId(group), task, tuple(orjson.loads(seeds))) for group, task, seeds in groups]
+        missing = "SELECT sample FROM tickets WHERE grp = ? AND state = 'out' ORDER BY sample"
+        return [OpenGroup(plan, tuple(sample for (sample,) in self._all(missing, plan.group))) for plan in plans]
 
     def abandon(self, group: GroupId, sample: int, reason: str) -> GroupClosed | None:
         """Give one sample up.  Returns the closing if it was the last one out; changes nothing if it is not out."""
@@ -110,7 +102,8 @@ class Planning(Closing):
             limit,
         )
         rewards = self._rewards([GroupId(group) for _, group, *_ in groups])
-        return [
-            GroupClosed(seq, GroupId(group), task, GroupOutcome(outcome), size, rewards[GroupId(group)])
-            for seq, group, task, outcome, size in groups
-        ]
+        with self._as_written():
+            return [
+                GroupClosed(seq, GroupId(group), task, GroupOutcome(outcome), size, rewards[GroupId(group)])
+                for seq, group, task, outcome, size in groups
+            ]

@@ -24,7 +24,7 @@ from protocol.journal.losses import settle
 from protocol.journal.payloads import is_acknowledged
 from protocol.journal.salvage import Salvage, Unreadable
 from protocol.journal.schema import TABLES
-from protocol.journal.store import PAGE_BYTES
+from protocol.journal.store import PAGE_BYTES, UNREADABLE
 
 FILE = Path("buffer") / "journal.sqlite"
 """In a run directory."""
@@ -99,7 +99,7 @@ def check(path: Path) -> Findings:
                     found.payloads += 1
                 else:
                     found.bad_payloads.append(name)
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             _require_free(path, error)
             found.damage.append(str(error))
     return found
@@ -170,7 +170,7 @@ class _Copies:
 
     def __post_init__(self) -> None:
         self.exported = {entry.trajectory: entry for entry in read_index(self.run_dir)}
-        with suppress(sqlite3.DatabaseError):  # where the table cannot be read, its index says the rest
+        with suppress(*UNREADABLE):  # where the table cannot be read, its index says the rest
             for name, place in self.old.execute("SELECT trajectory, rowid FROM payloads NOT INDEXED"):
                 self._places[name] = place
 
@@ -229,13 +229,13 @@ def _readable(query: Callable[[], sqlite3.Cursor], path: Path | None = None) -> 
     """Its rows; none where the file is damaged there."""
     try:
         return query().fetchall()
-    except sqlite3.DatabaseError as error:
+    except UNREADABLE as error:
         if path is not None:
             _require_free(path, error)
         return []
 
 
-def _require_free(path: Path, error: sqlite3.DatabaseError) -> None:
+def _require_free(path: Path, error: Exception) -> None:
     if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
         raise UserError(
             f"{path} is open in another process: stop the run first (`longshore monitor {path.parent.parent}` shows it)"

@@ -23,6 +23,7 @@ from protocol.errors import LongshoreError, UserError
 from protocol.groups import GroupOutcome
 from protocol.journal.losses import count_lost
 from protocol.journal.schema import PASSED_OVER, SCHEMA, TRAINED
+from protocol.journal.store import UNREADABLE
 from protocol.trajectory import DropReason, Ticket, trajectory_id
 
 _META = ("schema", "run_id", "cursor", "acked", "lost", "unknown", "committed", "compacted", "ended", "owner.port")
@@ -84,7 +85,7 @@ class Salvage:
         self.new.execute("SAVEPOINT whole")
         try:
             self._insert(table, self.old.execute(f"SELECT * FROM {table}"))  # noqa: S608  named in this file
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             self.new.execute("ROLLBACK TO whole")
             query = f"SELECT * FROM {table} WHERE {_BY_KEY[table]}"  # noqa: S608  written above
             for key in self._keys(table):
@@ -106,7 +107,7 @@ class Salvage:
         """Rows, as far as they can be read."""
         try:
             yield from self.old.execute(query, values)
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             return
 
     def _insert(self, table: str, rows: Iterable[Any]) -> None:

@@ -18,6 +18,8 @@ PAGE_BYTES = 16384
 """Of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What a read of a damaged file may raise: Python's module decodes SQLite's own messages, names of the file in them."""
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _SPARE_BYTES = 64 * MB
 """With so much free it is not for want of space that a write fails."""
@@ -64,8 +66,8 @@ class Store:
                     self._set("schema", SCHEMA)
                     self._set("run_id", self._settings.run_id)
                 schema, run_id = self._get("schema"), self._get("run_id")
-        except sqlite3.DatabaseError as error:
-            if _code(error) in _DAMAGE:
+        except UNREADABLE as error:
+            if _is_damage(error):
                 raise JournalError(damaged(self.path, str(error))) from error
             if _code(error) not in _IN_USE:
                 raise JournalError(
@@ -98,7 +100,7 @@ class Store:
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.DatabaseError) and _code(error) in _DAMAGE:
+            if _is_damage(error):
                 raise JournalError(damaged(self.path, str(error))) from error
             if isinstance(error, sqlite3.OperationalError) and _code(error) in _NO_ROOM:
                 raise self._not_written(error) from error
@@ -114,10 +116,19 @@ class Store:
     def _all(self, query: str, *values: object) -> list[Any]:
         try:
             return self._db.execute(query, values).fetchall()
-        except sqlite3.DatabaseError as error:
-            if _code(error) in _DAMAGE:
+        except UNREADABLE as error:
+            if _is_damage(error):
                 raise JournalError(damaged(self.path, str(error))) from error
             raise
+
+    @contextmanager
+    def _as_written(self) -> Generator[None]:
+        """What is read within is what the journal wrote: where it is no such value, a disk has changed it, and SQLite,
+        which has no checksum of it, has not noticed."""
+        try:
+            yield
+        except ValueError as error:
+            raise JournalError(damaged(self.path, str(error))) from error
 
     def _count(self, what: str) -> int:
         return self._all(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608  # `what` is written in this file
@@ -174,6 +185,11 @@ def damaged(path: Path, what: str) -> str:
     )
 
 
-def _code(error: sqlite3.DatabaseError) -> int:
+def _is_damage(error: BaseException) -> bool:
+    """Pages that make no sense, or text that is none; for the second Python's module has no code of SQLite's."""
+    return isinstance(error, UNREADABLE) and (_code(error) in _DAMAGE or "decode" in str(error))
+
+
+def _code(error: Exception) -> int:
     """SQLite's primary code; 0 where Python's module raised it."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,5 +1,5 @@
-"""The run's command in a process of its own, so that its driver too may be killed: ``launch.cluster`` with a crew that
-is mortal, begun anew and, after each death, gone on with as a person would, ``--resume``."""
+"""The run's command in a process of its own (:mod:`.driver`), so that its driver too may be killed: begun anew and,
+after each death, gone on with as a person would, ``--resume``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.args import parse
 from launch.bench.chaos.points import Process, read_kills
-from launch.cluster import run_once
 from launch.guardian import processes
 from launch.structured import end_process
-from protocol.cli.exits import EXIT_OK, main_guard
 from protocol.errors import InfraError
 
 _LOOK_S = 0.5
@@ -34,7 +31,7 @@ class Command:
     words: Sequence[str]
     """Of the command line, whether the run begins or goes on."""
     run_id: str
-    program: Sequence[str] = (sys.executable, "-m", __name__)
+    program: Sequence[str] = (sys.executable, "-m", "launch.bench.chaos.driver")
     token: str = ""
     """Which every process carries that the present driver has started."""
 
@@ -69,16 +66,3 @@ class Command:
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise InfraError(f"processes of a killed driver are alive {_GONE_S:g} s after it") from None
-
-
-def main() -> int:
-    """``TOKEN WORD…``: the words are those of ``launch.cluster``."""
-    from launch.bench.chaos.victims import CREW
-
-    token, *words = sys.argv[1:]
-    run_once(parse(words), crew=CREW, token=token)
-    return EXIT_OK
-
-
-if __name__ == "__main__":
-    sys.exit(main_guard(main))

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import errno
 import pickle
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.export import read_exported, read_index
 from protocol.groups import GroupOutcome
-from protocol.journal import BudgetFull, DiskFull, JournalError
+from protocol.journal import AppendOutcome, Arrival, BudgetFull, DiskFull, GroupClosed, Journal, JournalError
 from protocol.loopback import free_port
 from protocol.stream import TrajectorySender, receiver
 from protocol.stream.sockets import Monitor
@@ -228,6 +229,61 @@ async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
         await fill(buffer, sender, 0)
         assert (await buffer.accounting()).acked == 4
         assert (await buffer.statistics()).export_failures > 0
+
+
+async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_from_opening(tmp_path: Path) -> None:
+    """The others can be trained; who leases this one is told what to do."""
+    settings = settings_for(tmp_path)
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0)
+    (tmp_path / "trajectories" / "index.jsonl").write_bytes(b"")
+    journal = tmp_path / "buffer" / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(journal)) as database:
+        database.execute("UPDATE payloads SET blob = zeroblob(length(blob)) WHERE trajectory = 'train-g000000-s02'")
+        database.commit()
+    async with running(settings) as (buffer, _):
+        assert (await buffer.statistics()).export_failures == 1
+        assert [entry.sample for entry in read_index(tmp_path)] == [0, 1, 3]
+        lease = await buffer.lease(1)
+        assert lease is not None
+        with pytest.raises(JournalError, match="journal recover"):
+            await buffer.payload(lease)
+
+
+async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody knows afterwards why workers stood still."""
+    append, full = Journal.append, ["full", "still full"]
+
+    def fails(journal: Journal, arrivals: Sequence[Arrival]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
+        if full:
+            raise DiskFull(full.pop(0))
+        return append(journal, arrivals)
+
+    monkeypatch.setattr(Journal, "append", fails)
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await buffer.open_group(make_plan(0), b"")
+        await sender.send(make_trajectory(0, 0), SOON_S)
+    told = [(line["kind"], line["reason"]) for line in events(tmp_path) if str(line["kind"]).startswith("disk.")]
+    assert told == [("disk.full", "full"), ("disk.freed", "full")]
+
+
+async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Path) -> None:
+    """What it has acknowledged since would be lost without a word, and its names given to others."""
+    settings, journal = settings_for(tmp_path), tmp_path / "buffer" / "journal.sqlite"
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0)
+    older = journal.read_bytes()
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+    journal.write_bytes(older)
+    with pytest.raises(UserError, match=r"does not know train-g000001-s0.*Put the right one back.*move .*trajectories"):
+        await Buffer(settings).start()
+    (tmp_path / "trajectories").rename(tmp_path / "aside")
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+        assert (await buffer.accounting()).acked == 8
 
 
 async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from launch.bench.chaos.command import Command
 from launch.structured import beside
+from protocol.cli.exits import EXIT_USER
 from protocol.errors import InfraError
 
 SCRIPTED = """
@@ -48,3 +50,10 @@ async def test_a_death_that_nobody_ordered_fails_the_bench(tmp_path: Path) -> No
     with pytest.raises(InfraError, match="by itself"):
         async with asyncio.timeout(SOON_S):
             await command(tmp_path, "unseen").keep()
+
+
+def test_the_drivers_process_says_nothing_that_is_not_the_runs(tmp_path: Path) -> None:
+    program = Command(tmp_path, (), "chaos").program
+    done = subprocess.run([*program, "token", "--recipe", "nowhere.toml"], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_USER
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error"]

@@ -15,10 +15,18 @@ from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, speed_by_load
 from launch.simulate.page import write_outputs
 from launch.simulate.rows import Simulations, best_of, tokens_per_s
-from launch.simulate.scenario import CURVES, Matrix, Scenario, find_scenario, read_scenario, scenario_names
+from launch.simulate.scenario import (
+    CURVES,
+    EpisodeModel,
+    Matrix,
+    Scenario,
+    find_scenario,
+    read_scenario,
+    scenario_names,
+)
 from launch.simulate.table import lines
 from launch.simulate.workload import EpisodePlan
-from launch.simulate.world import UNBOUNDED, Cell, Fault, Outcome, World
+from launch.simulate.world import UNBOUNDED, Cell, Fault, Outcome, StandsStillError, World
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode, StalePolicy
 from protocol.trajectory import DropReason, GroupId, Ticket
@@ -263,7 +271,9 @@ def test_every_named_scenario_can_be_read() -> None:
         ("--scenario small --faults 7", "no share of the nodes"),
         ("--scenario small --eta 0", "other modes than sync make tokens 1 steps old"),
         ("--scenario small --nodes 0", "at least 1"),
-        ("--scenario small --mode asynk", "--mode"),
+        ("--scenario small --mode asynk", "--mode: 'asynk' is not one of sync, one_step_off, async"),
+        ("--scenario small --nodes 8,", "--nodes: '' is not a whole number"),
+        ("--scenario small --eta 4,1000000", "--eta 1000000 is no bound"),
         ("--scenario small --write-trace x.json", "give --scenario the folder of one"),
     ],
 )
@@ -280,6 +290,30 @@ def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:
     path.write_text("[learner]\nstep = 3\n")
     with pytest.raises(UserError, match=r"unknown key 'learner.step'; did you mean 'learner.steps?'?"):
         read_scenario(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[matrix]\neta = []", "matrix.eta"),
+        ("[matrix]\nmode = []", "matrix.mode"),
+        ("[episode]\nturns = [8, 2]", r"episode.turns = \[8, 2\].*write \[2, 8\]"),
+    ],
+)
+def test_a_scenario_that_says_nothing_or_the_contrary_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=says):
+        read_scenario(path)
+
+
+def test_a_simulation_that_stands_still_says_where_in_words() -> None:
+    """Every group has one reward, and is dropped for it."""
+    scenario = small(steps=3).model_copy(update={"episode": EpisodeModel(median_s=600, reward=(1e9, 1e-9))})
+    with pytest.raises(
+        StandsStillError, match=r"^async, mask, η 1, 4 nodes, 48 in flight: step 0 of 3.* groups dropped"
+    ):
+        run(scenario)
 
 
 class Owner:
@@ -350,3 +384,15 @@ def test_a_node_that_dies_takes_what_its_episodes_had_sampled_the_turn_under_way
     world._rollout.node_died(1)
     assert all(request.sampled for request in under_way)
     assert world._rollout.lost_tokens == sum(turns) + sum(request.sampled for request in under_way)
+
+
+def test_weights_that_come_while_a_request_of_no_time_at_all_runs_find_it_sampled() -> None:
+    """A recorded turn may have taken nothing."""
+    clock, owner = Clock(), Owner()
+    engine = Engine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))
+    request = Request(owner, 3, 0.0)
+    engine.submit(request)
+    engine.load(1, 0.0)
+    clock.run(1.0)
+    assert owner.done == [request]
+    assert [(span.version, span.tokens) for span in request.spans] == [(0, 3)]

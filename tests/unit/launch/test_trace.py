@@ -57,6 +57,8 @@ def test_a_replay_with_another_number_in_flight_does_not(path: Path, times: floa
         ({"steps": [{"busy_s": 1, "wait_s": 0, "trained_tokens": 0, "age_mean": 0}]}, "no step has trained a token"),
         ({"groups": []}, "groups"),
         ({"group_size": SIZE + 1}, f"group_size = {SIZE + 1} episodes"),
+        ({"group_size": 1}, "group_size"),
+        ({"eta": 1 << 60}, "eta"),
     ],
 )
 def test_a_trace_that_cannot_be_replayed_is_refused_by_name(
@@ -66,6 +68,14 @@ def test_a_trace_that_cannot_be_replayed_is_refused_by_name(
     path.write_bytes(orjson.dumps(orjson.loads(OLD.read_bytes()) | change))
     with pytest.raises(UserError, match=why):
         read_trace(path)
+
+
+def test_an_episode_whose_first_prompt_left_no_room_for_a_reply_is_replayed_too() -> None:
+    trace = read_trace(YOUNG)
+    first, *others = trace.file.groups[0]
+    groups = [[first.model_copy(update={"turns": []}), *others], *trace.file.groups[1:]]
+    changed = Trace(trace.file.model_copy(update={"groups": groups}))
+    assert replayed(changed, changed.cell) == pytest.approx((1.0, 1.0), rel=0.1)
 
 
 def test_a_trace_that_cannot_be_kept_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -395,8 +395,9 @@ def test_a_network_file_system_is_refused_with_the_fix(tmp_path: Path) -> None:
     assert filesystem_type(PurePath("/home/me/runs"), mounts) == "nfs4"
     assert filesystem_type(PurePath("/home/a b/runs"), mounts) == "ext4"
     assert filesystem_type(PurePath("/homes/x"), mounts) == "ext4"
-    with pytest.raises(UserError, match="local disk"):
-        require_local(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - fuse.sshfs x rw")
+    for kind in ("fuse.sshfs", "fuse.ceph-fuse", "fuse.mfs", "gfs2", "wekafs"):
+        with pytest.raises(UserError, match="local disk"):
+            require_local(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - {kind} x rw")
     require_local(tmp_path, "1 0 0:1 / / rw - fuse.fuse-overlayfs x rw")
 
 

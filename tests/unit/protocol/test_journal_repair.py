@@ -361,6 +361,44 @@ def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path) -> None:
     assert command("recover", run_dir)[0] == 2
 
 
+@pytest.mark.parametrize("text", [b"ready", b"zero_variance", b"[0,1,2,3]"])
+@pytest.mark.parametrize("byte", [b"#", b"\xff"])
+def test_a_word_that_no_journal_writes_is_named_as_damage_with_the_way_out(
+    run_dir: Path, text: bytes, byte: bytes
+) -> None:
+    """SQLite has no checksum of it and notices nothing."""
+    journal = open_journal(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    for sample in range(4):
+        journal.append([arrival(GROUPS, sample, 1.0)[1]])
+    journal.open_group(make_plan(GROUPS + 1), b"cursor")
+    journal.close()
+    data = bytearray((run_dir / FILE).read_bytes())
+    size, starts = pages_of(run_dir)
+    places = [data.find(text, start, start + size) for start in starts]
+    for at in (place for place in places if place > 0):
+        data[at + 2 : at + 3] = byte
+    (run_dir / FILE).write_bytes(data)
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):  # noqa: PT012  whichever meets it first
+        journal = open_journal(run_dir)
+        try:
+            journal.accounting()
+            journal.closed_since(0)
+            journal.open_groups()
+        finally:
+            journal.close()
+
+
+def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -> None:
+    data = (run_dir / FILE).read_bytes()
+    (run_dir / FILE).write_bytes(data.replace(b"rows_state ON rows", b"rows_state ON \xff\xfe\xadd", 1))
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
+        open_journal(run_dir)
+    assert check(run_dir / FILE).damage
+    with pytest.raises(UserError, match="cannot be read"):
+        recover(run_dir)
+
+
 def test_a_journal_of_another_longshore_is_left_to_it(run_dir: Path) -> None:
     with closing(sqlite3.connect(run_dir / FILE)) as database, database:
         database.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")
@@ -426,3 +464,28 @@ def test_a_damaged_line_of_the_index_costs_only_itself(run_dir: Path) -> None:
     assert len(list(read_index(run_dir))) == 4 * (GROUPS - 1) - 2
     names = [f"train-g{group:06d}-s{sample:02d}" for group in range(1, GROUPS) for sample in range(4)]
     assert Exporter(run_dir).missing(names) == [names[2], names[5]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"offset":0,', b'"offset":0.5,'),
+        (b'"offset":0,', b'"offset":-9,'),
+        (b'"offset":0,', b'"offset":99999999999999999999,'),
+        (b'"length":', b'"length":8888888888'),
+        (b'"segment":"segment', b'"segment":"\\u0000egment'),
+        (b'"trajectory":"', b'"trajectory":[],"was":"'),
+    ],
+)
+def test_a_line_of_the_index_that_a_disk_has_changed_stops_no_recovery(
+    run_dir: Path, before: bytes, after: bytes
+) -> None:
+    """Bytes that are nowhere else are lost, and all others kept."""
+    index = run_dir / "trajectories" / "index.jsonl"
+    index.write_bytes(index.read_bytes().replace(before, after, 1))
+    first = next(name for _, name in table(run_dir, "payloads", "rowid, trajectory") if name > "train-g000001")
+    for sample, name in enumerate((first, "train-g000003-s02")):
+        assert name == trajectory_id(1 + 2 * sample, 2 * sample)
+        overwrite(run_dir, arrival(1 + 2 * sample, 2 * sample)[1].blob[:100], 100)
+    recovery = recover(run_dir)
+    assert (recovery.from_export, recovery.lost) == (1, [first])

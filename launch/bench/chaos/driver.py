@@ -1,0 +1,20 @@
+"""``python -m launch.bench.chaos.driver TOKEN WORD…``: ``launch.cluster WORD…`` with a crew that is mortal."""
+
+from __future__ import annotations
+
+import sys
+
+from launch.args import parse
+from launch.bench.chaos.victims import CREW
+from launch.cluster import run_once
+from protocol.cli.exits import EXIT_OK, main_guard
+
+
+def main() -> int:
+    token, *words = sys.argv[1:]
+    run_once(parse(words), crew=CREW, token=token)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))
