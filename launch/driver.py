@@ -43,6 +43,7 @@ from launch.steering import follow_steering
 from launch.structured import beside
 from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings
+from launch.turns import Turns
 from launch.warm_start import warm_start
 from protocol.cli.output import shown
 from protocol.errors import InfraError, UserError
@@ -140,13 +141,14 @@ class Driver:
         fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew)
         async with fleet.running():
             stand = Stand(fleet.conductor)
-            pusher = Pusher(fleet.engines, stand, self._events, config.engine.update_timeout_s)
+            pusher = self._pusher(fleet, stand)
             training = Training(
                 settings=self._training_settings(),
                 learners=await fleet.start_learners(),
                 buffer=fleet.buffer,
                 conductor=fleet.conductor,
                 pusher=pusher,
+                turns=self._turns(pusher),
                 checkpoints=checkpoints,
                 metrics=MetricsLog(run_dir),
                 events=self._events,
@@ -157,7 +159,7 @@ class Driver:
                 training.publish if checkpoint is None else lambda: training.resume(checkpoint)
             )
             async with beside(
-                fleet.look_after(lambda: pusher.newest),
+                fleet.look_after(lambda: pusher.to_start),
                 pusher.run(),
                 stand.repeat(),
                 follow_steering(run_dir, stand, own_in_flight(config), self._events),
@@ -178,7 +180,8 @@ class Driver:
         return books
 
     async def _begin(self, first: WeightManifest, fleet: Fleet, training: Training, prepared: Prepared) -> None:
-        """Start the engines on the ``first`` weights, warm the model up beside that, keep step 0 and serve it."""
+        """Start the engines on the ``first`` weights, warm the model up beside that, keep step 0 and serve it.  Where
+        they share a device, one after the other."""
 
         async def warmed_up() -> WeightManifest:
             if self._config.warm_start.enabled and not prepared.warm:
@@ -187,6 +190,12 @@ class Driver:
                 await warm_start(self._config, training.learners, prepared, self._events)
             return await training.begin()
 
+        if self._config.shared:
+            warm = await training.persist(warmed_up)
+            self._phase("engine", "starting SGLang")
+            await fleet.start_engines(warm)
+            training.pusher.begin(warm)
+            return
         async with asyncio.TaskGroup() as group:
             engines = group.create_task(fleet.start_engines(first))
             warm = await training.persist(warmed_up)
@@ -194,7 +203,7 @@ class Driver:
                 self._phase("engine", "starting SGLang")
         training.pusher.begin(first)
         await training.pusher.offer(warm)
-        await self._newest_served(training.pusher)
+        await training.pusher.wait_served_newest(self._patience_s)
 
     async def _train(self, fleet: Fleet, training: Training) -> None:
         self._phase("training", "")
@@ -203,13 +212,25 @@ class Driver:
         await training.run()
         await training.pusher.stand.ended()
         await fleet.cancel_training()
-        await self._newest_served(training.pusher)
+        await training.pusher.wait_served_newest(self._patience_s)
         await fleet.buffer.call(Buffer.end_run)
 
-    async def _newest_served(self, pusher: Pusher) -> None:
-        """Wait for every engine, also one that has to be started again and loaded twice."""
+    @property
+    def _patience_s(self) -> float:
+        """For every engine, also one that has to be started again and loaded twice."""
         engine = self._config.engine
-        await pusher.wait_served_newest(engine.start_timeout_s + 2 * engine.update_timeout_s)
+        return engine.start_timeout_s + 2 * engine.update_timeout_s
+
+    def _pusher(self, fleet: Fleet, stand: Stand) -> Pusher:
+        """Engines that stood aside all come back at once: none of them serves meanwhile."""
+        timeout_s, share = self._config.engine.update_timeout_s, 1.0 if self._config.shared else 0.5
+        return Pusher(fleet.engines, stand, self._events, timeout_s, share)
+
+    def _turns(self, pusher: Pusher) -> Turns:
+        """An engine's lease begins anew with each call to the learner, between two of which a publication and a
+        checkpoint may have to be written."""
+        lease_s = 3 * self._config.learner.call_timeout_s
+        return Turns(shared=self._config.shared, pusher=pusher, lease_s=lease_s, patience_s=self._patience_s)
 
     async def _evaluate(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
         """Evaluate the weights of ``step``, unless an earlier attempt of this run has done so, or has gone past it."""
@@ -327,6 +348,7 @@ class Driver:
             mode=config.run.mode.value,
             control=config.run.control.value,
             nodes=config.cluster.nodes,
+            placement=config.cluster.placement.value,
             seed=config.run.seed,
             eta=config.staleness.eta,
             seconds=seconds,

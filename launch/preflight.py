@@ -3,7 +3,9 @@ is wrong, why it matters, and what to do.  Nothing is left behind by a run that 
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -38,11 +40,13 @@ def preflight(config: RunConfig) -> None:
     if not config.cluster.address:
         devices = {"learner.device": config.learner.device, "engine.device": config.engine.device}
         check_devices(devices, ", or join a cluster that has one (--address HOST:PORT)")
+    check_memory_saver(config)
     check_disk(config.run.dir, config.run.disk_reserve_mb)
     check_docker(HostSettings.from_environment())
     check_image(config.sandbox.image)
 
 
+_MEMORY_SAVER = "torch_memory_saver"
 _DEVICES = Path("/dev")
 _GPUS = ("nvidia[0-9]*", "kfd", "dxg")
 """Device files of a GPU that torch calls ``cuda``: NVIDIA's, AMD's, WSL's."""
@@ -55,6 +59,15 @@ def check_devices(named: Mapping[str, str], otherwise: str = "") -> None:
         raise UserError(
             f"{' and '.join(f'{key} = cuda' for key in wanted)}, and this machine has no GPU (no {_DEVICES}/nvidia*): "
             f"{' '.join(f'--set {key}=cpu' for key in wanted)}{otherwise}"
+        )
+
+
+def check_memory_saver(config: RunConfig) -> None:
+    """SGLang can give a GPU's memory away, where ``config`` has it take turns."""
+    if config.shared and config.engine.device == "cuda" and importlib.util.find_spec(_MEMORY_SAVER) is None:
+        raise UserError(
+            "cluster.placement = shared on a GPU needs SGLang's memory saver, which is not installed: "
+            f"{sys.executable} -m pip install {_MEMORY_SAVER.replace('_', '-')}, or --set cluster.placement=separate"
         )
 
 

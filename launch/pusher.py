@@ -2,6 +2,9 @@
 
 Only the newest version counts: one that is overtaken before its push began is never pushed.  At most ``share`` of the
 fleet loads at once (a fleet of one stands still as a whole).  When all serve a version, the conductor is told.
+
+While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
+had.
 """
 
 from __future__ import annotations
@@ -33,11 +36,31 @@ class Pusher:
     served: WeightManifest | None = None
     pause_ms: float = 0.0
     """The last of an engine."""
+    held: bool = False
+    """The engines stand aside, and serve nothing."""
+    _away: bool = False
+    """They did, and have not all been given weights since."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def begin(self, manifest: WeightManifest) -> None:
         """Every engine serves ``manifest``; nothing has been offered yet."""
         self.newest = self.served = manifest
+        self.held = self._away = False
+
+    @property
+    def to_start(self) -> WeightManifest | None:
+        """What an engine that comes up may start with; None while none may."""
+        return None if self.held else self.newest
+
+    def hold(self) -> None:
+        """Push nothing until :meth:`release`."""
+        self.held = self._away = True
+
+    async def release(self) -> None:
+        """Push the newest again, to every engine."""
+        async with self._changed:
+            self.held = False
+            self._changed.notify_all()
 
     async def offer(self, manifest: WeightManifest) -> None:
         """Push ``manifest`` next; returns at once."""
@@ -48,7 +71,9 @@ class Pusher:
     async def wait_served(self, manifest: WeightManifest) -> None:
         """Return when every engine serves ``manifest`` or something newer."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self.served is not None and self.served.version >= manifest.version)
+            await self._changed.wait_for(
+                lambda: self.served is not None and self.served.version >= manifest.version and not self._away
+            )
 
     async def wait_served_newest(self, patience_s: float) -> None:
         """Return when every engine serves what was offered last.  Raises InfraError when one does not in time."""
@@ -68,13 +93,15 @@ class Pusher:
         """Push until cancelled."""
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: self.newest is not None and self.newest is not self.served)
+                await self._changed.wait_for(
+                    lambda: self.to_start is not None and (self.newest is not self.served or self._away)
+                )
                 manifest = self.newest
             assert manifest is not None  # noqa: S101  # the condition above
             if await self._push(manifest):
                 await self.stand.published(manifest.step)
                 async with self._changed:
-                    self.served = manifest
+                    self.served, self._away = manifest, self.held
                     self._changed.notify_all()
 
     async def _push(self, manifest: WeightManifest) -> bool:

@@ -37,6 +37,11 @@ def ticket_deadline_s(config: RunConfig) -> float:
     return TAKE_S + config.rollout.episode_deadline_s + config.rollout.send_deadline_s + _WORD_S
 
 
+def learner_turn_s(config: RunConfig) -> float:
+    """How long a request may have to wait for the learner's turn on a device that it shares with the engines."""
+    return config.learner.call_timeout_s if config.shared else 0.0
+
+
 def own_in_flight(config: RunConfig) -> int:
     """What the engines are to hold at once."""
     return config.rollout.in_flight or config.engine.count * config.engine.max_running
@@ -179,6 +184,7 @@ def engine_settings(
         attempt=directory.attempt,
         node=node.name,
         start_timeout_s=config.engine.start_timeout_s,
+        lends=config.shared,
     )
 
 
@@ -212,7 +218,7 @@ def worker_settings(
             context_tokens=agent.context_tokens,
             temperature=agent.temperature,
             generate_deadline_s=config.engine.request_timeout_s,
-            engine_restart_s=config.engine.start_timeout_s,
+            engine_restart_s=config.engine.start_timeout_s + learner_turn_s(config),
             nominal_tokens_per_s=agent.nominal_tokens_per_s,
             time_limit_s=agent.time_limit_s,
             reward=rollout.reward,

@@ -27,6 +27,7 @@ class SummaryFacts:
     mode: str
     control: str
     nodes: int
+    placement: str
     seed: int
     eta: int
     seconds: float
@@ -52,10 +53,12 @@ class _Counts:
     pushed: set[str] = field(default_factory=set[str])
     """Versions that were loaded into an engine while it served."""
     engines: set[str] = field(default_factory=set[str])
-    """Those that loaded weights."""
+    """Those that loaded weights, or lent their memory."""
     loads: int = 0
     pauses: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """When an engine stood still for weights, those that it refused among them, and for how many ms."""
+    turns: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """When an engine came back from the learner's turn on their device, and after how many ms."""
     training: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """From when to when some attempt trained."""
     read: int = 0
@@ -90,6 +93,12 @@ class _Counts:
                 self._pause(event)
             case "engine.load_failed" if "pause_ms" in event:
                 self._pause(event)
+            case "engine.returned":
+                self.engines.add(str(event["writer"]))
+                self.turns.append((float(str(event["t"])), 1000 * float(str(event["lent_s"]))))
+                if event["new"]:
+                    self.pushed.add(str(event["version"]))
+                    self.loads += 1
             case _:
                 pass
 
@@ -120,12 +129,12 @@ class _Counts:
         columns = zip(*([count * rate for rate in rates] for count, rates in self.rates), strict=True)
         return [round(sum(column) / attempts, 4) for column in columns]
 
-    @property
-    def paused_share(self) -> float:
-        """Of the time in which attempts trained, for how much of it an engine stood still, on average over engines."""
-        paused_ms = sum(ms for t, ms in self.pauses if any(first <= t <= last for first, last in self.training))
+    def share(self, spans: Sequence[tuple[float, float]]) -> float:
+        """Of the time in which attempts trained, for how much of it an engine stood still in ``spans`` (end, ms), on
+        average over engines."""
+        stood_ms = sum(ms for t, ms in spans if any(first <= t <= last for first, last in self.training))
         trained_s = sum(last - first for first, last in self.training)
-        return paused_ms / 1000 / len(self.engines) / trained_s if self.engines and trained_s else 0.0
+        return stood_ms / 1000 / len(self.engines) / trained_s if self.engines and trained_s else 0.0
 
     @property
     def earlier_s(self) -> float:
@@ -195,7 +204,13 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "loads": counts.loads,
             "pause_ms_p50": round(statistics.median(pauses), 2) if pauses else 0.0,
             "pause_ms_max": round(max(pauses), 2) if pauses else 0.0,
-            "paused_share": round(counts.paused_share, 6),
+            "paused_share": round(counts.share(counts.pauses), 6),
+        },
+        "placement": {
+            "kind": facts.placement,
+            "turns": len(counts.turns),
+            "blocked_s": round(sum(ms for _, ms in counts.turns) / 1000, 3),
+            "blocked_share": round(counts.share(counts.turns), 6),
         },
         "sandbox": {"started": counts.sandboxes, "leaked": facts.leaked},
         "tokens_per_s": {

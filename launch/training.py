@@ -7,6 +7,9 @@ not waited for.  Where the loop ends, by an interrupt too, it waits for what is 
 Exactly once: a batch is marked trained at its step in the journal before the next is leased, and only a checkpoint's
 manifest makes that final.  When the learner dies, it is started again from the newest checkpoint, the journal is
 rewound to it, and its weights get a new version.
+
+Where learner and engines share a device (:mod:`launch.turns`), whatever is asked of the learner begins its turn, and it
+ends before the loop waits for a batch.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from actors.buffer import Buffer
 from actors.conductor import Conductor
@@ -34,6 +37,7 @@ from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
 from launch.nonfinite import NonfiniteLimit, keep_batch
 from launch.pusher import Pusher
 from launch.structured import Beside, task_group
+from launch.turns import Turns
 from learner.messages import StepReport
 from learner.rank import LearnerRank
 from protocol.events import EventLog
@@ -44,6 +48,7 @@ from protocol.staleness import StalePolicy, may_step
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 REFERENCE = "reference"
 """Folder of a run's frozen weights."""
@@ -92,6 +97,7 @@ class Training:
     buffer: Remote[Buffer]
     conductor: Remote[Conductor]
     pusher: Pusher
+    turns: Turns
     checkpoints: CheckpointStore
     metrics: MetricsLog
     events: EventLog
@@ -158,13 +164,14 @@ class Training:
         await self._keep_reference()
         manifest = await self.publish()
         await self.keeper.complete(await self._begin_checkpoint())
+        await self._rest()
         return manifest
 
     async def resume(self, checkpoint: Checkpoint) -> WeightManifest:
         """Continue from ``checkpoint``: its weights under a new version, the journal rewound to its step.  Raises
         UserError where the journal is older than the checkpoint."""
         await asyncio.to_thread(self._forget_killed)
-        await self.learners.call(LearnerRank.load, str(checkpoint.learner))
+        await self._learner(LearnerRank.load, str(checkpoint.learner))
         await self._keep_reference()
         self.step = checkpoint.manifest.step
         self.keeper.resumed(self.step)
@@ -178,7 +185,9 @@ class Training:
         await self.buffer.call(Buffer.commit, self.step)  # who died may not have come to it
         self.metrics.rewind(self.step)
         self._dropped_tokens = told_dropped(self.settings.run_dir)
-        return await self.publish()
+        manifest = await self.publish()
+        await self._rest()
+        return manifest
 
     async def run(self) -> None:
         """Train until the last step or a stop condition; the last weights are kept, and offered to the engines."""
@@ -211,6 +220,7 @@ class Training:
 
     async def _go_on(self) -> bool:
         """Use the next batch; false when there is to be none, and the last weights are kept and on their way."""
+        await self._hand_over()
         waiting = time.monotonic()
         if self.step < self.settings.steps and (lease := await self._lease()) is not None:
             await self._use(lease, time.monotonic() - waiting)
@@ -219,9 +229,27 @@ class Training:
             await self._checkpoint_beside()
         if not self._published:
             await self._publish_beside()
+        await self._hand_over()
         await self._publishing.join()
         await self._saving.join()
         return self.keeper.kept < self.step
+
+    async def _learner(self, method: Callable[Concatenate[LearnerRank, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the learner, in its turn."""
+        await self.turns.learner()
+        return await self.learners.call(method, *args, **kwargs)
+
+    async def _rest(self) -> None:
+        """Let nothing of the learner be on a device that is not its own."""
+        if self.turns.shared:
+            await self.learners.call(LearnerRank.sleep)
+
+    async def _hand_over(self) -> None:
+        """End the learner's turn, if it has one: the engines go on with what it has published."""
+        if self.turns.learning:
+            await self._rest()
+            await self._publishing.join()
+            await self.turns.rollout()
 
     def _look_beside(self) -> None:
         """Raise what has failed beside the loop."""
@@ -240,7 +268,7 @@ class Training:
     async def _use(self, lease: Lease, wait_s: float) -> None:
         """Train on ``lease``, which is one step unless all of it is too old."""
         stepping = time.monotonic()
-        report = await self.learners.call(
+        report = await self._learner(
             LearnerRank.step,
             self.step + 1,
             self.buffer.ref(Buffer.payload, lease).argument(),
@@ -308,6 +336,7 @@ class Training:
         if self.keeper.kept < self.step and (await self.conductor.call(Conductor.statistics)).budget_full:
             if self.keeper.begun < self.step:
                 await self._checkpoint_beside()
+                await self._hand_over()
             await self._saving.join()
 
     async def _strands_nobody(self, lease: Lease) -> bool:
@@ -345,7 +374,7 @@ class Training:
     async def _begin_publish(self) -> _Publication:
         """Copy the current weights."""
         parent, version = self.version, self._advance()
-        await self.learners.call(LearnerRank.begin_publish)
+        await self._learner(LearnerRank.begin_publish)
         self._published = True
         return _Publication(version, self.step, parent, self.learners)
 
@@ -371,7 +400,7 @@ class Training:
         """Freeze the weights with which reinforcement learning began; a learner that is started again reads them."""
         folder = self.settings.run_dir / REFERENCE
         if self.settings.keeps_reference:
-            await self.learners.call(LearnerRank.keep_reference, str(folder), not folder.exists())
+            await self._learner(LearnerRank.keep_reference, str(folder), not folder.exists())
 
     def _forget_weights(self) -> None:
         """A version's files live until every engine has confirmed a later one."""
@@ -387,6 +416,7 @@ class Training:
             shutil.rmtree(killed, ignore_errors=True)
 
     async def _begin_checkpoint(self) -> Begun:
+        await self.turns.learner()
         return await self.keeper.begin(self.step, self.version, self.lineage)
 
     async def _checkpoint_beside(self) -> None:
@@ -398,6 +428,7 @@ class Training:
     async def _recover(self, error: RemoteError) -> None:
         """The learner died: start it again from the newest checkpoint, which may be the one that was being written."""
         self.events.emit("process.died", what=error.actor, why=error.why)
+        await self.turns.learner()
         self.learners = await self.restart_learners()
         await self._publishing.forget()
         await self._saving.forget()

@@ -143,8 +143,9 @@ def digest(trainer: Trainer) -> str:
     from learner.convert import NamedWeight
     from learner.publish import digest as digest_weights
 
+    trainer.optimizer.fetch()
     named = (
-        NamedWeight(f"{group}.{index}.{key}", value.detach().cpu())
+        NamedWeight(f"{group}.{index}.{key}", value.detach().to("cpu", copy=True))  # numpy's views forbid parking
         for group, settings in enumerate(trainer.optimizer.adam.param_groups)
         for index, parameter in enumerate(cast("list[torch.Tensor]", settings["params"]))
         for key, value in sorted(_tensors(trainer, parameter).items())

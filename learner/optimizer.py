@@ -52,7 +52,7 @@ class Optimizer:
             group["weight_decay"] = settings.weight_decay * group["wd_mult"]
             if isinstance(self.adam, torch.optim.AdamW):
                 group["fused"], group["foreach"] = True, False
-        self._parking = Parking() if settings.offload is Offload.OPTIMIZER else None
+        self._parking = Parking() if settings.offload is not Offload.NONE else None
 
     @property
     def adam(self) -> torch.optim.Optimizer:
@@ -71,7 +71,7 @@ class Optimizer:
         return norm
 
     def park(self) -> None:
-        """Under ``learner.offload = "optimizer"``: move moments and main weights to the host, if they are not there."""
+        """Under ``learner.offload``: move moments and main weights to the host, if they are not there."""
         if self._parking is not None and not self._parking.parked:
             self._parking.park(self.own_tensors())
 

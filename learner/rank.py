@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from learner.messages import SftBatch, SftReport, StepReport
-from learner.settings import LearnerSettings
+from learner.settings import LearnerSettings, Offload
 from protocol.digests import FileDigest
 from protocol.errors import LongshoreError, UserError
 from protocol.stacks import offer_stacks
@@ -81,11 +82,18 @@ class LearnerRank:
             raise NotReadyError("this learner rank is not set up: call setup() first")
         return self._made
 
-    @property
-    def _awake(self) -> _Ready:
+    @contextmanager
+    def _awake(self) -> Generator[_Ready]:
         """With its tensors where they are computed with."""
         self._ready.trainer.wake()
-        return self._ready
+        try:
+            yield self._ready
+        finally:
+            self._rest()
+
+    def _rest(self) -> None:
+        if self.settings.offload is Offload.PARAMETERS:
+            self.sleep()
 
     def setup(self) -> None:
         """Join the group and load the weights of ``settings.model_path``.  Raises UserError where model and settings do
@@ -104,6 +112,7 @@ class LearnerRank:
             lora.attach(policy, config, self.settings, self.settings.lora, layout)
         trainer = Trainer(policy, config, self.settings, layout)
         self._made = _Ready(layout, config, trainer, parallel.beside_group(self.settings))
+        self._rest()
 
     def close(self) -> None:
         """Leave the group.  The rank can be set up again."""
@@ -114,19 +123,22 @@ class LearnerRank:
 
     def sft(self, batch: SftBatch) -> SftReport:
         """One optimizer step of supervised fine-tuning with the batch's learning rate."""
-        from learner.sft import sft_step
-
-        return sft_step(self._awake.trainer, batch)
+        (report,) = self.sft_run([batch])
+        return report
 
     def sft_run(self, batches: Iterable[SftBatch]) -> list[SftReport]:
         """:meth:`sft` for each batch in order, in one call."""
-        return [self.sft(batch) for batch in batches]
+        from learner.sft import sft_step
+
+        with self._awake() as ready:
+            return [sft_step(ready.trainer, batch) for batch in batches]
 
     def log_likelihoods(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[float]:
         """Σ log π over the tokens with loss of each sequence; nothing is trained.  Each sequence has such tokens."""
         from learner.sft import log_likelihoods
 
-        return log_likelihoods(self._awake.trainer, sequences)
+        with self._awake() as ready:
+            return log_likelihoods(ready.trainer, sequences)
 
     def sleep(self) -> None:
         """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call
@@ -135,7 +147,8 @@ class LearnerRank:
 
     def reset_optimizer(self) -> None:
         """Forget Adam's moments, as at the start of reinforcement learning."""
-        self._awake.trainer.optimizer.reset()
+        with self._awake() as ready:
+            ready.trainer.optimizer.reset()
 
     def keep_reference(self, folder: str, write: bool) -> None:
         """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
@@ -144,20 +157,20 @@ class LearnerRank:
         from learner.adapters import adapters
         from learner.reference import KeptWeights, WithoutAdapters
 
-        ready = self._awake
-        model = ready.trainer.model
+        ready = self._ready
         if self.settings.lora is not None:
-            ready.reference = WithoutAdapters(adapters(model).values())
+            ready.reference = WithoutAdapters(adapters(ready.trainer.model).values())
             return
-        reference = KeptWeights(model)
+        with self._awake():
+            model, reference = ready.trainer.model, KeptWeights(ready.trainer.model)
+            if not write:
+                with reference.in_place():
+                    convert.load_folder(
+                        model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
+                    )
+            ready.reference = reference
         if write:
             self.publish(Version(0), 0, NO_VERSION, folder)
-        else:
-            with reference.in_place():
-                convert.load_folder(
-                    model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
-                )
-        ready.reference = reference
 
     def step(self, step: int, payload: list[bytes], lineage: Lineage, using: Version) -> StepReport:
         """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` what
@@ -166,11 +179,12 @@ class LearnerRank:
         from learner.report import report, throughput
         from learner.update import Updates, update
 
-        began, ready, lr = time.perf_counter(), self._awake, self.settings.lr_at(step)
+        began, ready, lr = time.perf_counter(), self._ready, self.settings.lr_at(step)
         if ready.reference is None and self.settings.objective.kl.coefficient:
             raise NotReadyError("there is a KL penalty and no reference: call keep_reference() first")
         batch = read_batch(payload, lineage, using, self.settings)
-        done = update(ready.trainer, ready.reference, batch.samples, lr) if batch.samples else Updates()
+        with self._awake():
+            done = update(ready.trainer, ready.reference, batch.samples, lr) if batch.samples else Updates()
         seconds = time.perf_counter() - began
         speed = throughput(batch.samples, seconds, ready.trainer.cost, self.settings.dtype, ready.layout.world)
         return report(step, batch, done, {"lr": lr, "seconds": seconds, **speed})
@@ -183,8 +197,8 @@ class LearnerRank:
 
     def begin_publish(self) -> None:
         """Copy the weights, for :meth:`end_publish`."""
-        writes = self._awake.layout.writes
-        self._publishing = [weight for weight in self._export() if writes]
+        with self._awake() as ready:
+            self._publishing = [weight for weight in self._export() if ready.layout.writes]
 
     def end_publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
         """Write what :meth:`begin_publish` copied, as :meth:`publish` does.  No collective; it may run beside any other
@@ -214,7 +228,9 @@ class LearnerRank:
 
         if self.settings.lora is None:
             raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish() the weights")
-        matrices, named = list(self._export_adapters()), Named(version, step, parent)
+        with self._awake():
+            matrices = list(self._export_adapters())
+        named = Named(version, step, parent)
         if not self._ready.layout.writes:
             return None
         config = peft_config(self.settings.lora, self.settings.model_path)
@@ -230,8 +246,8 @@ class LearnerRank:
         """Copy the state, for :meth:`end_save`."""
         from learner import checkpoint
 
-        ready = self._awake
-        self._saving = checkpoint.begin(ready.trainer, ready.layout, ready.of_model, Path(folder))
+        with self._awake() as ready:
+            self._saving = checkpoint.begin(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def end_save(self) -> dict[str, FileDigest]:
         """Write what :meth:`begin_save` copied, as :meth:`save` does.  It may run beside any other call."""
@@ -246,33 +262,35 @@ class LearnerRank:
         """Take all state from a checkpoint that :meth:`save` wrote.  Raises UserError."""
         from learner import checkpoint
 
-        ready = self._awake
-        checkpoint.load(ready.trainer, ready.layout, ready.of_model, Path(folder))
+        with self._awake() as ready:
+            checkpoint.load(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def optimizer_digest(self) -> str:
         """sha256 over this rank's Adam state: equal exactly when it is equal bit for bit."""
         from learner import checkpoint
 
-        return checkpoint.digest(self._awake.trainer)
+        with self._awake() as ready:
+            return checkpoint.digest(ready.trainer)
 
     def weights_digest(self) -> str:
         """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit, and adapters
         too."""
         from learner.publish import digest
 
-        return digest(itertools.chain(self._export(), self._export_adapters()))
+        with self._awake():
+            return digest(itertools.chain(self._export(), self._export_adapters()))
 
     def _export(self) -> Iterable[NamedWeight]:
         from learner.convert import export
 
-        ready = self._awake
+        ready = self._ready
         return export(ready.trainer.model, ready.config, ready.layout)
 
     def _export_adapters(self) -> Iterable[NamedWeight]:
         """None without LoRA."""
         from learner.lora import export
 
-        ready, lora = self._awake, self.settings.lora
+        ready, lora = self._ready, self.settings.lora
         return () if lora is None else export(ready.trainer.model, ready.config, lora, ready.layout)
 
 

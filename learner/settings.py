@@ -35,6 +35,8 @@ class Offload(StrEnum):
     NONE = "none"
     OPTIMIZER = "optimizer"
     """Adam's moments and, in bfloat16, the main weights, between two updates."""
+    PARAMETERS = "parameters"
+    """Those, and between two calls weights and gradients too: the device is empty but while the rank computes."""
 
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -20,7 +20,7 @@ from learner.losses import LossResult
 from learner.megatron import finalize_model_grads, get_forward_backward_func
 from learner.metrics import SUMS, Sums
 from learner.model import PolicyModel, frequencies, wrap
-from learner.offload import Parking
+from learner.offload import Parking, give_back
 from learner.optimizer import Optimizer
 from learner.packer import packer
 from learner.packing import Sample
@@ -116,8 +116,10 @@ class Trainer:
     def sleep(self) -> None:
         """Give the device's memory back until :meth:`wake`: weights, gradients and optimizer wait on the host."""
         if not self._parking.parked:
+            self.optimizer.park()  # what it offloads by itself stays there until its update
             gradients = (buffer.grad_data for buffer in self.wrapped.buffers)
             self._parking.park([*self.model.parameters(), *gradients, *self.optimizer.own_tensors()])
+            give_back()
 
     def wake(self) -> None:
         """Undo :meth:`sleep`; nothing where that was not called."""

@@ -24,6 +24,9 @@ _STREAM_INTERVAL = 8
 _READ_BYTES = 1 << 20
 """Buffer of a connection; a chunk is a line, and may be half as long again as this."""
 
+MEMORY = ("weights", "kv_cache", "cuda_graph")
+"""What a server can give away of a device's memory, by SGLang's names; all that is not small."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
@@ -109,6 +112,19 @@ class EngineClient:
 
     async def resume(self) -> None:
         await self._post("/continue_generation", {})
+
+    async def release_memory(self, drain_s: float) -> None:
+        """End every request as lost, forget all KV, and give the memory away: in this order, because the server dies of
+        a release while it works.  None is begun until :meth:`resume`.  Weights and KV are gone then, but on a server
+        that saves no memory, as one on a CPU."""
+        await self._post("/pause_generation", {"mode": "abort"})
+        await self._post(f"/flush_cache?timeout={drain_s:g}", {})  # answers when the server is idle
+        await self._post("/release_memory_occupation", {"tags": MEMORY})
+
+    async def resume_memory(self) -> None:
+        """Take back what :meth:`release_memory` gave away, once: the server dies of a second time.  The weights are
+        unknown until they are loaded."""
+        await self._post("/resume_memory_occupation", {"tags": MEMORY})
 
     async def update_weights(self, path: str, version: int) -> None:
         """Exchange the weights for those in ``path``, checked before.  After an error the weights are unknown."""

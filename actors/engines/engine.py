@@ -10,6 +10,11 @@ group, so a caller that is cancelled or dies leaves nothing paused; while it hol
 is not judged.  The server never continues on weights that are not known: a load that never began continues as old, one
 that was refused is followed by a checksummed reload of the last confirmed weights, everything else by a restart.
 
+Memory (``lend``): where the learner takes turns with the server on one device, the same lock is held for all of the
+learner's turn: gate shut → requests cut, which go on after it → memory given away → … → taken back → weights
+loaded and confirmed → continue → gate open.  The turn ends with a ``load``, or by itself with its lease, on the last
+confirmed weights.  A server that dies meanwhile is replaced after it, not in the learner's memory.
+
 The supervisor waits for the server's trouble (its processes ended, a probe hung, an exchange went wrong), restarts with
 back-off on the last confirmed weights and opens the gate again.  It goes on until ``stop``.
 """
@@ -26,7 +31,7 @@ from typing import Literal
 from actors.background import Background
 from actors.engines import weight_files
 from actors.engines.client import SamplingOptions
-from actors.engines.exchange import Confirmed, Serving, exchange
+from actors.engines.exchange import Confirmed, Serving, come_back, exchange, stand_aside
 from actors.engines.messages import (
     EngineBusy,
     EnginePids,
@@ -45,6 +50,7 @@ from actors.engines.messages import (
 )
 from actors.engines.replies import ReplyStream, Sampled
 from actors.engines.server import Server, ServerSettings
+from actors.engines.turn import Turn
 from actors.engines.underway import UnderWay
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
@@ -81,6 +87,8 @@ class EngineSettings:
     """Seconds beyond its deadline that a load which has begun may take before the server is restarted."""
     deterministic: bool = False
     """Honour ``GenerateRequest.seed``; SGLang gives up its prefix cache for it with most attention backends."""
+    lends: bool = False
+    """Whether :meth:`Engine.lend` is used: on CUDA the server is started for it."""
 
     def server(self) -> ServerSettings:
         return ServerSettings(
@@ -91,6 +99,7 @@ class EngineSettings:
             max_running=self.max_running + 1,  # the probe always finds a place
             seed=self.seed,
             deterministic=self.deterministic,
+            lends=self.lends,
             log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log",
             start_timeout_s=self.start_timeout_s,
             stop_grace_s=self.stop_grace_s,
@@ -118,6 +127,7 @@ class Engine:
         self._update_lock = asyncio.Lock()
         self._places = asyncio.Semaphore(settings.max_running)
         self._lease: _Lease | None = None
+        self._turn: Turn | None = None
         self._model: weight_files.ModelShape | None = None
         self._serving: Serving | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -304,7 +314,8 @@ class Engine:
     # weights
 
     async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
-        """Exchange the weights in place.  A version that is loaded already is a success at once.
+        """Exchange the weights in place, or take the memory back with them.  A version that is served already is a
+        success at once.
 
         Raises :class:`BadWeights` (the server was not told) or :class:`LoadError`: after it the engine serves, or will
         serve, the last confirmed weights, or the new ones if their load ended after the deadline.
@@ -312,7 +323,7 @@ class Engine:
         model, serving, group = self._model, self._serving, self._group
         if model is None or serving is None or group is None or self._state is EngineState.STOPPED:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
-        if serving.confirmed.manifest.version == manifest.version:
+        if serving.confirmed.manifest.version == manifest.version and self._turn is None:
             return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=0.0)
         begun, deadline = time.monotonic(), asyncio.get_running_loop().time() + deadline_s
         try:
@@ -320,6 +331,8 @@ class Engine:
                 await asyncio.to_thread(weight_files.check, manifest, model)
                 prefetch_ms = (time.monotonic() - begun) * 1000
                 outcome = None
+                if self._turn is not None:
+                    outcome = await self._turn.give_back(manifest)
                 while outcome is None:
                     swap = group.create_task(self._swap(manifest, _Lease(manifest.version, deadline), prefetch_ms))
                     outcome = await asyncio.shield(swap)
@@ -383,6 +396,79 @@ class Engine:
                 prefetch_ms=round(prefetch_ms, 2),
             )
             return LoadReport(version=manifest.version, pause_ms=pause_ms, load_ms=load_ms, prefetch_ms=prefetch_ms)
+
+    # memory
+
+    async def lend(self, lease_s: float, deadline_s: float) -> None:
+        """Give the server's memory away until the next :meth:`load`, or until ``lease_s`` are over.  While it is lent
+        only the lease begins anew; an engine that was not started has nothing to lend.  Raises :class:`LoadError` where
+        it is not done by ``deadline_s``; it may be later."""
+        if self._state is EngineState.NEW:
+            return
+        if self._group is None or self._state is EngineState.STOPPED:
+            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot lend its memory")
+        if self._turn is None:
+            self._turn = Turn()
+            self._turn.task = self._group.create_task(self._take_turn(self._turn))
+        self._turn.lease(lease_s)
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._turn.lent.wait()
+        except TimeoutError:
+            raise LoadError(
+                f"engine {self._settings.name} has not given its memory away within {deadline_s:g} s; it is "
+                f"{self._state}"
+            ) from None
+
+    async def _take_turn(self, turn: Turn) -> LoadReport | LoadError | None:
+        """The learner's turn, under the update lock from its beginning to its end; what came of the load that ended it.
+        None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again."""
+        async with self._update_lock:
+            serving, begun = self._serving, time.monotonic()
+            assert serving is not None  # noqa: S101  # it was started
+            self._gate.clear()
+            self._state = EngineState.LENT
+            self._events.emit("engine.lent", engine=self._settings.name)
+            await stand_aside(serving, self._settings.load_grace_s)
+            turn.lent.set()
+            manifest, why = await turn.returned(), ""
+            if manifest is None:
+                manifest, why = serving.confirmed.manifest, "the learner's turn outlasted its lease"
+            before = serving.confirmed.manifest.version
+            outcome = await self._come_back(serving, manifest, begun)
+            if outcome is None:
+                why = serving.trouble.result()
+            elif isinstance(outcome, LoadError):
+                why = str(outcome)
+            self._events.emit(
+                "engine.returned",
+                engine=self._settings.name,
+                version=serving.confirmed.manifest.version,
+                new=serving.confirmed.manifest.version != before,
+                lent_s=round(time.monotonic() - begun, 3),
+                load_ms=round(outcome.load_ms, 2) if isinstance(outcome, LoadReport) else 0.0,
+                why=why,
+            )
+            self._turn = None
+            return outcome
+
+    async def _come_back(
+        self, serving: Serving, manifest: WeightManifest, begun: float
+    ) -> LoadReport | LoadError | None:
+        if serving.trouble.done():
+            return None
+        exact = self._server_settings.device == "cpu"
+        try:
+            load_ms = await come_back(serving, manifest, grace_s=self._settings.load_grace_s, exact=exact)
+        except (ServerLost, LoadError, TimeoutError) as error:
+            label = version_label(manifest.version)
+            return LoadError(f"version {label} was not taken after the learner's turn: {error or 'no answer in time'}")
+        finally:
+            if self._state is EngineState.LENT:
+                self._serve(serving)
+        self._counts.loads += 1
+        lent_s = time.monotonic() - begun
+        return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=load_ms, prefetch_ms=0.0, lent_s=lent_s)
 
     # supervision
 
@@ -464,10 +550,10 @@ class Engine:
                     await serving.server.probe(f"{self._settings.name}-probe-{number}")
             except TimeoutError:
                 silent = self._last_reply_at < asked_at
-                if silent and self._lease is None:
+                if silent and self._lease is None and self._turn is None:
                     serving.condemn(f"it was silent for {self._settings.stall_timeout_s:g} s")
             except (ServerLost, RequestRefused) as error:
-                failures += 1
+                failures += self._turn is None  # whose beginning ends every request
                 if failures >= _FAILED_PROBES:
                     serving.condemn(f"{failures} probes failed: {error}")
             else:

@@ -3,6 +3,9 @@
 A :class:`Serving` is one server with the weights that it was seen to hold.  After :func:`exchange` returns it holds the
 new ones and decodes; after it raises it decodes on the last confirmed ones, or is condemned: its gate is shut and
 ``trouble`` says why, so that the supervisor replaces it.
+
+A server can also :func:`stand_aside`, without memory and without requests, and :func:`come_back`, which is an exchange
+too: of its weights nothing is left.
 """
 
 from __future__ import annotations
@@ -59,6 +62,35 @@ async def exchange(
     except (ServerLost, TimeoutError):
         await _continue_as_old(serving, grace_s, reload=False)
         raise
+    return await _load(serving, manifest, deadline=deadline, grace_s=grace_s, exact=exact)
+
+
+async def stand_aside(serving: Serving, grace_s: float) -> None:
+    """After it the server has given its memory away, or is condemned and has ended."""
+    try:
+        async with asyncio.timeout(grace_s):
+            await serving.server.client.release_memory(grace_s)
+    except (ServerLost, TimeoutError) as error:
+        serving.condemn(f"it did not give its memory away: {error or 'no answer in time'}")
+    if serving.trouble.done():
+        await serving.server.stop()
+
+
+async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: float, exact: bool) -> float:
+    """Take the memory back and go on with the manifest's weights, checked before; as :func:`exchange` otherwise."""
+    try:
+        async with asyncio.timeout(grace_s):
+            await serving.server.client.resume_memory()
+    except BaseException:
+        serving.condemn("it did not get its memory back")
+        raise
+    deadline = asyncio.get_running_loop().time() + grace_s
+    return await _load(serving, manifest, deadline=deadline, grace_s=grace_s, exact=exact)
+
+
+async def _load(serving: Serving, manifest: WeightManifest, *, deadline: float, grace_s: float, exact: bool) -> float:
+    """Exchange the weights of a server that stands still, and let it go on."""
+    client = serving.server.client
     begun = time.monotonic()
     try:
         async with asyncio.timeout_at(deadline + grace_s):

@@ -135,6 +135,8 @@ class EngineState(StrEnum):
     SERVING = "serving"
     UPDATING = "updating"
     """Paused in place while weights are exchanged; dispatch is held."""
+    LENT = "lent"
+    """It is the learner's turn on the device: memory given away, dispatch held."""
     RESTARTING = "restarting"
     """The server was lost; requests wait for the next one."""
     STOPPED = "stopped"
@@ -188,6 +190,8 @@ class LoadReport:
     """The part of the pause that the server took to read and exchange the weights."""
     prefetch_ms: float
     """Reading and checking the files, while the engine decoded."""
+    lent_s: float = 0.0
+    """How long the device was the learner's, where this load ended that: no pause for a load."""
 
 
 @dataclass(frozen=True, slots=True)

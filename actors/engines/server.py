@@ -47,9 +47,16 @@ class ServerSettings:
     max_running: int
     seed: int
     deterministic: bool
+    lends: bool
+    """Whether the server is to give its memory away at times."""
     log: Path
     start_timeout_s: float
     stop_grace_s: float
+
+    @property
+    def saves_memory(self) -> bool:
+        """On a CPU there is none to save, and SGLang refuses to try."""
+        return self.lends and self.device == "cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,8 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
         arguments += ["--max-total-tokens", str(settings.max_total_tokens + OWN_TOKENS)]
     if settings.deterministic:
         arguments += ["--enable-deterministic-inference"]
+    if settings.saves_memory:
+        arguments += ["--enable-memory-saver"]
     if settings.device == "cpu":
         arguments += ["--attention-backend", "torch_native", "--disable-cuda-graph"]
     return arguments
@@ -94,6 +103,8 @@ def server_environment(settings: ServerSettings) -> dict[str, str]:
     }
     if settings.device == "cpu":
         environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    if settings.saves_memory:
+        environment |= {"SGLANG_MEMORY_SAVER_CUDA_GRAPH": "1"}  # else its graphs stay
     return environment
 
 

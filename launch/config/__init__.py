@@ -7,13 +7,14 @@ from launch.config.base import ConfigError, dotted_fields
 from launch.config.load import RecipeError, load_recipe, load_sft, recipe_names, resolve, resolve_sft
 from launch.config.policy import TooLong
 from launch.config.rollout import DataKind
-from launch.config.run import Control, ProofSection, RunConfig
+from launch.config.run import Control, Placement, ProofSection, RunConfig
 from launch.config.sft import SftConfig
 
 __all__ = [
     "ConfigError",
     "Control",
     "DataKind",
+    "Placement",
     "ProofSection",
     "RecipeError",
     "RunConfig",

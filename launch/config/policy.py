@@ -143,7 +143,8 @@ class TrainerSection(Section):
     """What the backward pass computes again instead of keeping it: ``none``, ``selective`` (attention and MLP from
     their inputs; with cp it also spares each rank the others' keys) or ``full`` (whole layers)."""
     offload: Offload = Offload.NONE
-    """``optimizer``: Adam's moments and main weights wait in host memory between two updates."""
+    """What waits in host memory: ``optimizer`` (Adam's moments and main weights, between two updates) or ``parameters``
+    (those, and weights and gradients between two steps: the device is somebody else's meanwhile)."""
     shard_mb: PositiveInt = 4096
     """Most MB of tensors in one file of a published version: so much host memory does publishing need."""
     threads: PositiveInt = 1

@@ -99,9 +99,21 @@ class BufferSection(Section):
     """Where trajectories arrive; 0 for a free port."""
 
 
+class Placement(StrEnum):
+    """Where the learner and the engines compute."""
+
+    SEPARATE = "separate"
+    """Each on a device of its own, all of them at the same time."""
+    SHARED = "shared"
+    """On one device, in turns: rollout until a batch is there, a step, new weights, rollout again."""
+
+
 class ClusterSection(Section):
     nodes: PositiveInt = 1
     """Ray nodes.  Without ``address`` they are simulated on this machine."""
+    placement: Placement = Placement.SEPARATE
+    """``separate``, or ``shared``: one GPU for learner and engine, each of which gives its memory away for the other's
+    turn.  Rollout stands still while the learner computes, and the run reports for how long."""
     address: str = ""
     """A Ray cluster to join, ``host:port``; empty to start one here."""
     node_wait_s: Seconds = 600.0
@@ -175,6 +187,11 @@ class RunConfig(Section):
         return self.run.mode.publish_every(self.learner.publish_every)
 
     @property
+    def shared(self) -> bool:
+        """Whether learner and engines take turns."""
+        return self.cluster.placement is Placement.SHARED
+
+    @property
     def dynamic_sampling(self) -> bool:
         """Whether groups without variance are replaced.  Not where rewards are shuffled: to choose groups by their true
         rewards would tell the learner something, and a policy that has collapsed would never fill a batch."""
@@ -183,7 +200,14 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Report every inconsistency at once."""
-        problems = [*self._policy(), *self._adapters(), *self._objective(), *self._sizes(), *self._deadlines()]
+        problems = [
+            *self._policy(),
+            *self._placement(),
+            *self._adapters(),
+            *self._objective(),
+            *self._sizes(),
+            *self._deadlines(),
+        ]
         if problems:
             raise ValueError("; also: ".join(problems))
         return self
@@ -209,6 +233,27 @@ class RunConfig(Section):
             found.append(
                 f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
                 f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
+            )
+        return found
+
+    def _placement(self) -> list[str]:
+        if not self.shared:
+            return []
+        learner, engine, found = self.learner, self.engine, list[str]()
+        if self.run.mode is not AdmissionMode.SYNC:
+            found.append(
+                f"cluster.placement = 'shared' lets nothing run ahead, and run.mode = '{self.run.mode}' would: set "
+                "run.mode = 'sync' or cluster.placement = 'separate'"
+            )
+        if learner.device != engine.device:
+            found.append(
+                f"cluster.placement = 'shared' with learner.device = '{learner.device}' and engine.device = "
+                f"'{engine.device}' would take turns on nothing: set both alike, or cluster.placement = 'separate'"
+            )
+        elif learner.device == "cuda" and (learner.ranks, engine.count) != (1, 1):
+            found.append(
+                f"cluster.placement = 'shared' is for one GPU, and learner.ranks = {learner.ranks} with engine.count = "
+                f"{engine.count} ask for more: set both to 1, or cluster.placement = 'separate'"
             )
         return found
 

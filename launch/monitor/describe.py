@@ -106,6 +106,12 @@ def _engine_load(event: Event) -> str:
     return f"engine {text(event, 'engine')} serves version {version}: stood still {_ms(event, 'pause_ms')}"
 
 
+def _engine_returned(event: Event) -> str:
+    version, why = version_label(integer(event, "version", -1)), text(event, "why")
+    stood = f"stood aside {number(event, 'lent_s') or 0.0:,.1f} s for the learner"
+    return f"engine {text(event, 'engine')} serves version {version}: {stood}" + (f" ({why})" if why else "")
+
+
 def _clock_jumped(event: Event) -> str:
     seconds = number(event, "seconds") or 0.0
     way = "forward" if seconds > 0 else "back"
@@ -142,6 +148,9 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "learner.step": _learner_step,
     "weights.published": lambda e: f"version {version_label(integer(e, 'version', -1))} published",
     "engine.load": _engine_load,
+    "engine.lent": lambda e: f"engine {text(e, 'engine')} stands aside for the learner",
+    "engine.not_lent": lambda e: f"{text(e, 'engine')} keeps its memory: {text(e, 'why')}",
+    "engine.returned": _engine_returned,
     "engine.started": lambda e: f"engine {text(e, 'engine')} started",
     "engine.load_failed": lambda e: f"engine {text(e, 'engine')} did not load: {text(e, 'why')}",
     "engine.restart_failed": lambda e: f"engine {text(e, 'engine')} did not restart: {text(e, 'why')}",
@@ -210,6 +219,7 @@ _LEVELS = {
     "trajectory.acked": "detail",
     "trajectory.unwanted": "detail",
     "group.opened": "detail",
+    "engine.lent": "detail",
     "learner.step": "good",
     "eval.finished": "good",
     "engine.died": "bad",
@@ -228,6 +238,7 @@ _LEVELS = {
     "learner.nonfinite": "bad",
     "message.refused": "warn",
     "engine.load_failed": "warn",
+    "engine.not_lent": "warn",
     "engine.restart_failed": "bad",
     "stop.failed": "warn",
     "checkpoint.failed": "warn",

@@ -272,6 +272,8 @@ def _age(view: RunView, values: Mapping[str, float | None]) -> str:
 
 
 def _pause(view: RunView) -> str:
+    if view.blocked_share is not None:
+        return f"the learner's turn {_percent(view.blocked_share)}"
     pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
     return f"{max(pauses):.0f} ms" if pauses else "–"
 

@@ -67,7 +67,8 @@ def collect(
     facts.promises = [
         _lossless(books, measured=bool(mapping(known, "trajectories"))),
         _fresh(view, age, facts.age_bound),
-        _pauses(
+        _turns(view, mapping(known, "placement"))
+        or _pauses(
             view,
             mapping(known, "weights"),
             _pause_bound_ms(config or {}),
@@ -140,6 +141,21 @@ def _fresh(view: RunView, age: Event, bound: float | None) -> Promise:
     masked = f"; {count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
     said = f"The oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}."
     return Promise("Fresh", "kept" if oldest <= bound else "broken", said)
+
+
+def _turns(view: RunView, placement: Event) -> Promise | None:
+    """What blocked a run whose learner and engines share a device; None for one that did not give the promise up."""
+    share = number(placement, "blocked_share") if placement else view.blocked_share
+    if share is None or text(placement, "kind", "shared") != "shared":
+        return None
+    turns = integer(placement, "turns")
+    times = f" in {count(turns)} turns" if turns else ""
+    return Promise(
+        "Never blocking",
+        "broken",
+        "Learner and engines shared a device (cluster.placement = shared): rollout stood still while the learner "
+        f"computed and its weights were loaded,{times} {percent(share)} of the time.",
+    )
 
 
 def _pause_bound_ms(config: Event) -> float | None:

@@ -207,6 +207,14 @@ def _engine_load(state: RunState, event: Event, t: float) -> None:
     engine.pause_ms_max = max(engine.pause_ms_max, engine.pause_ms or 0.0)
 
 
+def _engine_returned(state: RunState, event: Event, t: float) -> None:
+    engine = state.engine(event)
+    engine.version, engine.loads = integer(event, "version", -1), engine.loads + (event.get("new") is True)
+    engine.lent_s += number(event, "lent_s") or 0.0
+    if engine.state == "lent":  # else its server was lost meanwhile
+        engine.state = "serving"
+
+
 def _engine_load_failed(state: RunState, event: Event, t: float) -> None:
     if (pause := number(event, "pause_ms")) is not None:  # without: it never stood still
         engine = state.engine(event)
@@ -276,6 +284,8 @@ _RULES: dict[str, Rule] = {
     "weights.published": _published,
     "engine.load": _engine_load,
     "engine.load_failed": _engine_load_failed,
+    "engine.lent": _engine_state("lent"),
+    "engine.returned": _engine_returned,
     "engine.started": _engine_state("serving"),
     "engine.died": _engine_died,
     "engine.restarted": _engine_restarted,

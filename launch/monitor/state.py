@@ -99,6 +99,8 @@ class Engine:
     pause_ms: float | None = None
     load_ms: float | None = None
     pause_ms_max: float = 0.0
+    lent_s: float = 0.0
+    """How long the learner had its device."""
     loads: int = 0
     restarts: int = 0
 

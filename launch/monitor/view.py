@@ -67,6 +67,7 @@ class EngineView:
     pause_ms: float | None
     load_ms: float | None
     pause_ms_max: float
+    lent_s: float
     loads: int
     restarts: int
 
@@ -103,6 +104,8 @@ class RunView:
     tokens: TokenTotals
     totals: Totals
     engines: list[EngineView]
+    blocked_share: float | None
+    """Of the training so far, for how much of it the engines stood aside for the learner; None where they never did."""
     published: int
     """Sets of weights that the learner gave out."""
     nodes: int
@@ -141,6 +144,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         ),
         totals=replace(state.totals, trained=sums.trained, dropped=added(state.totals.dropped, sums.dropped)),
         engines=[_engine(engine) for _, engine in sorted(state.engines.items())],
+        blocked_share=_blocked_share(state),
         published=state.totals.published,
         nodes=len(state.nodes),
         workers=len(state.workers),
@@ -194,9 +198,19 @@ def _engine(engine: Engine) -> EngineView:
         engine.pause_ms,
         engine.load_ms,
         engine.pause_ms_max,
+        round(engine.lent_s, 3),
         engine.loads,
         engine.restarts,
     )
+
+
+def _blocked_share(state: RunState) -> float | None:
+    lent = [engine.lent_s for engine in state.engines.values()]
+    span = next((span for span in state.phases if span.name == "training"), None)
+    if span is None or not any(lent):
+        return None
+    seconds = (span.until or state.last_event_at or span.since) - span.since
+    return _short(min(1.0, sum(lent) / len(lent) / seconds)) if seconds > 0 else None
 
 
 def _sandboxes(state: RunState) -> SandboxCounts:

@@ -127,7 +127,11 @@ function ageCard({ latest, curves, run }) {
   });
 }
 
-function pauseCard({ engines, curves }) {
+function pauseCard({ engines, curves, blocked_share }) {
+  if (blocked_share !== null) {
+    const sub = `${plural(engines.length, "engine")} aside, of the time`;
+    return card({ label: "Learner's turn", value: fixed(100 * blocked_share, 0), unit: "%", sub });
+  }
   const pauses = engines.map((engine) => engine.pause_ms ?? NaN).filter(Number.isFinite);
   const worst = Math.max(0, ...engines.map((engine) => engine.pause_ms_max));
   return card({

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -288,6 +289,96 @@ async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, fo
 async def test_a_deadline_ends_a_request_with_a_name(engine: Engine) -> None:
     with pytest.raises(EngineUnavailable, match=r"tiny gave no reply in time \(0\.01 s to sample"):
         await engine.generate(request(prompt(20, 9), 1500, deadline_s=0.01))
+
+
+async def waiting(engine: Engine, group: asyncio.TaskGroup) -> asyncio.Task[GenerateReply]:
+    """A request that waits in the engine."""
+    task = group.create_task(engine.generate(request(prompt(20, 11), 10)))
+    while not (await engine.statistics()).queued:  # noqa: ASYNC110  # as above
+        await asyncio.sleep(0)
+    return task
+
+
+def returns(engine: Engine) -> list[dict[str, object]]:
+    """What the engine said at the end of each of the learner's turns."""
+    events = engine._settings.run_dir / "events"
+    lines = [orjson.loads(line) for path in events.glob("*.jsonl") for line in path.read_bytes().splitlines()]
+    return [line for line in lines if line["kind"] == "engine.returned"]
+
+
+async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: Engine, folders: Folders) -> None:
+    """Else it decodes in memory that is the learner's."""
+    await engine.load(publish(folders.a), 300)
+    new = publish(folders.b)
+    await engine.lend(600, 300)
+    assert (await engine.status()).state is EngineState.LENT
+    async with asyncio.TaskGroup() as group:
+        late = await waiting(engine, group)
+        assert not late.done()
+        report = await engine.load(new, 300)
+    assert (set(late.result().token_ids), set(late.result().versions)) == ({tiny_qwen.SAYS_B}, {new.version})
+    assert (report.version, report.pause_ms) == (new.version, 0.0), "it is no pause for a load"
+    assert report.lent_s > 0
+    assert returns(engine)[-1]["version"] == new.version
+
+
+async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after_it(
+    engine: Engine, folders: Folders
+) -> None:
+    old, new, pid = publish(folders.a), publish(folders.b), engine.pids().server
+    await engine.load(old, 300)
+    said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
+    async with asyncio.TaskGroup() as group:
+        tasks = await sampling(engine, group, 4)
+        resent = (await engine.statistics()).resent
+        await engine.lend(600, 300)
+        await engine.load(new, 300)
+    for reply in (task.result() for task in tasks):
+        assert [said_by[token] for token in reply.token_ids] == reply.versions
+        assert reply.versions[-1] == new.version
+    assert (await engine.statistics()).resent == resent + 4
+    assert engine.pids().server == pid
+
+
+async def test_a_turn_without_new_weights_ends_on_the_old_ones(engine: Engine, folders: Folders) -> None:
+    old = publish(folders.a)
+    await engine.load(old, 300)
+    for _ in range(2):
+        await engine.lend(600, 300)
+        await engine.lend(600, 300)
+        await engine.load(old, 300)
+    reply = await engine.generate(request(prompt(20, 12), 10))
+    assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {old.version})
+
+
+async def test_a_learner_that_never_gives_back_stops_no_engine_for_ever(engine: Engine, folders: Folders) -> None:
+    old = publish(folders.a)
+    await engine.load(old, 300)
+    await engine.lend(0.01, 300)
+    reply = await engine.generate(request(prompt(20, 13), 10))
+    assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {old.version})
+    assert returns(engine)[-1]["why"] == "the learner's turn outlasted its lease"
+
+
+@pytest.mark.chaos
+async def test_a_server_that_dies_in_the_learners_turn_comes_back_after_it_with_the_new_weights(
+    engine: Engine, folders: Folders
+) -> None:
+    """Before its end there is no memory for it."""
+    await engine.load(publish(folders.a), 300)
+    new, restarts = publish(folders.b), (await engine.statistics()).restarts
+    await engine.lend(600, 300)
+    os.kill(engine.pids().server, signal.SIGKILL)
+    while (await engine.status()).state is EngineState.LENT:  # noqa: ASYNC110  # as above
+        await asyncio.sleep(0.01)
+    await engine.lend(600, 300)
+    async with asyncio.TaskGroup() as group:
+        late = await waiting(engine, group)
+        assert (await engine.statistics()).restarts == restarts
+        await engine.load(new, 300)
+    assert late.result().token_ids
+    assert (await engine.status()).version == new.version
+    assert (await engine.statistics()).restarts == restarts + 1
 
 
 @pytest.mark.chaos

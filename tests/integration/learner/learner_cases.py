@@ -78,12 +78,12 @@ def logprob_peak_bytes(rank, world, port, tokens, vocabulary, chunk_bytes):
     return run(tokens)
 
 
-def bytes_asleep(rank, world, port, settings, batch):
-    """Memory that weights, gradients and optimizer still have."""
+def bytes_asleep(rank, world, port, settings, batch, then=("sleep",)):
+    """Memory that weights, gradients and optimizer still have after a step and, where it is given, another call."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
     made.sft(batch)
-    made.sleep()
+    _call(made, [then] if then else [])
     trainer = made._made.trainer
     state = [x for values in trainer.optimizer.adam.state.values() for x in values.values()]
     held = [*trainer.model.parameters(), *(p.main_grad for p in trainer.model.parameters()), *state]

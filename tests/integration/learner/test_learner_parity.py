@@ -168,19 +168,35 @@ def test_recomputation_changes_no_bit(ranks, settings, recompute, layout):
         np.testing.assert_array_equal(again[1][name], weight, err_msg=name)
 
 
+@pytest.mark.parametrize("offload", ["optimizer", "parameters"])
 @pytest.mark.parametrize("options", [{}, DP_OPT, {"dtype": "bfloat16"}], ids=["plain", "distributed", "bfloat16"])
-def test_an_offloaded_optimizer_changes_no_bit(ranks, settings, tmp_path, options):
+def test_what_is_offloaded_changes_no_bit(ranks, settings, tmp_path, options, offload):
     """Nor a checkpoint, which reads its state while it is away."""
     then = (("sft", BATCHES[0]), ("sft", BATCHES[1]), ("weights_digest",), ("sft", BATCHES[2]), ("weights_digest",))
     here = ranks.learner(settings(**options), *then)
-    made = settings(offload="optimizer", **options)
+    made = settings(offload=offload, **options)
     away = ranks.learner(made, *then[:2], ("save", str(tmp_path / "saved")), *then[2:])
     assert [away[n] for n in (3, 5)] == [here[n] for n in (2, 4)]
     loaded = ranks.learner(made, then[0], ("load", str(tmp_path / "saved")), *then[3:])
     assert loaded[-1] == here[-1]
 
 
-OPTIONS = {"plain": {}, "distributed": DP_OPT, "bfloat16": {"dtype": "bfloat16"}, "offloaded": {"offload": "optimizer"}}
+def test_offloaded_parameters_change_no_bit_between_ranks(ranks, settings):
+    """Each rank parks its own share, and none is waited for by another."""
+    then = (("sft", BATCHES[0]), ("sft", BATCHES[1]), ("optimizer_digest",), ("weights_digest",))
+    layout = {"tp": 2, "pp": 2, **SP}
+    here = ranks.run("calls", 4, settings=settings(**layout), then=then)
+    away = ranks.run("calls", 4, settings=settings(offload="parameters", **layout), then=then)
+    assert [found[2:] for found in away] == [found[2:] for found in here]
+
+
+OPTIONS = {
+    "plain": {},
+    "distributed": DP_OPT,
+    "bfloat16": {"dtype": "bfloat16"},
+    "offloaded": {"offload": "optimizer"},
+    "parameters": {"offload": "parameters"},
+}
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -193,3 +209,11 @@ def test_a_learner_that_slept_changes_no_bit(ranks, settings, name):
     assert slept[-1] == awake[-1]
     (left,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0])
     assert left == 0
+
+
+def test_offloaded_parameters_leave_the_device_by_themselves(ranks, settings):
+    """What is not computed with takes no room, whatever was called last."""
+    made = settings(offload="parameters")
+    for then in ((), ("reset_optimizer",), ("weights_digest",), ("begin_publish",)):
+        (left,) = ranks.run("bytes_asleep", settings=made, batch=BATCHES[0], then=then or None)
+        assert left == 0, then

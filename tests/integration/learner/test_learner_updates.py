@@ -1,5 +1,7 @@
 """What a batch does to the weights beyond one plain update: passes before it, several updates, none."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from learner_data import lineage, payload, sft_batches, trajectory
@@ -75,8 +77,10 @@ def test_decoupled_updates_equal_hugging_face(ranks, settings, tmp_path, layout)
         np.testing.assert_allclose(found[name], weight, atol=5e-6, err_msg=name)
 
 
-def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, settings, tmp_path):
-    """A learner that died and came back must be pulled to the same weights; and looking at them changes none."""
+@pytest.mark.parametrize("offload", ["none", "parameters"])
+def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, settings, tmp_path, offload):
+    """A learner that died and came back must be pulled to the same weights; and looking at them changes none, though
+    its own wait on the host then."""
     folder = str(tmp_path / "reference")
     made = settings(objective=Objective(kl=Kl(0.1)))
     keep, again = ("keep_reference", folder, True), ("keep_reference", folder, False)
@@ -86,7 +90,14 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
     assert whole[1].metrics["kl_reference"] == pytest.approx(0, abs=1e-9)
     assert whole[2].metrics["kl_reference"] > 0
     resumed = ranks.learner(
-        made, keep, steps[0], ("weights_digest",), again, ("weights_digest",), steps[1], ("weights_digest",)
+        replace(made, offload=offload),
+        keep,
+        steps[0],
+        ("weights_digest",),
+        again,
+        ("weights_digest",),
+        steps[1],
+        ("weights_digest",),
     )
     assert resumed[2] == resumed[4]
     assert resumed[-1] == whole[-1]

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from launch.config import (
     ConfigError,
     DataKind,
+    Placement,
     RecipeError,
     RunConfig,
     SftConfig,
@@ -133,6 +134,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("lora.alpha=0", "lora.alpha: input should be greater than 0"),
         ("checkpoint.keep_every_steps=9", "set keep_every_steps = 8"),
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
+        ("cluster.placement=shared", "set run.mode = 'sync' or cluster.placement = 'separate'"),
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
@@ -158,6 +160,25 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
         load_recipe("demo", [override])
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["engine.device=cuda"], "would take turns on nothing: set both alike"),
+        (["engine.device=cuda", "learner.device=cuda", "learner.ranks=2"], "is for one GPU, and learner.ranks = 2"),
+        (
+            ["engine.device=cuda", "learner.device=cuda", "engine.count=2"],
+            "engine.count = 2 ask for more: set both to 1",
+        ),
+    ],
+)
+def test_what_cannot_take_turns_is_refused_with_the_remedy(overrides: list[str], says: str) -> None:
+    sharing = ["cluster.placement=shared", "run.mode=sync"]
+    assert load_recipe("demo", sharing).shared
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("demo", [*sharing, *overrides])
+    assert says in str(caught.value)
 
 
 def test_context_parallel_ranks_hold_a_longer_episode_together() -> None:
@@ -228,6 +249,7 @@ NEEDS: dict[Enum, list[str]] = {
     Loss.REINFORCE: ["learner.tis_cap=2"],
     Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     Proximal.RECOMPUTED: ["learner.minibatches=2"],
+    Placement.SHARED: ["run.mode=sync"],
 }
 """What else a choice asks for."""
 

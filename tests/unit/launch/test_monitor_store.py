@@ -11,6 +11,7 @@ import pytest
 
 from launch.metrics import MetricsLog
 from launch.monitor.describe import describe
+from launch.monitor.progress import step_line
 from launch.monitor.state import MAX_GROUPS
 from launch.monitor.store import EVENT_FILES, RunStore
 from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
@@ -166,6 +167,28 @@ def test_the_sessions_of_a_live_run(tmp_path: Path):
     assert view.running_count == 6
     assert all(session.turn > 0 and session.command for session in view.running)
     assert view.groups[0].outcome == "open"
+
+
+def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
+    """A person sees that rollout stands still, for whom, and for how much of the time."""
+    driver = [{"t": 100, "kind": "run.phase", "phase": "training"}]
+    engine = [
+        {"t": 110, "kind": "engine.lent"},
+        {"t": 120, "kind": "engine.returned", "version": 5, "new": True, "lent_s": 10.0, "load_ms": 9.0, "why": ""},
+        {"t": 140, "kind": "engine.lent"},
+    ]
+    (tmp_path / "events").mkdir()
+    for writer, lines in (("driver-1", driver), ("engine-0", engine)):
+        told = [{"writer": writer, "seq": seq, "engine": writer} | line for seq, line in enumerate(lines)]
+        (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in told))
+    store = RunStore(tmp_path)
+    store.catch_up()
+    view = store.view()
+    (found,) = view.engines
+    assert (found.state, found.loads, found.lent_s, found.pause_ms, found.pause_ms_max) == ("lent", 1, 10.0, None, 0.0)
+    assert view.blocked_share == 0.25
+    assert "the learner's turn 25 %" in step_line(view)
+    assert "stood aside 10.0 s for the learner" in view.log[-1].text
 
 
 def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):

@@ -25,6 +25,17 @@ def test_cuda_without_a_gpu_is_refused_by_its_key(key: str, tmp_path: Path, monk
     preflight.check_devices(wanted)
 
 
+def test_turns_on_a_gpu_need_what_gives_its_memory_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the run ends minutes later, in SGLang's log."""
+    monkeypatch.setattr(preflight, "_MEMORY_SAVER", "torch_saver_that_is_not_there")
+    sharing = ["run.mode=sync", "cluster.placement=shared"]
+    preflight.check_memory_saver(load_recipe("demo", sharing))
+    cuda = ["learner.device=cuda", "engine.device=cuda"]
+    preflight.check_memory_saver(load_recipe("demo", cuda))
+    with pytest.raises(UserError, match=r"-m pip install torch-saver-that-is-not-there, or --set cluster\.placement="):
+        preflight.check_memory_saver(load_recipe("demo", [*sharing, *cuda]))
+
+
 def test_a_context_that_the_model_has_no_positions_for_is_refused_with_the_most_it_has(tmp_path: Path) -> None:
     preflight.check_context(load_recipe("demo", ["agent.context_tokens=1018"]))
     with pytest.raises(UserError, match=r"1019 and the model has 1024 positions.*--set agent\.context_tokens=1018"):

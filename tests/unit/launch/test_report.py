@@ -93,6 +93,17 @@ def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
     assert "engine.update_timeout_s allows 60.0 s" in page
 
 
+def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
+    """Its loads, short as they are, are not what rollout waited for."""
+    path = run_dir / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["placement"] = {"kind": "shared", "turns": 12, "blocked_s": 60.0, "blocked_share": 0.415}
+    path.write_text(json.dumps(summary))
+    page = _report(run_dir)
+    assert page.count('class="broken"') == 1
+    assert "in 12 turns 41.5 % of the time" in page
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the script")
 @pytest.mark.parametrize("high", [1, 2, 3, 4, 5, 8, 21])
 def test_a_whole_axis_has_whole_ticks_and_none_twice(high: int):

@@ -18,6 +18,7 @@ from launch.settings import (
     buffer_settings,
     daemon_share,
     engine_homes,
+    engine_settings,
     learner_environment,
     learner_settings,
     own_in_flight,
@@ -107,6 +108,21 @@ def test_a_ticket_outlives_all_that_its_worker_may_take(send_s: float) -> None:
     """Else the conductor issues again what a worker is still sending, and the same work is done twice."""
     config = load_recipe("demo", [f"rollout.send_deadline_s={send_s}"])
     assert ticket_deadline_s(config) > TAKE_S + config.rollout.episode_deadline_s + send_s
+
+
+def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: RunDirectory) -> None:
+    """Else a turn that is longer than a server's start fails every episode that it meets."""
+    share, (node,) = Share(5, 2), here(1)
+    waits_s: list[float] = []
+    for placement in ("separate", "shared"):
+        config = load_recipe("demo", ["run.mode=sync", f"cluster.placement={placement}"])
+        told = worker_settings(
+            config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+        )
+        waits_s.append(told.episode.engine_restart_s)
+        engine = engine_settings(config, directory, MODEL, "engine-0", node)
+        assert engine.lends is engine.server().lends is (placement == "shared")
+    assert waits_s == [config.engine.start_timeout_s, config.engine.start_timeout_s + config.learner.call_timeout_s]
 
 
 def test_the_engines_bound_what_is_in_flight() -> None:

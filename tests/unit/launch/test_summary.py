@@ -41,6 +41,7 @@ def facts(**changes: object) -> SummaryFacts:
         "mode": "async",
         "control": "none",
         "nodes": 1,
+        "placement": "separate",
         "seed": 7,
         "eta": 2,
         "seconds": 61.26,
@@ -114,6 +115,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
         "pause_ms_max": 30.0,
         "paused_share": 0.0,
     }
+    assert summary["placement"] == {"kind": "separate", "turns": 0, "blocked_s": 0.0, "blocked_share": 0.0}
     assert summary["sandbox"] == {"started": 3, "leaked": 0}
     seconds = 5.0 + 3.0
     assert summary["tokens_per_s"] == {"sampled": 600 / seconds, "trained": 400 / seconds}
@@ -144,6 +146,29 @@ def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp
         "pause_ms_p50": 150.0,
         "pause_ms_max": 1000.0,
         "paused_share": round((0.1 + 0.2 + 0.3 + 1.0) / 2 / (10 + 30), 6),
+    }
+
+
+def test_what_the_learners_turns_cost_is_no_pause_for_weights(tmp_path: Path) -> None:
+    """Else a run that blocks by its placement looks like one that never does."""
+    driver = [{"t": 100, "kind": "run.phase", "phase": "training"}, {"t": 200, "kind": "run.phase", "phase": "done"}]
+    turns = [(90, 5.0, 1, False), (150, 20.0, 2, True), (190, 10.0, 2, False)]
+    engine = [
+        {"t": t, "kind": "engine.returned", "lent_s": lent_s, "version": version, "new": new}
+        for t, lent_s, version, new in turns
+    ]
+    (tmp_path / "events").mkdir()
+    for writer, lines in (("driver-1", driver), ("engine-0", engine)):
+        told = (orjson.dumps({"writer": writer, "seq": seq} | line) + b"\n" for seq, line in enumerate(lines))
+        (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(told))
+    summary = summarise(tmp_path, facts(placement="shared"))
+    assert summary["placement"] == {"kind": "shared", "turns": 3, "blocked_s": 35.0, "blocked_share": 0.3}
+    assert summary["weights"] == {
+        "pushes": 1,
+        "loads": 1,
+        "pause_ms_p50": 0.0,
+        "pause_ms_max": 0.0,
+        "paused_share": 0.0,
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from actors.conductor import ConductorStatistics, Standing
+from actors.engines.messages import LoadReport
 from actors.remote import ActorDied
 from launch.checkpoints import CheckpointStore
 from launch.learners import Learners
@@ -21,6 +22,7 @@ from launch.retention import Retention
 from launch.standing import Stand
 from launch.summary import read_events
 from launch.training import Training, TrainingSettings
+from launch.turns import Turns
 from learner.messages import SaveError, StepReport
 from protocol.digests import FileDigest, digest_files
 from protocol.errors import UserError
@@ -73,11 +75,17 @@ class FakeLearner:
     """So many saves, from now on, find no space."""
     disk: asyncio.Event = field(default_factory=asyncio.Event)
     """What is copied is written once this is set."""
+    told: list[str] = field(default_factory=list)
+    """Calls that need the device, and those that leave it."""
 
     def __post_init__(self) -> None:
         self.disk.set()
 
+    def sleep(self) -> None:
+        self.told.append("sleep")
+
     def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: Version) -> StepReport:
+        self.told.append("step")
         if self.dies_at and self.dies_at[0] == step:
             self.dies_at.pop(0)
             raise ActorDied(self.name, "killed")
@@ -96,6 +104,7 @@ class FakeLearner:
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
 
     def begin_publish(self) -> None:
+        self.told.append("publish")
         self.publishes -= 1
         if self.publishes < 0:
             raise ActorDied(self.name, "killed")
@@ -116,6 +125,7 @@ class FakeLearner:
         folder.mkdir(parents=True)
 
     def begin_save(self, folder: str) -> None:
+        self.told.append("save")
         self.saving = Path(folder), str(self.weights)
 
     async def end_save(self) -> dict[str, FileDigest]:
@@ -128,6 +138,7 @@ class FakeLearner:
         return digest_files(folder, ["weights"])
 
     def load(self, folder: str) -> None:
+        self.told.append("load")
         self.weights = int((Path(folder) / "weights").read_text())
 
 
@@ -180,6 +191,7 @@ class Run:
             buffer=LocalRemote(self.buffer, "buffer"),
             conductor=LocalRemote(self.conductor, "conductor"),
             pusher=self.pusher,
+            turns=Turns(shared=False, pusher=self.pusher, lease_s=60.0, patience_s=60.0),
             checkpoints=self.checkpoints,
             metrics=MetricsLog(run_dir),
             events=events,
@@ -652,3 +664,82 @@ async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(t
     (torn,) = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.torn"]
     assert torn["path"] == str(tmp_path / "checkpoints" / "step-000002.torn")
     assert run.steps_kept == [1, 2, 3, 4]
+
+
+class SharingEngine:
+    """Notes in the learner's own list when it leaves the device and takes it back."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    async def lend(self, lease_s: float, deadline_s: float) -> None:
+        self.run.generations[-1].told.append("lend")
+
+    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+        self.run.generations[-1].told.append("serve")
+        return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, lent_s=1.0)
+
+
+@asynccontextmanager
+async def sharing(run: Run) -> AsyncGenerator[SharingEngine]:
+    """The learner takes turns with an engine; step 0 is kept and served, and what was told until then forgotten."""
+    engine = SharingEngine(run)
+    run.pusher.engines = (LocalRemote(engine, "engine-0"),)
+    run.training.turns = Turns(shared=True, pusher=run.pusher, lease_s=60.0, patience_s=SOON_S)
+    async with asyncio.TaskGroup() as group:
+        pushing = group.create_task(run.pusher.run())
+        run.pusher.begin(await run.training.begin())
+        assert on_device(run.generations[0].told) == ["lend", "publish", "save", "sleep"]
+        run.generations[0].told.clear()
+        try:
+            yield engine
+        finally:
+            pushing.cancel()
+
+
+def on_device(told: Sequence[str]) -> list[str]:
+    """``told`` without leases that began anew."""
+    kept = list[str]()
+    learning = False
+    for word in told:
+        if word != "lend" or not learning:
+            kept.append(word)
+        learning = (learning or word == "lend") and word != "serve"
+    return kept
+
+
+async def test_learner_and_engine_are_never_on_their_device_together(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.generations[0].stale_at = [2]
+    await run.buffer.add_ready(5 * PER_STEP)
+    async with sharing(run), asyncio.timeout(SOON_S):
+        await run.training.run()
+    told = on_device(run.generations[0].told)
+    step, stale = ["lend", "step", "publish", "sleep", "serve"], ["lend", "step", "sleep", "serve"]
+    kept = ["lend", "step", "publish", "save", "sleep", "serve"]
+    assert told == [*step, *stale, *kept, *step, *kept]
+    assert run.pusher.served is not None
+    assert run.pusher.served.step == 4
+
+
+async def test_a_learner_that_dies_in_its_turn_keeps_it_until_it_is_there_again(tmp_path: Path) -> None:
+    """An engine that took its memory back too early would find none."""
+    run = Run(tmp_path, dies_at=[3])
+    await run.buffer.add_ready(4 * PER_STEP)
+    async with sharing(run), asyncio.timeout(SOON_S):
+        await run.training.run()
+    first, second = (on_device(generation.told) for generation in run.generations)
+    assert first[-2:] == ["lend", "step"]
+    assert second[:6] == ["lend", "load", "publish", "sleep", "sleep", "serve"]
+    assert run.training.step == 4
+    assert not run.training.turns.learning
+
+
+async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(stop_after_trajectories=1, checkpoint_every=100)
+    await run.buffer.add_ready(PER_STEP)
+    async with sharing(run), asyncio.timeout(SOON_S):
+        await run.training.run()
+    assert run.pusher.served is not None
+    assert not run.training.turns.learning

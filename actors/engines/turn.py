@@ -1,0 +1,46 @@
+"""One turn of the learner on a device that it shares with a server: begun by a lease, ended by new weights or by time.
+
+Whoever is given the device says again and again that it is still wanted, by a new lease; a turn that nobody ends and
+nobody renews is over at its deadline.  No I/O: :class:`actors.engines.engine.Engine` gives memory away and takes it
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.engines.messages import LoadError, LoadReport
+from protocol.weights import WeightManifest
+
+
+class Turn:
+    task: asyncio.Task[LoadReport | LoadError | None]
+    """Holds the server for all of the turn, and ends with it."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.lent = asyncio.Event()
+        """Set once the memory is the learner's."""
+        self._back: asyncio.Future[WeightManifest] = loop.create_future()
+        self._deadline = loop.time()
+
+    def lease(self, seconds: float) -> None:
+        """It may last so long from now on."""
+        self._deadline = asyncio.get_running_loop().time() + seconds
+
+    async def give_back(self, manifest: WeightManifest) -> LoadReport | LoadError | None:
+        """The learner's turn is over: the server is to go on with these weights.  What came of it."""
+        if not self._back.done():
+            self._back.set_result(manifest)
+        return await asyncio.shield(self.task)
+
+    async def returned(self) -> WeightManifest | None:
+        """What :meth:`give_back` was given; None at the end of the last lease."""
+        while True:
+            deadline = self._deadline
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await asyncio.shield(self._back)
+            except TimeoutError:
+                if deadline == self._deadline:  # it was not renewed meanwhile
+                    return None

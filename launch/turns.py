@@ -1,0 +1,70 @@
+"""Whose turn it is on a device that learner and engines share.
+
+Rollout has it until a batch is there.  Then every engine gives its memory away, the learner computes, gives its own
+away, and what it has published is loaded into the engines.  Nobody takes memory that another has: an engine gives it
+away before the learner is called, and gets it back after the learner's :meth:`~learner.rank.LearnerRank.sleep`; one
+that dies meanwhile is started again in rollout's turn.  A learner that dies or hangs in its turn keeps it while it is
+started again; if the driver forgets it, the engines go on by themselves at the end of their leases.
+
+With a device for each (``shared`` false) it is always everybody's turn, and nobody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from actors.engines.engine import Engine
+from actors.remote import Remote
+from launch.pusher import Pusher
+from protocol.errors import InfraError
+
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    shared: bool
+    pusher: Pusher
+    lease_s: float
+    """Longest that an engine stands aside without being told again that it has to."""
+    patience_s: float
+    """Longest wait for an engine to stand aside, or to come back."""
+
+    @property
+    def learning(self) -> bool:
+        """It is the learner's turn."""
+        return self.pusher.held
+
+    async def learner(self) -> None:
+        """Give the learner its turn, or more time for it.  Raises InfraError where an engine keeps its memory."""
+        if not self.shared:
+            return
+        self.pusher.hold()
+        try:
+            async with asyncio.timeout(self.patience_s), asyncio.TaskGroup() as group:
+                for engine in self.pusher.engines:
+                    group.create_task(self._lend(engine))
+        except TimeoutError as error:
+            raise InfraError(
+                f"an engine did not give its memory to the learner within {self.patience_s:g} s: its log says why; "
+                "--resume tries again"
+            ) from error
+
+    async def rollout(self) -> None:
+        """End the learner's turn, which sleeps: return when every engine serves what was offered last.  Raises
+        InfraError."""
+        await self.pusher.release()
+        await self.pusher.wait_served_newest(self.patience_s)
+
+    async def _lend(self, engine: Remote[Engine]) -> None:
+        said = ""
+        while True:
+            try:
+                async with asyncio.timeout(self.pusher.deadline_s + _RETRY_S):
+                    return await engine.call(Engine.lend, self.lease_s, self.pusher.deadline_s)
+            except (InfraError, TimeoutError) as error:
+                if said != str(error):
+                    said = str(error)
+                    self.pusher.events.emit("engine.not_lent", engine=engine.name, why=said)
+            await asyncio.sleep(_RETRY_S)

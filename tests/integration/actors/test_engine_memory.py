@@ -1,0 +1,130 @@
+"""If these fail, learner and engine do not fit on one GPU in turns: what is asked of SGLang is not what it takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+
+from actors.engines.client import EngineClient
+from actors.engines.engine import Engine, EngineSettings
+from actors.engines.server import server_arguments, server_environment
+from protocol.weights import NO_VERSION, Version, WeightManifest
+from tests.integration.actors import tiny_qwen
+from tests.integration.actors.test_engine import prompt, request
+
+pytestmark = pytest.mark.sglang
+
+GRAPHS = "SGLANG_MEMORY_SAVER_CUDA_GRAPH"
+READ = """
+import argparse, json, sys
+from actors.engines import cpu_seam
+cpu_seam.install()
+from pydantic import TypeAdapter
+from sglang.srt.environ import envs
+from sglang.srt.constants import GPU_MEMORY_ALL_TYPES
+from sglang.srt.managers import io_struct
+from sglang.srt.server_args import ServerArgs
+arguments, sent, variable = json.loads(sys.stdin.read())
+assert not getattr(envs, variable).get(), "it is on by default"
+parser = argparse.ArgumentParser()
+ServerArgs.add_cli_args(parser)
+kinds = {
+    "/pause_generation": io_struct.PauseGenerationReqInput,
+    "/release_memory_occupation": io_struct.ReleaseMemoryOccupationReqInput,
+    "/resume_memory_occupation": io_struct.ResumeMemoryOccupationReqInput,
+}
+read = {path: TypeAdapter(kind).validate_python(sent[path]) for path, kind in kinds.items()}
+told = {path: {key: getattr(read[path], key) for key in sent[path]} for path in kinds}
+print(json.dumps([parser.parse_args(arguments).enable_memory_saver, told, GPU_MEMORY_ALL_TYPES]))
+"""
+
+
+class NotingClient(EngineClient):
+    """A fake: it sends nothing, and remembers what it would have sent."""
+
+    def __init__(self) -> None:
+        super().__init__(0, "")
+        self.sent: dict[str, dict[str, object]] = {}
+
+    async def _request(self, method: str, path: str, message: dict[str, object] | None) -> bytes:
+        del method
+        self.sent[path] = message or {}
+        return b""
+
+
+def settings(root: Path, device: Literal["cpu", "cuda"]) -> EngineSettings:
+    return EngineSettings(
+        name="tiny",
+        run_dir=root / "run",
+        model_path=str(root / "random"),
+        context_length=2048,
+        max_running=16,
+        device=device,
+        dtype="bfloat16",
+        lends=True,
+    )
+
+
+def read_by_sglang(arguments: list[str], sent: dict[str, dict[str, object]]) -> Any:
+    """In a process of its own: the seam replaces functions of torch."""
+    command, told = [sys.executable, "-c", READ], json.dumps([arguments, sent, GRAPHS])
+    found = subprocess.run(command, input=told, capture_output=True, text=True, check=True)
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
+    client, manifest = NotingClient(), WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
+    await client.release_memory(30.0)
+    await client.resume_memory()
+    assert list(client.sent)[:3] == ["/pause_generation", "/flush_cache?timeout=30", "/release_memory_occupation"]
+    arguments = server_arguments(settings(tmp_path, "cuda").server(), manifest, 1, "key")
+    saves, read, tags = read_by_sglang(arguments, client.sent)
+    assert saves
+    assert read["/pause_generation"] == {"mode": "abort"}
+    assert sorted(read["/release_memory_occupation"]["tags"]) == sorted(tags), "something stays on the device"
+    assert read["/release_memory_occupation"] == read["/resume_memory_occupation"]
+
+
+@pytest.mark.parametrize(("device", "lends"), [("cpu", True), ("cuda", False)])
+def test_memory_is_saved_only_where_it_can_be_and_is_needed(
+    tmp_path: Path, device: Literal["cpu", "cuda"], *, lends: bool
+) -> None:
+    """On a CPU the flag ends the server; without need it would cost the allocator's speed."""
+    made = replace(settings(tmp_path, device), lends=lends).server()
+    manifest = WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
+    assert "--enable-memory-saver" not in server_arguments(made, manifest, 1, "key")
+    assert GRAPHS not in server_environment(made)
+    assert GRAPHS in server_environment(settings(tmp_path, "cuda").server())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+async def test_a_lent_engine_leaves_the_device_to_the_learner(tmp_path: Path) -> None:
+    random, a, b = (tmp_path / name for name in ("random", "a", "b"))
+    tiny_qwen.write_random(random)
+    tiny_qwen.write_parrot(random, a, tiny_qwen.SAYS_A)
+    tiny_qwen.write_parrot(random, b, tiny_qwen.SAYS_B)
+
+    def used() -> int:
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    empty, engine = used(), Engine(settings(tmp_path, "cuda"))
+    await engine.start(tiny_qwen.manifest(1, a))
+    try:
+        serving = used() - empty
+        for version, folder, token in ((2, b, tiny_qwen.SAYS_B), (3, a, tiny_qwen.SAYS_A)):
+            await engine.lend(600, 300)
+            assert used() - empty < serving / 10
+            await engine.load(tiny_qwen.manifest(version, folder), 300)
+            reply = await engine.generate(request(prompt(20, version), 10))
+            assert (set(reply.token_ids), set(reply.versions)) == ({token}, {version})
+    finally:
+        await engine.stop()
