@@ -8,9 +8,10 @@ import pytest
 from learner_data import lineage, payload, sft_batches
 
 from actors.engines import server
-from actors.engines.client import SamplingOptions, parse_generated
+from actors.engines.client import SamplingOptions
 from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import GenerateRequest
+from actors.engines.replies import ReplyStream
 from learner.batch import supervised
 from learner.settings import TARGETS, Lora
 from protocol.weights import Version
@@ -92,7 +93,7 @@ async def sampled_with_adapter(settings, base, adapter):
         bodies = [await post("/generate", message | which) for which in ({}, {"lora_path": "new"})]
     finally:
         await serving.stop()
-    return [parse_generated(body) for body in bodies]
+    return [ReplyStream(60).take(body) for body in bodies]
 
 
 @pytest.mark.parametrize("shape", MODELS)
