@@ -24,9 +24,10 @@ from learner.settings import LearnerSettings
 from protocol.errors import InfraError
 from protocol.events import Json
 
-_LR = 1e-6
+_LR = 1e-9
+"""So small that the arms keep one gradient, whose numbers of steps differ: Adam's steps are all of this size."""
 _SAME = 1e-4
-"""Relative difference of gradient norms; steps of this learning rate hardly move them."""
+"""Relative difference of gradient norms."""
 _ATTENTIONS = ("sdpa", "eager")
 _PACKED_TOKENS = (0, 1024, 2048, 4096)
 
