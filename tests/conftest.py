@@ -1,8 +1,9 @@
-"""Fixtures for every test: the machine's Docker engine, made ready once."""
+"""Fixtures for every test: the machine's Docker engine, made ready once, and one Ray node."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -23,3 +24,13 @@ def docker_engine() -> Host:
         if os.environ.get("CI") == "true":
             pytest.fail(f"sandboxes cannot run here: {error}")
         pytest.skip(f"sandboxes cannot run here: {error}")
+
+
+@pytest.fixture(scope="session")
+def ray_node() -> Iterator[None]:
+    """For every test in this process that needs none of its own: there can be one at a time."""
+    import ray
+
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
+    yield
+    ray.shutdown()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -25,10 +24,8 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.fixture
-def home() -> Iterator[Node]:
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 * 2**20)
-    yield Node("node-0", ray.get_runtime_context().get_node_id(), "127.0.0.1")
-    ray.shutdown()
+def home(ray_node: None) -> Node:
+    return Node("node-0", ray.get_runtime_context().get_node_id(), "127.0.0.1")
 
 
 async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(tmp_path: Path, home: Node) -> None:
