@@ -58,6 +58,8 @@ class EngineClient:
         self._base = f"http://127.0.0.1:{port}"
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self._session: aiohttp.ClientSession | None = None
+        self._responses: set[aiohttp.ClientResponse] = set()
+        """Under way."""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -79,6 +81,10 @@ class EngineClient:
         )
 
     async def close(self) -> None:
+        """What is under way ends as :class:`ServerLost`; a session that is closed leaves those who read a response
+        waiting for ever."""
+        for response in self._responses:
+            response.close()
         if self._session is not None:
             await self._session.close()
 
@@ -168,7 +174,11 @@ class EngineClient:
                 if response.status != 200:
                     said = f"{path}: {response.status} {(await response.read())[:500].decode(errors='replace')}"
                     raise RequestRefused(said) if response.status == 400 and path == "/generate" else ServerLost(said)
-                yield response
+                self._responses.add(response)
+                try:
+                    yield response
+                finally:
+                    self._responses.discard(response)
         except (aiohttp.ClientError, OSError) as error:
             raise ServerLost(f"{path}: {type(error).__name__}: {error}") from error
 
