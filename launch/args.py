@@ -7,18 +7,15 @@ checked, and ``--set`` can say all of it.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.config import Control, RunConfig, load_recipe, recipe_names
+from launch.run_options import NEWEST, overrides, require_filled, run_to_resume
 from protocol.cli.parser import Parser, check_text
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
-
-NEWEST = ""
-"""``--resume`` without a run id: the newest run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +74,23 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     words = sys.argv[1:] if argv is None else argv
     check_text(words)
     given = parser().parse_args(words)
-    for option, value in (("--address", given.address), ("--model", given.model), ("--run-id", given.run_id)):
-        if value == "":  # an unset variable of a shell: to go on without would be another run than was asked for
-            raise UserError(f"{option} is empty: give it a value, or leave it out")
+    require_filled({"--address": given.address, "--model": given.model, "--run-id": given.run_id})
     if not given.recipe and given.resume is None:
         raise UserError(
             f"--recipe is missing: --recipe {recipe_names()[0]} for example; all: {', '.join(recipe_names())}"
         )
-    if given.resume is not None and given.run_id is not None:
-        if given.resume not in {NEWEST, given.run_id}:
-            raise UserError(f"--resume {given.resume} and --run-id {given.run_id} name two runs: leave one of them out")
-        given.resume, given.run_id = given.run_id, None
+    resume = run_to_resume(given.resume, given.run_id)
     if given.proof and given.control not in {None, Control.NONE.value}:
         raise UserError("--proof runs every control by itself: leave --control out")
-    if given.proof and given.resume is not None:
+    if given.proof and resume is not None:
         raise UserError("--proof makes three new runs and --resume goes on with one: leave one of them out")
     if given.proof and given.dry_run:
         raise UserError("--dry-run shows one run's configuration and --proof makes three runs: leave one of them out")
     return ClusterArguments(
         recipe=given.recipe,
         overrides=(*_overrides(given), *given.set),
-        run_id=given.run_id,
-        resume=given.resume,
+        run_id=given.run_id if resume is None else None,
+        resume=resume,
         proof=given.proof,
         dry_run=given.dry_run,
     )
@@ -115,7 +107,7 @@ def _overrides(given: argparse.Namespace) -> list[str]:
         "run.control": given.control,
         "model.path": given.model,
     }
-    found = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
+    found = overrides(keys)
     if given.model is not None:
         found += ["warm_start.enabled=false", "agent.tools=true"]
     if given.no_monitor:

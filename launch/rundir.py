@@ -12,7 +12,7 @@ import os
 import pwd
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -213,19 +213,23 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
     before = stored_config(run_dir)
     after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
-    old, new = plain(before), plain(after)
-    fixed = [key for key in sorted(old.keys() | new.keys()) if _is_fixed(key) and old.get(key) != new.get(key)]
-    if fixed:
-        raise RunDirectoryError(
-            f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
-            "leave that as it was, or start a new run without --resume"
-        )
-    if new == old and (run_dir / SUMMARY_FILE).exists():
+    require_same(run_dir, before, after, _is_fixed)
+    if _plain(after) == _plain(before) and (run_dir / SUMMARY_FILE).exists():
         raise RunDirectoryError(
             f"run {run_dir.name} has come to its end, and {shown(run_dir / SUMMARY_FILE)} says to which: to train it "
             f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
         )
     return after
+
+
+def require_same(run_dir: Path, before: Section, after: Section, is_fixed: Callable[[str], bool]) -> None:
+    """Raises RunDirectoryError where keys differ that are fixed once a run has begun."""
+    old, new = _plain(before), _plain(after)
+    if fixed := [key for key in sorted(old.keys() | new.keys()) if is_fixed(key) and old.get(key) != new.get(key)]:
+        raise RunDirectoryError(
+            f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
+            "leave that as it was, or start a new run without --resume"
+        )
 
 
 _FIXED = (
@@ -325,7 +329,7 @@ def config_values(config: Section) -> dict[str, dict[str, Toml]]:
     return config.model_dump(mode="json", exclude_none=True)
 
 
-def plain(config: Section) -> dict[str, Toml]:
+def _plain(config: Section) -> dict[str, Toml]:
     """A configuration as ``section.key`` → value."""
     return {f"{table}.{key}": value for table, keys in config_values(config).items() for key, value in keys.items()}
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
@@ -45,7 +45,7 @@ _NAME_CHARS = 100
 """Most of them in ``run.name``: the start time and a number follow."""
 
 
-def check_name(name: str) -> str:
+def _checked_name(name: str) -> str:
     """``run.name``.  Raises ValueError where it cannot begin a folder's name."""
     if not RUN_ID.fullmatch(name) or len(name) > _NAME_CHARS:
         raise ValueError(
@@ -53,6 +53,9 @@ def check_name(name: str) -> str:
             "digits, '.', '_' and '-', and begin with a letter or digit (--set run.name=NAME)"
         )
     return name
+
+
+RunName = Annotated[str, AfterValidator(_checked_name)]
 
 
 class Control(StrEnum):
@@ -67,7 +70,7 @@ class Control(StrEnum):
 
 
 class RunSection(Section):
-    name: str = "run"
+    name: RunName = "run"
     """First part of the default run id."""
     seed: CountInt = 0
     """Seed of tasks, model, warm start, cursor and sampling."""
@@ -83,11 +86,6 @@ class RunSection(Section):
     """Free space in ``dir`` below which no new group starts."""
     silence_s: Annotated[float, Field(gt=0)] = 120.0
     """Buffer, conductor, worker or engine actor that has not answered for so long is killed and started again."""
-
-    @field_validator("name")
-    @classmethod
-    def _names_a_folder(cls, name: str) -> str:
-        return check_name(name)
 
 
 class BufferSection(Section):

@@ -6,11 +6,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from launch.config.base import CountInt, PositiveInt, Section
 from launch.config.policy import LoraSection, TooLong, TrainerSection
-from launch.config.run import check_name
+from launch.config.run import RunName
 from protocol.errors import UserError
 
 
@@ -24,7 +24,7 @@ class Schedule(StrEnum):
 
 
 class SftRunSection(Section):
-    name: str = "sft"
+    name: RunName = "sft"
     """First part of the default run id."""
     seed: CountInt = 0
     """Seed of the order in which sequences are trained."""
@@ -32,11 +32,6 @@ class SftRunSection(Section):
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which nothing is begun."""
-
-    @field_validator("name")
-    @classmethod
-    def _names_a_folder(cls, name: str) -> str:
-        return check_name(name)
 
 
 class SftSection(Section):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import SftConfig, TooLong, load_sft, resolve_sft
-from launch.rundir import SUMMARY_FILE, RunDirectoryError, config_values, find_run, plain, runs, stored_sft
+from launch.run_options import NEWEST, overrides, require_filled, run_to_resume
+from launch.rundir import SUMMARY_FILE, RunDirectoryError, config_values, find_run, require_same, runs, stored_sft
 from protocol.cli.parser import Parser, check_text
 from protocol.errors import UserError
-
-NEWEST = ""
-"""``--resume`` without a run id: the newest supervised training."""
 
 _OPTIONS = {
     "--model": "sft.model",
@@ -64,13 +61,7 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> SftConfig:
     """The stored configuration under new overrides.  Raises RunDirectoryError where its checkpoints do not allow it."""
     before = stored_sft(run_dir)
     after = resolve_sft(config_values(before), overrides, source=f"run {run_dir.name}")
-    old, new = plain(before), plain(after)
-    changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-    if fixed := sorted(key for key in changed if not key.startswith(_FREE)):
-        raise RunDirectoryError(
-            f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: leave "
-            "that as it was, or start a new run without --resume"
-        )
+    require_same(run_dir, before, after, lambda key: not key.startswith(_FREE))
     if (run_dir / SUMMARY_FILE).exists():
         raise RunDirectoryError(
             f"run {run_dir.name} has come to its end, and {run_dir / SUMMARY_FILE} says to which: to train further, "
@@ -122,17 +113,7 @@ def parse(argv: Sequence[str] | None = None) -> SftArguments:
     check_text(words)
     given = vars(parser().parse_args(words))
     values = {option: given[option.removeprefix("--").replace("-", "_")] for option in _OPTIONS}
-    for option, value in (*values.items(), ("--run-id", given["run_id"])):
-        if value == "" or (isinstance(value, list) and "" in value):
-            raise UserError(f"{option} is empty: give it a value, or leave it out")
-    run_id, resume = given["run_id"], given["resume"]
-    if resume is not None and run_id is not None:
-        if resume not in {NEWEST, run_id}:
-            raise UserError(f"--resume {resume} and --run-id {run_id} name two runs: leave one of them out")
-        resume = run_id
-    said = [
-        f"{_OPTIONS[option]}={json.dumps(value, ensure_ascii=False)}"
-        for option, value in values.items()
-        if value is not None
-    ]
-    return SftArguments(given["recipe"], (*said, *given["set"]), run_id, resume, given["dry_run"])
+    require_filled({**values, "--run-id": given["run_id"]})
+    said = overrides({_OPTIONS[option]: value for option, value in values.items()})
+    resume = run_to_resume(given["resume"], given["run_id"])
+    return SftArguments(given["recipe"], (*said, *given["set"]), given["run_id"], resume, given["dry_run"])
