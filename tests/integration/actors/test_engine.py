@@ -22,12 +22,12 @@ from actors.engines.messages import (
     EngineState,
     EngineUnavailable,
     GenerateReply,
-    GenerateRequest,
     LoadError,
     RequestRefused,
 )
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
+from tests.support.engine_requests import request
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
 
@@ -44,18 +44,6 @@ class Folders:
 
 def publish(folder: Path) -> WeightManifest:
     return tiny_qwen.manifest(next(_versions), folder)
-
-
-def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> GenerateRequest:
-    fields = {
-        "temperature": 1.0,
-        "stop_token_ids": (),
-        "seed": None,
-        "greedy": False,
-        "session": "s",
-        "deadline_s": 600.0,
-    }
-    return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))
 
 
 def prompt(length: int, seed: int) -> list[int]:
@@ -444,6 +432,7 @@ import asyncio, sys
 from pathlib import Path
 from actors.engines.engine import Engine, EngineSettings
 from tests.integration.actors import tiny_qwen
+from tests.support.engine_requests import request
 
 async def main(root: Path) -> None:
     model = root / "random"

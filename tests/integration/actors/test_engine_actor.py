@@ -7,24 +7,12 @@ from pathlib import Path
 import pytest
 
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.messages import GenerateRequest, RequestRefused
+from actors.engines.messages import RequestRefused
 from actors.remote import ActorOptions, kill, spawn
 from tests.integration.actors import tiny_qwen
+from tests.support.engine_requests import request
 
 pytestmark = [pytest.mark.ray, pytest.mark.sglang]
-
-
-def request(input_ids: list[int]) -> GenerateRequest:
-    return GenerateRequest(
-        input_ids=input_ids,
-        max_new_tokens=10,
-        temperature=1.0,
-        stop_token_ids=(),
-        seed=None,
-        greedy=False,
-        session="s",
-        deadline_s=60,
-    )
 
 
 @pytest.mark.usefixtures("ray_node")
@@ -44,11 +32,11 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
     engine = spawn(Engine, ActorOptions(name="engine-remote", max_concurrency=1000), settings)
     status = await engine.call(Engine.start, tiny_qwen.manifest(1, folders[0]))
     report = await engine.call(Engine.load, tiny_qwen.manifest(2, folders[1]), 60)
-    reply = await engine.call(Engine.generate, request([5, 6, 7]))
+    reply = await engine.call(Engine.generate, request([5, 6, 7], 10, deadline_s=60.0))
     assert (status.version, report.version) == (1, 2)
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {2})
     with pytest.raises(RequestRefused, match="outside the vocabulary"):
-        await engine.call(Engine.generate, request([tiny_qwen.VOCABULARY]))
+        await engine.call(Engine.generate, request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
 
     pidfd = os.pidfd_open((await engine.call(Engine.pids)).server)
     kill(engine)

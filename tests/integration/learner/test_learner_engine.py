@@ -10,11 +10,11 @@ from learner_data import lineage, payload, sft_batches
 from actors.engines import server
 from actors.engines.client import SamplingOptions
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.messages import GenerateRequest
 from actors.engines.replies import ReplyStream
 from learner.batch import supervised
 from learner.settings import TARGETS, Lora
 from protocol.weights import Version
+from tests.support.engine_requests import request
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
 PROMPT = list(range(3, 40))
@@ -48,18 +48,7 @@ async def sampled(folder, run_dir, manifest):
     engine = Engine(settings)
     await engine.start(manifest)
     try:
-        return await engine.generate(
-            GenerateRequest(
-                input_ids=PROMPT,
-                max_new_tokens=60,
-                temperature=1.0,
-                stop_token_ids=(),
-                seed=None,
-                greedy=False,
-                session="s",
-                deadline_s=600.0,
-            )
-        )
+        return await engine.generate(request(PROMPT, 60))
     finally:
         await engine.stop()
 

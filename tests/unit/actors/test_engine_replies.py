@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.messages import EngineUnavailable, GenerateRequest, Received, RequestRefused, ServerLost
+from actors.engines.messages import EngineUnavailable, Received, RequestRefused, ServerLost
 from actors.engines.replies import ReplyStream, VersionSpan, expand_spans
 from actors.engines.underway import UnderWay
 from protocol.weights import Version
+from tests.support.engine_requests import request
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 5)), min_size=1, max_size=6))
@@ -95,16 +96,7 @@ def test_what_the_server_says_of_a_request_in_the_stream_has_its_own_error(
         ReplyStream(3).take(json.dumps({"error": {"code": code, "message": "too long"}}).encode())
 
 
-ASKED = GenerateRequest(
-    input_ids=[1, 2],
-    max_new_tokens=6,
-    temperature=1.0,
-    stop_token_ids=(),
-    seed=None,
-    greedy=False,
-    session="s",
-    deadline_s=1.0,
-)
+ASKED = request([1, 2], 6)
 
 
 def test_a_server_that_is_lost_costs_no_token_that_came() -> None:

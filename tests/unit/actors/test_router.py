@@ -16,6 +16,7 @@ from actors.engines.messages import (
     RequestRefused,
 )
 from actors.engines.router import Router
+from tests.support.engine_requests import request
 
 
 class FakeClock:
@@ -77,16 +78,7 @@ def router(fleet: list[FakeEngine], clock: FakeClock) -> Router:
 
 
 def ask(session: str, deadline_s: float = 60.0) -> GenerateRequest:
-    return GenerateRequest(
-        input_ids=[1],
-        max_new_tokens=1,
-        temperature=1.0,
-        stop_token_ids=(),
-        seed=None,
-        greedy=False,
-        session=session,
-        deadline_s=deadline_s,
-    )
+    return request([1], 1, session=session, deadline_s=deadline_s)
 
 
 async def test_a_session_stays_where_its_prefix_is_cached(router: Router) -> None:
