@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from actors.engines.messages import (
     GenerateRequest,
     LoadError,
     LoadReport,
+    Received,
 )
 from launch.bench.chaos.evidence import weights_digest
 from protocol.events import EventLog
@@ -127,6 +129,10 @@ class FakeEngine(Engine):
             cached_tokens=0,
             engine=self._settings.name,
         )
+
+    async def received(self, names: Collection[str]) -> dict[str, Received]:  # noqa: ARG002  the real one's
+        """Nothing: a recital is begun anew."""
+        return {}
 
     def _words(self, request: GenerateRequest, dice: random.Random) -> list[int]:
         (end,) = request.stop_token_ids
