@@ -1,8 +1,6 @@
 """One serving engine: an SGLang server, its supervision, requests and weights.  A plain class; an actor elsewhere.
 
-Requests (``generate``) wait at a gate that is open while the server serves.  In one breath with passing it, a request
-gets its KV key ``v<version>``, so a key names the weights that the request was dispatched under.  Replies are streamed:
-a request whose server dies waits at the gate, and the next one goes on behind the tokens that came, until its deadline.
+Requests (``generate``) are :class:`~actors.engines.dispatch.Dispatch`'s, behind a gate that is opened and shut here.
 
 Weights (``load``) are read and checked while the server decodes.  Then, under the update lock: gate shut → pause in
 place → exchange → version and checksum confirmed → continue → gate open.  The exchange runs in the engine's own task
@@ -30,10 +28,9 @@ from typing import Literal
 
 from actors.background import Background
 from actors.engines import weight_files
-from actors.engines.client import SamplingOptions
+from actors.engines.dispatch import Dispatch
 from actors.engines.exchange import Confirmed, Serving, come_back, exchange, stand_aside
 from actors.engines.messages import (
-    EngineBusy,
     EnginePids,
     EngineStartError,
     EngineState,
@@ -48,18 +45,13 @@ from actors.engines.messages import (
     RequestRefused,
     ServerLost,
 )
-from actors.engines.replies import ReplyStream, Sampled
 from actors.engines.server import Server, ServerSettings
 from actors.engines.turn import Turn
-from actors.engines.underway import UnderWay
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
-_RESEND_PAUSE_S = 0.1
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _FAILED_PROBES = 3
-_MAX_QUEUED = 4096
-"""Requests that wait for a place in the server; beyond it one is refused at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,18 +113,20 @@ class Engine:
         self._settings, self._server_settings = settings, settings.server()
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
-        self._counts, self._last_reply_at = EngineStatistics(), 0.0
-        self._under_way: set[UnderWay] = set()
-        self._gate = asyncio.Event()
+        self._dispatch = Dispatch(
+            settings.name,
+            max_running=settings.max_running,
+            context_length=settings.context_length,
+            deterministic=settings.deterministic,
+            state=lambda: self._state,
+        )
         self._update_lock = asyncio.Lock()
-        self._places = asyncio.Semaphore(settings.max_running)
         self._lease: _Lease | None = None
         self._turn: Turn | None = None
         self._model: weight_files.ModelShape | None = None
         self._serving: Serving | None = None
         self._group: asyncio.TaskGroup | None = None
         self._background: Background | None = None
-        self._gone: asyncio.Queue[tuple[Server, str]] = asyncio.Queue(settings.max_running * 2)
 
     # life
 
@@ -144,7 +138,7 @@ class Engine:
         try:
             model = await asyncio.to_thread(weight_files.read_model, Path(self._settings.model_path))
             await asyncio.to_thread(weight_files.check, manifest, model)
-            self._model = model
+            self._model, self._dispatch.vocabulary = model, model.vocabulary
             self._serving = await self._launch(manifest)
         except BaseException as error:
             self._state, self._error = EngineState.NEW, str(error)
@@ -164,7 +158,7 @@ class Engine:
         if self._state is EngineState.STOPPED:
             return
         self._state = EngineState.STOPPED
-        self._gate.set()  # those who wait see the state and leave
+        self._dispatch.close()
         try:
             if self._background is not None:
                 await self._background.stop()
@@ -182,13 +176,13 @@ class Engine:
             pid=serving.server.pids.server if serving else 0,
             port=serving.server.port if serving else 0,
             node=self._settings.node,
-            restarts=self._counts.restarts,
+            restarts=self._dispatch.counts.restarts,
             start_s=self._start_s,
             error=self._error,
         )
 
     async def statistics(self) -> EngineStatistics:
-        return replace(self._counts)
+        return replace(self._dispatch.counts)
 
     def pids(self) -> EnginePids:
         """Of the server in use."""
@@ -204,112 +198,11 @@ class Engine:
         Raises :class:`RequestRefused`, :class:`EngineBusy` at once; :class:`EngineUnavailable` after the deadline, or
         after ``patience_s`` without a server.
         """
-        self._check(request)
-        counts = self._counts
-        if counts.queued >= _MAX_QUEUED:
-            counts.unavailable += 1
-            raise EngineBusy(
-                f"engine {self._settings.name} has {counts.queued} requests waiting, its limit", request.received
-            )
-        work = UnderWay(request)
-        self._under_way.add(work)
-        try:
-            async with asyncio.timeout(request.deadline_s + request.restart_s):
-                return await self._answer(work)
-        except TimeoutError:
-            counts.unavailable += 1
-            allowed = f"{request.deadline_s:g} s to sample, {request.restart_s:g} s for a restart"
-            raise EngineUnavailable(
-                f"engine {self._settings.name} gave no reply in time ({allowed}); it is {self._state}", work.received
-            ) from None
-        finally:
-            self._under_way.discard(work)
+        return await self._dispatch.generate(request)
 
     async def received(self, names: Collection[str]) -> dict[str, Received]:
         """What has come of those of these requests that are under way."""
-        return {work.request.name: work.received for work in self._under_way if work.request.name in names}
-
-    def _check(self, request: GenerateRequest) -> None:
-        if self._model is None:
-            raise EngineUnavailable(f"engine {self._settings.name} was not started")
-        limit = self._settings.context_length
-        if not request.input_ids or request.max_new_tokens < 1:
-            raise RequestRefused("a request needs at least one input id and one new token")
-        if min(request.input_ids) < 0 or max(request.input_ids) >= self._model.vocabulary:
-            raise RequestRefused(f"an input id lies outside the vocabulary of {self._model.vocabulary}")
-        if len(request.input_ids) + request.max_new_tokens > limit:
-            raise RequestRefused(
-                f"{len(request.input_ids)} input ids and {request.max_new_tokens} new ones exceed the context, {limit}"
-            )
-        if not request.greedy and not request.temperature > 0:
-            raise RequestRefused(f"temperature {request.temperature} is not above 0: ask for greedy instead")
-
-    async def _answer(self, work: UnderWay) -> GenerateReply:
-        counts, request = self._counts, work.request
-        counts.queued += 1
-        waiting = True
-        try:
-            await self._wait_for_server(work)
-            async with self._places:
-                while True:
-                    serving = await self._wait_for_server(work)
-                    stream = work.ask(serving.confirmed.manifest.version)  # no await between the gate and this
-                    counts.queued, counts.running, waiting = counts.queued - 1, counts.running + 1, False
-                    try:
-                        async with asyncio.timeout(request.deadline_s):
-                            sampled = await self._send(serving.server, work, stream)
-                    except ServerLost:
-                        counts.resent += 1
-                        counts.received_tokens += work.cut()
-                    else:
-                        return self._reply(sampled, work)
-                    finally:
-                        counts.queued, counts.running, waiting = counts.queued + 1, counts.running - 1, True
-                    await asyncio.sleep(_RESEND_PAUSE_S)
-        finally:
-            counts.queued -= waiting
-
-    async def _wait_for_server(self, work: UnderWay) -> Serving:
-        patience_s = work.request.patience_s
-        try:
-            async with asyncio.timeout(patience_s):
-                while self._state is not EngineState.STOPPED and not self._gate.is_set():
-                    await self._gate.wait()
-        except TimeoutError:
-            self._counts.unavailable += 1
-            raise EngineUnavailable(
-                f"engine {self._settings.name} is {self._state} and the request may wait {patience_s} s only",
-                work.received,
-            ) from None
-        if self._state is EngineState.STOPPED or self._serving is None:
-            raise EngineUnavailable(f"engine {self._settings.name} is stopped", work.received)
-        return self._serving
-
-    async def _send(self, server: Server, work: UnderWay, stream: ReplyStream) -> Sampled:
-        self._counts.requests += 1
-        rid, request = f"{self._settings.name}-{self._counts.requests}", work.request
-        options = SamplingOptions(
-            max_new_tokens=work.left,
-            temperature=request.temperature,
-            stop_token_ids=request.stop_token_ids,
-            greedy=request.greedy,
-            seed=request.seed if self._settings.deterministic else None,
-        )
-        try:
-            return await server.client.generate(rid, work.input_ids, options, f"v{work.version}", stream)
-        except asyncio.CancelledError:
-            if not self._gone.full():  # else the server notices by itself, seconds later
-                self._gone.put_nowait((server, rid))
-            raise
-
-    def _reply(self, sampled: Sampled, work: UnderWay) -> GenerateReply:
-        counts, reply = self._counts, work.whole(sampled, self._settings.name)
-        counts.completed += 1
-        counts.sampled_tokens += len(reply.token_ids)
-        counts.cached_tokens += reply.cached_tokens
-        counts.mixed_prefix += reply.mixed_prefix
-        self._last_reply_at = time.monotonic()
-        return reply
+        return self._dispatch.received(names)
 
     # weights
 
@@ -358,10 +251,9 @@ class Engine:
                 return LoadError(f"version {label} did not begin to load before its deadline")
             if serving.confirmed.manifest.version == manifest.version:
                 return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
-            self._gate.clear()
+            self._dispatch.gate.clear()
             self._state, self._lease = EngineState.UPDATING, lease
-            for work in self._under_way:
-                work.weights_change()
+            self._dispatch.weights_change()
             paused_at = time.monotonic()
             try:
                 load_ms = await exchange(
@@ -386,7 +278,7 @@ class Engine:
                 if self._state is EngineState.UPDATING:
                     self._serve(serving)
             pause_ms = (time.monotonic() - paused_at) * 1000
-            self._counts.loads += 1
+            self._dispatch.counts.loads += 1
             self._events.emit(
                 "engine.load",
                 engine=self._settings.name,
@@ -426,7 +318,7 @@ class Engine:
         async with self._update_lock:
             serving, begun = self._serving, time.monotonic()
             assert serving is not None  # noqa: S101  # it was started
-            self._gate.clear()
+            self._dispatch.gate.clear()
             self._state = EngineState.LENT
             self._events.emit("engine.lent", engine=self._settings.name)
             await stand_aside(serving, self._settings.load_grace_s)
@@ -466,7 +358,7 @@ class Engine:
         finally:
             if self._state is EngineState.LENT:
                 self._serve(serving)
-        self._counts.loads += 1
+        self._dispatch.counts.loads += 1
         lent_s = time.monotonic() - begun
         return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=load_ms, prefetch_ms=0.0, lent_s=lent_s)
 
@@ -479,11 +371,11 @@ class Engine:
                 running.set()
                 group.create_task(self._supervise())
                 group.create_task(self._probe())
-                group.create_task(self._abort_gone())
+                group.create_task(self._dispatch.abort_gone())
         finally:
             if self._state is not EngineState.STOPPED:
                 self._state, self._error = EngineState.STOPPED, "its supervision ended: a defect"
-                self._gate.set()
+                self._dispatch.close()
 
     async def _supervise(self) -> None:
         while (serving := self._serving) is not None:
@@ -493,7 +385,7 @@ class Engine:
             async with self._update_lock:
                 await serving.server.stop()
                 self._serving = await self._relaunch(serving.confirmed)
-                self._counts.restarts += 1
+                self._dispatch.counts.restarts += 1
                 self._emit_started("engine.restarted", self._serving)
                 self._serve(self._serving)
 
@@ -531,7 +423,7 @@ class Engine:
             raise
         self._start_s = time.monotonic() - begun
         trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        serving = Serving(server, Confirmed(manifest, checksum), self._gate, trouble)
+        serving = Serving(server, Confirmed(manifest, checksum), self._dispatch.gate, trouble)
         server.ended.add_done_callback(lambda ended: serving.condemn(ended.result()))
         return serving
 
@@ -541,7 +433,7 @@ class Engine:
         while True:
             await asyncio.sleep(self._settings.probe_every_s)
             serving, asked_at = self._serving, time.monotonic()
-            recent = asked_at - self._last_reply_at < self._settings.probe_every_s
+            recent = asked_at - self._dispatch.last_reply_at < self._settings.probe_every_s
             if serving is None or self._state is not EngineState.SERVING or recent:
                 continue
             number += 1
@@ -549,7 +441,7 @@ class Engine:
                 async with asyncio.timeout(self._settings.stall_timeout_s):
                     await serving.server.probe(f"{self._settings.name}-probe-{number}")
             except TimeoutError:
-                silent = self._last_reply_at < asked_at
+                silent = self._dispatch.last_reply_at < asked_at
                 if silent and self._lease is None and self._turn is None:
                     serving.condemn(f"it was silent for {self._settings.stall_timeout_s:g} s")
             except (ServerLost, RequestRefused) as error:
@@ -559,22 +451,11 @@ class Engine:
             else:
                 failures = 0
 
-    async def _abort_gone(self) -> None:
-        """Tell the server of requests whose caller has gone."""
-        while True:
-            server, rid = await self._gone.get()
-            try:
-                async with asyncio.timeout(5):
-                    await server.client.abort(rid)
-            except (ServerLost, TimeoutError):
-                continue
-
     def _serve(self, serving: Serving) -> None:
         """Open the gate to a server that is well; one in trouble is the supervisor's."""
         if not serving.trouble.done():
             self._state = EngineState.SERVING
-            self._last_reply_at = time.monotonic()
-            self._gate.set()
+            self._dispatch.open(serving)
 
     def _emit_started(self, kind: str, serving: Serving) -> None:
         self._events.emit(
