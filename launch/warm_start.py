@@ -112,7 +112,7 @@ def _steps(config: RunConfig, model_path: Path) -> tuple[int, Iterator[SftBatch]
         return settings.steps, warm_start_batches(config, model_path)
     choice = Choice(
         vocabulary=shape.vocab_size,
-        max_tokens=min(config.learner.micro_batch_tokens * config.learner.cp, shape.max_position_embeddings),
+        max_tokens=min(config.learner.sequence_tokens, shape.max_position_embeddings),
         too_long=settings.too_long,
         min_score=settings.min_score,
         reward_weighted=settings.reward_weighted,

@@ -39,6 +39,11 @@ class Offload(StrEnum):
     """Those, and between two calls weights and gradients too: the device is empty but while the rank computes."""
 
 
+def warm_up(step: int, steps: int) -> float:
+    """Share of its learning rate that ``step``, counted from 1, has after a warm-up of so many."""
+    return min(1.0, step / (steps + 1))
+
+
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Projections of a layer by their names in Hugging Face's models."""
 ALL_LINEAR = "all-linear"
@@ -143,7 +148,7 @@ class LearnerSettings:
 
     def lr_at(self, step: int) -> float:
         """Learning rate of optimizer step ``step``, counted from 1."""
-        warm = min(1.0, step / (self.lr_warmup_steps + 1))
+        warm = warm_up(step, self.lr_warmup_steps)
         if self.lr_end is None or self.lr_decay_steps < 1:
             return warm * self.lr
         done = min(1.0, (step - 1) / self.lr_decay_steps)

@@ -150,6 +150,11 @@ class TrainerSection(Section):
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 
+    @property
+    def sequence_tokens(self) -> int:
+        """Longest sequence that a pass holds."""
+        return self.micro_batch_tokens * self.cp
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         shards = self.tp * self.pp * self.cp

@@ -295,7 +295,7 @@ class RunConfig(Section):
                 f"agent.context_tokens = {self.agent.context_tokens}: raise engine.max_total_tokens"
             )
         learner = self.learner
-        if learner.micro_batch_tokens * learner.cp < self.agent.context_tokens:
+        if learner.sequence_tokens < self.agent.context_tokens:
             needed = -(-self.agent.context_tokens // learner.cp)
             found.append(
                 f"learner.micro_batch_tokens = {learner.micro_batch_tokens} × learner.cp = {learner.cp} does not hold "

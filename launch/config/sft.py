@@ -89,13 +89,13 @@ class SftConfig(Section):
     @property
     def most_tokens(self) -> int:
         """Of a sequence, as far as the learner is concerned."""
-        room = self.learner.micro_batch_tokens * self.learner.cp
+        room = self.learner.sequence_tokens
         return min(self.sft.max_tokens, room) if self.sft.max_tokens else room
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         found, learner = list[str](), self.learner
-        most, room = self.sft.max_tokens, learner.micro_batch_tokens * learner.cp
+        most, room = self.sft.max_tokens, learner.sequence_tokens
         if most > room:
             found.append(
                 f"sft.max_tokens = {most} is more than learner.micro_batch_tokens × learner.cp = {room}: "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from launch.config.sft import Schedule, SftConfig
+from learner.settings import warm_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,9 @@ def _order(seed: int, epoch: int, sequences: int) -> tuple[int, ...]:
 
 
 def learning_rate(config: SftConfig, step: int, steps: int) -> float:
-    """Of ``step``, counted from 1: a warm-up in a straight line, as the learner's own, times the schedule."""
+    """Of ``step``, counted from 1: the learner's own warm-up, times the schedule."""
     learner = config.learner
-    warm, done = min(1.0, step / (learner.lr_warmup_steps + 1)), (step - 1) / steps
+    warm, done = warm_up(step, learner.lr_warmup_steps), (step - 1) / steps
     match config.sft.schedule:
         case Schedule.CONSTANT:
             left = 1.0
