@@ -8,20 +8,17 @@ the engine, and no token is ever re-tokenised.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import numpy as np
+from typing import NamedTuple, Protocol
 
 from actors.agents.chat import ChatFormat, Message, opening
 from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
-from actors.engines.messages import GenerateReply, GenerateRequest
+from actors.engines.messages import Generate, GenerateReply, GenerateRequest
 from actors.rewards.outcome import OutcomeReward
-from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
+from actors.tape import Tape
+from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory, TurnKind
 from sandbox.tasks.task import Task
-
-Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
 
 _EVALUATION_TEMPERATURE = 1.0
 """That of pass@1, whatever a run trains at."""
@@ -59,10 +56,56 @@ class Terminal(Protocol):
     async def grade(self) -> Graded: ...
 
 
+class Gradable(Protocol):
+    """Raises as :class:`Terminal` does."""
+
+    async def grade(self) -> Graded: ...
+
+
+class Ended(NamedTuple):
+    status: Status
+    graded: Graded
+    error: str
+    """One line for a person: why the status is not ``completed``."""
+
+    def trajectory(
+        self,
+        ticket: Ticket,
+        reward: Reward,
+        segments: tuple[Segment, ...],
+        engine: str,
+        timings_ms: dict[str, float],
+    ) -> Trajectory:
+        return Trajectory(
+            ticket,
+            self.status,
+            reward,
+            segments,
+            tests=self.graded.tests,
+            engine=engine,
+            timings_ms={**timings_ms, "grade": self.graded.ms},
+            error=self.error,
+        )
+
+
+async def until_graded(acting: Coroutine[None, None, Status], place: Gradable, task: Task) -> Ended:
+    """Let the agent act, then grade.  An agent that destroyed its sandbox failed each test."""
+    try:
+        status = await acting
+        graded = await place.grade()
+    except SandboxGone as gone:
+        failed = tuple(TestResult(name, False) for name in task.expected_tests)
+        return Ended(Status.SANDBOX_DESTROYED, Graded(failed, 0.0, False, 0.0), str(gone))
+    error = "" if status is Status.COMPLETED else f"ended by its {status.value.replace('_', ' ')}"
+    return Ended(status, graded, error)
+
+
 class Observer(Protocol):
     """Sees the episode as it happens: recordings and telemetry.  Must not raise."""
 
-    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None: ...
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
+        """``ms``: from the request to the engine's whole reply."""
+
     def on_call(self, name: str, command: str) -> None: ...
     def on_output(self, text: str) -> None:
         """A part of the call's output, as it comes; a tool need not give any before its end."""
@@ -91,55 +134,8 @@ class EpisodeSettings:
     """The agent's own time, unless its task allows less."""
     reward: OutcomeReward = OutcomeReward.BINARY
 
-
-@dataclass(slots=True)
-class _Tape:
-    """The token sequence as it grows."""
-
-    token_ids: list[int] = field(default_factory=list[int])
-    loss_mask: list[int] = field(default_factory=list[int])
-    logprobs: list[float] = field(default_factory=list[float])
-    versions: list[int] = field(default_factory=list[int])
-    turns: list[Turn] = field(default_factory=list[Turn])
-
-    def given(
-        self, kind: TurnKind, ids: list[int], *, tool: str = "", exit_code: int | None = None, ms: float = 0.0
-    ) -> None:
-        """Append tokens that the policy did not sample."""
-        start = len(self.token_ids)
-        self.token_ids += ids
-        self.loss_mask += [0] * len(ids)
-        self.logprobs += [0.0] * len(ids)
-        self.versions += [-1] * len(ids)
-        self.turns.append(Turn(kind, start, start + len(ids), tool=tool, exit_code=exit_code, ms=ms))
-
-    def sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
-        start = len(self.token_ids)
-        self.token_ids += reply.token_ids
-        self.loss_mask += [1] * len(reply.token_ids)
-        self.logprobs += reply.logprobs
-        self.versions += reply.versions
-        self.turns.append(
-            Turn(
-                TurnKind.MODEL,
-                start,
-                len(self.token_ids),
-                ms=reply.ms,
-                key_version=reply.key_version,
-                mixed_prefix=reply.mixed_prefix,
-                cuts=reply.cuts,
-                malformed=malformed,
-            )
-        )
-
-    def segment(self) -> Segment:
-        return Segment(
-            np.asarray(self.token_ids, np.int32),
-            np.asarray(self.loss_mask, np.uint8),
-            np.asarray(self.logprobs, np.float32),
-            np.asarray(self.versions, np.int32),
-            tuple(self.turns),
-        )
+    def temperature_of(self, ticket: Ticket) -> float:
+        return self.temperature if ticket.purpose == TRAIN else _EVALUATION_TEMPERATURE
 
 
 @dataclass(slots=True)
@@ -153,7 +149,7 @@ class Episode:
     terminal: Terminal
     settings: EpisodeSettings
     observer: Observer
-    _tape: _Tape = field(default_factory=_Tape)
+    _tape: Tape = field(default_factory=Tape)
     _engine: str = ""
     _used_s: float = 0.0
     _malformed: int = 0
@@ -164,26 +160,11 @@ class Episode:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
         messages = opening(self.settings.system_prompt, self.task.instruction)
         self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(messages))
-        try:
-            status = await self._converse()
-            graded = await self.terminal.grade()
-        except SandboxGone as gone:
-            status, error = Status.SANDBOX_DESTROYED, str(gone)
-            graded = Graded(tuple(TestResult(name, False) for name in self.task.expected_tests), 0.0, False, 0.0)
-        else:
-            error = "" if status is Status.COMPLETED else f"ended by its {status.value.replace('_', ' ')}"
-        reward = self.settings.reward.of(pass_ratio=graded.pass_ratio, all_passed=graded.all_passed)
-        self.observer.on_grade(graded, reward)
-        return Trajectory(
-            self.ticket,
-            status,
-            reward,
-            (self._tape.segment(),),
-            tests=graded.tests,
-            engine=self._engine,
-            timings_ms={"generate": self._generate_ms, "tool": self._tool_ms, "grade": graded.ms},
-            error=error,
-        )
+        ended = await until_graded(self._converse(), self.terminal, self.task)
+        reward = self.settings.reward.of(pass_ratio=ended.graded.pass_ratio, all_passed=ended.graded.all_passed)
+        self.observer.on_grade(ended.graded, reward)
+        timings_ms = {"generate": self._generate_ms, "tool": self._tool_ms}
+        return ended.trajectory(self.ticket, reward, (self._tape.segment(),), self._engine, timings_ms)
 
     async def _converse(self) -> Status:
         for turn in range(self.settings.max_turns):
@@ -192,7 +173,8 @@ class Episode:
                 return Status.CONTEXT_LIMIT
             reply = await self._sample(turn, min(self.settings.max_new_tokens, room))
             text = self.chat.text(reply.token_ids)
-            self.observer.on_turn(turn, text, len(reply.token_ids), (min(reply.versions), max(reply.versions)))
+            versions = min(reply.versions), max(reply.versions)
+            self.observer.on_turn(turn, text, len(reply.token_ids), versions, reply.ms)
             actions = parse(text)
             if reply.finish == "length" and isinstance(actions, Final):
                 if room <= self.settings.max_new_tokens:
@@ -217,12 +199,11 @@ class Episode:
         return self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s)
 
     async def _sample(self, turn: int, max_new_tokens: int) -> GenerateReply:
-        training = self.ticket.purpose == TRAIN
         reply = await self.generate(
             GenerateRequest(
                 input_ids=list(self._tape.token_ids),
                 max_new_tokens=max_new_tokens,
-                temperature=self.settings.temperature if training else _EVALUATION_TEMPERATURE,
+                temperature=self.settings.temperature_of(self.ticket),
                 stop_token_ids=(self.chat.turn_end,),
                 seed=(self.ticket.seed + turn) & 0x7FFFFFFF,
                 greedy=self.ticket.greedy,

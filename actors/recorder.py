@@ -31,9 +31,16 @@ class EpisodeRecorder:
             worker=worker,
         )
 
-    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None:
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
         self._cast.note(text)
-        self._events.emit("episode.turn", trajectory=self._id, turn=turn, sampled=sampled, versions=list(versions))
+        self._events.emit(
+            "episode.turn",
+            trajectory=self._id,
+            turn=turn,
+            sampled=sampled,
+            versions=list(versions),
+            ms=round(ms, 1),
+        )
 
     def on_call(self, name: str, command: str) -> None:
         self._streamed = 0
@@ -67,7 +74,7 @@ class EpisodeRecorder:
             status=trajectory.status.value,
             reward=trajectory.reward.total,
             sampled=trajectory.sampled_tokens,
-            turns=sum(turn.kind == "model" for turn in trajectory.segments[0].turns),
+            turns=sum(turn.kind == "model" for segment in trajectory.segments for turn in segment.turns),
             ms={stage: round(ms, 1) for stage, ms in trajectory.timings_ms.items()},
         )
 

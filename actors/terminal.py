@@ -7,12 +7,16 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from actors.episode import Graded, SandboxGone, ToolOutcome
+from actors.harness import Ran
 from sandbox.errors import SandboxDestroyed, SandboxVanished
 from sandbox.grader import grade
 from sandbox.grading.suspicion import command_of
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, ToolContext, call_tool
+
+_LOOK_S = 0.5
+"""Between two looks at what a harness has left of its time."""
 
 
 @dataclass(slots=True)
@@ -34,6 +38,23 @@ class SandboxTerminal:
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars, on_output)
             result = await call_tool(context, name, arguments, SHELL_ONLY)
         return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
+
+    async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:
+        """See :class:`actors.harness.Place`."""
+        self._commands.append(command)
+        shell = self.session.shell
+        with self._charged():
+            shell.start(command, on_output)
+            try:
+                while left_s() > 0 and not await shell.ended(_LOOK_S):
+                    continue
+                if timed_out := not shell.has_ended:
+                    await shell.interrupt()
+            except BaseException:  # cancelled, or the container is gone
+                shell.abandon()
+                raise
+        result = shell.finish(timed_out=timed_out)
+        return Ran(result.exit_code, result.output, timed_out)
 
     async def grade(self) -> Graded:
         with self._charged():

@@ -27,6 +27,8 @@ from actors.engines.remote_engine import RemoteEngine, followed
 from actors.engines.router import Router
 from actors.episode import Episode, EpisodeSettings
 from actors.evaluation import Attempt
+from actors.harness import HarnessSettings
+from actors.harnesses import Harnesses
 from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
 from actors.terminal import SandboxTerminal
@@ -77,6 +79,8 @@ class WorkerSettings:
     send_deadline_s: float
     """Longest wait for the buffer to acknowledge a trajectory."""
     pool: PoolSettings
+    harness: HarnessSettings | None = None
+    """Instead of the agent of our own."""
 
 
 class Worker:
@@ -116,6 +120,7 @@ class Worker:
                 settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
             ) as self._sender,
             followed(self._engines),
+            self._open_harnesses() as self._harnesses,
         ):
             try:
                 async with asyncio.TaskGroup() as episodes:
@@ -126,6 +131,11 @@ class Worker:
             finally:
                 if left := await self._sender.drain(_DRAIN_S):
                     self._events.emit("sender.closed", worker=settings.name, unacknowledged=[*left])
+
+    def _open_harnesses(self) -> contextlib.AbstractAsyncContextManager[Harnesses | None]:
+        if self._settings.harness is None:
+            return contextlib.nullcontext()
+        return Harnesses(self._settings.harness, self._chat.tokenizer, self._router.generate)
 
     async def stop(self) -> None:
         """No new tickets; running episodes are given up.  Returns when the sandboxes are gone."""
@@ -264,6 +274,18 @@ class Worker:
                 raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
             yield session
 
+    def _terminal(self, ticket: Ticket, task: Task, session: SandboxSession) -> SandboxTerminal:
+        """The session as the episode of ``ticket`` sees it."""
+        settings = self._settings
+        return SandboxTerminal(
+            session,
+            task,
+            settings.command_timeout_s,
+            settings.grade_timeout_s,
+            settings.observation_chars,
+            vanished_before=ticket.vanished > 0,
+        )
+
     async def _episode(self, ticket: Ticket) -> Trajectory:
         settings, task = self._settings, self._tasks[ticket.task]
         started_at, begun = time.time(), time.monotonic()
@@ -272,16 +294,13 @@ class Worker:
             async with self._sandbox(task) as session:
                 self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
                 acquire_ms = (time.monotonic() - begun) * 1000
-                terminal = SandboxTerminal(
-                    session,
-                    task,
-                    settings.command_timeout_s,
-                    settings.grade_timeout_s,
-                    settings.observation_chars,
-                    vanished_before=ticket.vanished > 0,
-                )
-                episode = Episode(ticket, task, self._chat, self._router.generate, terminal, settings.episode, recorder)
-                trajectory = await episode.run()
+                terminal = self._terminal(ticket, task, session)
+                if self._harnesses is not None:
+                    trajectory = await self._harnesses.run(ticket, task, terminal, settings.episode, recorder)
+                else:
+                    generate = self._router.generate
+                    episode = Episode(ticket, task, self._chat, generate, terminal, settings.episode, recorder)
+                    trajectory = await episode.run()
         finally:
             recorder.close()
         trajectory = replace(

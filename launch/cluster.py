@@ -54,8 +54,8 @@ def _main(words: Sequence[str]) -> int:
 
 
 def run_once(arguments: ClusterArguments, *, crew: Crew | None = None, token: str = "") -> dict[str, Json]:
-    """One run from its arguments to its summary.  :mod:`launch.bench.chaos` has a ``crew`` of its own, and knows by
-    which ``token`` its processes are found."""
+    """One run from its arguments to its summary.  Benches have a ``crew`` of their own, and :mod:`launch.bench.chaos`
+    knows by which ``token`` its processes are found."""
     directory, config = _open(arguments)
     with directory:
         directory.set_aside()

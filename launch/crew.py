@@ -1,5 +1,5 @@
-"""The classes of a run's actors and of its checkpoints: the real ones, unless :mod:`launch.bench.chaos` puts its own in
-their place."""
+"""The classes of a run's actors and of its checkpoints: the real ones, unless a bench (:mod:`launch.bench`) puts its
+own in their place."""
 
 from __future__ import annotations
 

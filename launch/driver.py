@@ -22,7 +22,7 @@ from actors.conductor import Conductor
 from actors.evaluation import Attempt, EvaluationPlan
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
-from launch.evaluation_files import read_attempts, write_attempts
+from launch.evaluation_files import AFTER, BEFORE, read_attempts, write_attempts
 from launch.evaluations import rounded, score, trained
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
@@ -54,7 +54,6 @@ from protocol.journal.repair import require_journal
 from protocol.weights import WeightManifest
 from sandbox.engine import Inventory
 
-BEFORE, AFTER = "before", "after"
 _NO_SPACE_BYTES = 1 << 20
 
 
@@ -171,7 +170,8 @@ class Driver:
                     self._phase("engine", "starting SGLang")
                     await fleet.start_engines(first)
                     pusher.begin(first)
-                await self._evaluate(BEFORE, 0, fleet, prepared, training)
+                if config.evaluation.before:
+                    await self._evaluate(BEFORE, 0, fleet, prepared, training)
                 await self._train(fleet, training)
                 await self._evaluate(AFTER, training.step, fleet, prepared, training)
                 self._finished = True
@@ -224,7 +224,7 @@ class Driver:
     def _pusher(self, fleet: Fleet, stand: Stand) -> Pusher:
         """Engines that stood aside all come back at once: none of them serves meanwhile."""
         timeout_s, share = self._config.engine.update_timeout_s, 1.0 if self._config.shared else 0.5
-        return Pusher(fleet.engines, stand, self._events, timeout_s, share)
+        return Pusher(fleet.engines, stand, self._events, timeout_s, share, fleet.delivery)
 
     def _turns(self, pusher: Pusher) -> Turns:
         """An engine's lease begins anew with each call to the learner, between two of which a publication and a
@@ -337,6 +337,7 @@ class Driver:
             stop_after_s=config.stop.after_s,
             group_size=config.rollout.group_size,
             nonfinite_limit=config.learner.nonfinite_limit,
+            parity_k3=config.parity_k3,
             keeps_reference=config.kl.coefficient > 0,
         )
 

@@ -13,6 +13,9 @@ from actors.evaluation import Attempt
 from launch.rundir import RunDirectory
 from protocol.events import Json
 
+BEFORE, AFTER = "before", "after"
+"""Names of a run's two: of the weights that training begins with, and of its last."""
+
 
 def write_attempts(directory: RunDirectory, name: str, step: int, attempts: Sequence[Attempt]) -> None:
     """``step``: of the weights that were evaluated."""

@@ -1,7 +1,8 @@
 """The actors of a run and where they live: learner, buffer and conductor on the head, a worker with its sandbox pool on
-each node, as many engines as the recipe says, spread.
+each node, as many engines as the recipe says, spread; and for engines on other machines than the learner's a source of
+weights on the head, and copies of them on each such machine.
 
-Buffer, conductor, workers and engines are restarted by Ray when their process dies; one that has not answered for
+All but the learner are restarted by Ray when their process dies; one that has not answered for
 ``run.silence_s`` is killed for it. Buffer and conductor find their state in the journal; workers are told to run again,
 and an engine to start on the newest weights, by :meth:`Fleet.look_after`. A server that dies alone is restarted by its
 engine. The learner is started again by the training loop, from a checkpoint.
@@ -14,16 +15,21 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer import Buffer
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
 from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
+from actors.weights.copies import HostCopies
+from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
+from actors.weights.source import RemoteSource, WeightSource
 from actors.worker import Worker
 from launch.config import RunConfig
+from launch.config.rollout import WeightPath
 from launch.crew import CREW, Crew
+from launch.delivery import Delivery
 from launch.learners import Learners, spawn_learners
 from launch.nodes import Node
 from launch.prepare import Prepared
@@ -32,7 +38,10 @@ from launch.settings import (
     STOP_S,
     buffer_settings,
     conductor_settings,
+    copies_settings,
+    copy_homes,
     daemon_share,
+    engine_gpus,
     engine_homes,
     engine_settings,
     learner_settings,
@@ -93,19 +102,30 @@ class Fleet:
         self._tokens: dict[str, Counter] = defaultdict(Counter)
         self.workers: tuple[Remote[Worker], ...] = ()
         self.engines: tuple[Remote[Engine], ...] = ()
+        self.delivery = Delivery()
+        self._carriers: tuple[Remote[Any], ...] = ()
+        """The source of weights, and the copies of each machine."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         config, directory, crew, head = self._config, self._directory, self._crew, self._nodes[0]
         model, workers = self._prepared.model_path, worker_homes(config, self._nodes)
+        engines, gpus = engine_homes(config, self._nodes), engine_gpus(config)
         share, keys = daemon_share(config, self._nodes), _keys(head, workers)
         endpoint = await self._start_buffer(keys)
         told = conductor_settings(config, directory, head, self._prepared.training)
         self.conductor = self._on(head, "conductor", crew.conductor, told, self.buffer)
+        sender = self._start_sender()
         self.engines = tuple(
-            self._on(home, name, crew.engine, engine_settings(config, directory, model, name, home))
-            for name, home in engine_homes(config, self._nodes).items()
+            spawn(
+                crew.engine,
+                replace(self._options(home, name), num_gpus=gpus),
+                engine_settings(config, directory, model, name, home),
+                sender,
+            )
+            for name, home in engines.items()
         )
+        self.delivery = self._start_delivery()
         self.workers = tuple(
             self._on(
                 home,
@@ -134,15 +154,23 @@ class Fleet:
             raise InfraError(f"the buffer did not start within {_START_S:g} s: see {self._directory.logs}") from error
 
     def _on(self, node: Node, name: str, cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
-        """An actor on ``node``.  Ray restarts it when its process dies, and repeats the calls to it; a worker's are the
-        driver's to repeat, which says so."""
-        options = ActorOptions(
-            name=f"{self._directory.run_id}/{self._directory.attempt}/{name}",
+        """An actor on ``node``; calls to a worker are the driver's to repeat, which says so."""
+        options = self._options(node, name)
+        if cls is self._crew.worker:
+            options = replace(options, max_task_retries=0)
+        return spawn(cls, options, *args, **kwargs)
+
+    def _options(self, node: Node, name: str) -> ActorOptions:
+        """Ray restarts the actor when its process dies, and repeats the calls to it."""
+        return ActorOptions(
+            name=self._actor_name(name),
             node_id=node.ray_id,
             max_restarts=-1,
-            max_task_retries=0 if cls is self._crew.worker else -1,
+            max_task_retries=-1,
         )
-        return spawn(cls, options, *args, **kwargs)
+
+    def _actor_name(self, name: str) -> str:
+        return f"{self._directory.run_id}/{self._directory.attempt}/{name}"
 
     # -- learner -------------------------------------------------------------------------------------------------
 
@@ -178,6 +206,29 @@ class Fleet:
 
     # -- engines -------------------------------------------------------------------------------------------------
 
+    def _start_sender(self) -> RemoteSender | None:
+        """Who broadcasts weights into the servers, where that is their way."""
+        if self._config.engine.weights is not WeightPath.DIRECT:
+            return None
+        head = self._nodes[0]
+        sender = self._on(head, "sender", WeightSender, SenderSettings(address=head.address, device="cpu"))
+        self._carriers = (sender,)
+        return RemoteSender(sender)
+
+    def _start_delivery(self) -> Delivery:
+        """Copies for the engines that need them."""
+        homes, head = copy_homes(self._config, self._nodes), self._nodes[0]
+        hosts = {home.name: home for home in homes.values()}
+        if not hosts:
+            return Delivery()
+        source = self._on(head, "weights", WeightSource, len(hosts), head.address)
+        copies: dict[str, Remote[HostCopies]] = {}
+        for name, home in hosts.items():
+            told = copies_settings(self._config, self._directory, home)
+            copies[name] = self._on(home, told.name, HostCopies, told, RemoteSource(source))
+        self._carriers = (source, *copies.values())
+        return Delivery({self._actor_name(engine): copies[home.name] for engine, home in homes.items()})
+
     async def start_engines(self, manifest: WeightManifest) -> None:
         """Start every server on ``manifest``, all at once; one that does not come up is tried again."""
         async with asyncio.TaskGroup() as group:
@@ -187,7 +238,7 @@ class Fleet:
     async def _start_engine(self, engine: Remote[Engine], manifest: WeightManifest) -> None:
         for left in reversed(range(_STARTS)):
             try:
-                await engine.call(Engine.start, manifest)
+                await engine.call(Engine.start, await self.delivery.to(engine, manifest, None))
             except EngineStartError as error:
                 if not left:
                     raise
@@ -201,7 +252,7 @@ class Fleet:
         """Until cancelled: name every process that died, end those that hang, keep every worker working, and start the
         engines that Ray had to restart on the ``newest`` weights."""
         async with asyncio.TaskGroup() as group:
-            for actor in (self.buffer, self.conductor, *self.engines, *self.workers):
+            for actor in (self.buffer, self.conductor, *self.engines, *self._carriers, *self.workers):
                 group.create_task(self._keep_answering(actor))
             for engine in self.engines:
                 group.create_task(self._keep_serving(engine, newest))
@@ -233,7 +284,7 @@ class Fleet:
             try:
                 state = (await engine.call(Engine.status)).state
                 if state is EngineState.NEW and (manifest := newest()) is not None:
-                    await engine.call(Engine.start, manifest)
+                    await engine.call(Engine.start, await self.delivery.to(engine, manifest, None))
                 elif state is EngineState.STOPPED:  # by a defect: nobody else stops one during a run
                     restart(engine)
             except InfraError as error:

@@ -99,6 +99,8 @@ class Learners:
                 raise RemoteError(next(iter(silent), refs[0].actor), why) from error
         if failures:
             cause = next((each for each in failures if isinstance(each, RemoteError)), failures[0])
+            if isinstance(cause, RemoteError):
+                await ask_stacks(self.stacks)
             if _lost_another(cause):
                 raise RemoteError(refs[0].actor, f"{what}: an exchange between ranks failed: {cause}") from cause
             raise cause

@@ -43,6 +43,7 @@ class Node:
     name: str
     ray_id: str
     address: str
+    gpus: int = 0
 
 
 @asynccontextmanager
@@ -103,7 +104,7 @@ def _start_once(count: int, temporary: Path, cpus: int) -> Any:
     try:
         cluster.add_node(temp_dir=str(temporary), **_node_options(cpus))
         for _ in range(count - 1):
-            cluster.add_node(wait=False, **_node_options(cpus))
+            cluster.add_node(wait=False, **_node_options(cpus) | {"num_gpus": 0})  # the machine's are the head's
     except Exception as error:  # Ray raises the bare class for a node that is late
         for pid in _processes(temporary):
             with contextlib.suppress(ProcessLookupError):
@@ -220,7 +221,10 @@ def _named(alive: list[dict[str, Any]]) -> list[Node]:
     ordered = sorted(
         alive, key=lambda node: (node["NodeID"] != mine, node["NodeManagerAddress"] not in here, node["NodeID"])
     )
-    return [Node(f"node-{i}", str(n["NodeID"]), str(n["NodeManagerAddress"])) for i, n in enumerate(ordered)]
+    return [
+        Node(f"node-{i}", str(n["NodeID"]), str(n["NodeManagerAddress"]), int(n["Resources"].get("GPU", 0)))
+        for i, n in enumerate(ordered)
+    ]
 
 
 def _check_one_machine(nodes: Sequence[Node]) -> None:

@@ -4,6 +4,7 @@ is wrong, why it matters, and what to do.  Nothing is left behind by a run that 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -12,12 +13,14 @@ from pathlib import Path
 from actors.agents.chat import chat_format
 from actors.engines.server import OWN_TOKENS
 from launch.config import DataKind, RunConfig
+from launch.config.policy import TrainerSection
 from launch.demo.model import CONTEXT_TOKENS
 from launch.ports import check_port
 from launch.prepare import check_model, usable_tasks
 from launch.sft.examples import check_sources
 from learner.qwen import read_config
 from protocol.errors import UserError
+from sandbox.address import EngineAddress
 from sandbox.host import HostSettings, current_host
 from sandbox.provision import engine_answers, has_image
 from sandbox.tasks.generated import trained_families
@@ -29,6 +32,7 @@ def preflight(config: RunConfig) -> None:
     check_port(config.buffer.port, "buffer.port")
     if config.model.path is not None:
         check_model(config.model.path)
+        check_layout(config.model.path, config.learner)
         chat_format(str(config.model.path), tools=config.agent.tools)
     check_context(config)
     if config.warm_start.enabled:
@@ -44,6 +48,25 @@ def preflight(config: RunConfig) -> None:
     check_disk(config.run.dir, config.run.disk_reserve_mb)
     check_docker(HostSettings.from_environment())
     check_image(config.sandbox.image)
+    if config.agent.harness:
+        check_harness(current_host().docker_url)
+
+
+def check_layout(model: Path, learner: TrainerSection) -> None:
+    """The learner's ranks can share the heads, inner rows and layers of ``model``."""
+    shape, tp, pp = read_config(model), learner.tp, learner.pp
+    heads, inner, layers = shape.num_key_value_heads, shape.intermediate_size, shape.num_hidden_layers
+    if heads % tp or inner % tp:
+        fitting = [size for size in range(1, heads + 1) if heads % size == inner % size == 0]
+        raise UserError(
+            f"learner.tp = {tp} does not divide the {heads} key-value heads and the {inner} inner rows of {model}: "
+            f"set it to one of {', '.join(map(str, fitting))}"
+        )
+    if layers % pp:
+        raise UserError(
+            f"learner.pp = {pp} does not divide the {layers} layers of {model}: set it to one of "
+            f"{', '.join(str(size) for size in range(1, layers + 1) if layers % size == 0)}"
+        )
 
 
 _MEMORY_SAVER = "torch_memory_saver"
@@ -100,6 +123,16 @@ def check_image(name: str) -> None:
         raise UserError(
             f"sandbox.image = '{name}' is not in the Docker engine at {host.docker_url}, and a run asks no registry: "
             f"run `python -m sandbox.images pull {name}`, or leave the key out for the base image"
+        )
+
+
+def check_harness(docker_url: str) -> None:
+    """A harness can be given a door to the policy: this process may enter the namespaces of its sandbox."""
+    if os.geteuid() != 0 or not EngineAddress.parse(docker_url).socket:
+        raise UserError(
+            "agent.harness: a harness reaches the policy by a door that is opened in its sandbox, and only root on the "
+            f"Docker engine's host may open one (the engine is at {docker_url}): run there as root, or leave the key "
+            "out for the built-in agent"
         )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from actors.agents.chat import chat_format, opening
 from launch.config import DataKind, RunConfig
 from launch.demo.model import build_demo_model
-from learner.qwen import INDEX_FILE, SINGLE_FILE, read_config
+from learner.qwen import CONFIG_FILE, INDEX_FILE, SINGLE_FILE, read_config
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.filesystem import whole_folder
@@ -104,12 +104,28 @@ def check_model(path: Path) -> Path:
                 "save_pretrained() by both the model and its tokenizer"
             )
     read_config(path)
+    _check_readable(path)
     if not any((path / name).exists() for name in (INDEX_FILE, SINGLE_FILE)):
         raise UserError(
             f"{path} has no weights ({SINGLE_FILE} or {INDEX_FILE}): point --model at a folder saved with "
             "save_pretrained(), which writes safetensors"
         )
     return path
+
+
+def _check_readable(path: Path) -> None:
+    """transformers takes its config.json, which a trained model's folder has too."""
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        AutoConfig.from_pretrained(path)  # pyright: ignore[reportUnknownMemberType]  # untyped library
+    except (StrictDataclassError, OSError, ValueError, KeyError, TypeError) as error:
+        why = str(error).strip().splitlines()[-1].strip()
+        raise UserError(
+            f"{path / CONFIG_FILE}: transformers cannot read it ({why}), nor could it read what was trained: copy or "
+            "download the folder again"
+        ) from error
 
 
 def usable_tasks(config: RunConfig) -> Dataset:

@@ -1,5 +1,6 @@
 """Brings published weights to the engines while everything else goes on.
 
+First the files come to the engine's machine, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.
 Only the newest version counts: one that is overtaken before its push began is never pushed.  At most ``share`` of the
 fleet loads at once (a fleet of one stands still as a whole).  When all serve a version, the conductor is told.
 
@@ -15,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from actors.engines.engine import Engine
-from actors.engines.messages import LoadReport
+from actors.engines.messages import BadWeights, LoadReport
 from actors.remote import Remote
+from launch.delivery import Delivery
 from launch.standing import Stand
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -32,6 +34,7 @@ class Pusher:
     events: EventLog
     deadline_s: float
     share: float = 0.5
+    delivery: Delivery = field(default_factory=Delivery)
     newest: WeightManifest | None = None
     served: WeightManifest | None = None
     pause_ms: float = 0.0
@@ -112,12 +115,14 @@ class Pusher:
         return all(load.result() for load in loads)
 
     async def _load(self, engine: Remote[Engine], manifest: WeightManifest, turns: asyncio.Semaphore) -> bool:
-        said = ""
+        said, anew = "", False
         while self.newest is manifest:
             try:
+                here = await self.delivery.to(engine, manifest, self.served, anew=anew)
                 async with turns, asyncio.timeout(self.deadline_s + _RETRY_S):
-                    report: LoadReport = await engine.call(Engine.load, manifest, self.deadline_s)
+                    report: LoadReport = await engine.call(Engine.load, here, self.deadline_s)
             except (InfraError, TimeoutError) as error:
+                anew = isinstance(error, BadWeights)
                 if said != str(error):
                     said = str(error)
                     self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=said)

@@ -8,6 +8,7 @@ another clip range they are not, wherever the clip was at work.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -16,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from actors.engines.adapter_files import CONFIG_FILE as ADAPTER_CONFIG
 from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_sound
 from launch.config import resolve
 from launch.retention import Retention
@@ -104,11 +106,14 @@ def _payload(run_dir: Path, exported: Mapping[str, ExportEntry], line: LedgerLin
 
 
 def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
-    """Any weights folder of the run: it has the model's configuration; the weights come from the checkpoint."""
-    folders = sorted((run_dir / "weights").glob("v*/config.json"))
-    if not folders:
-        raise UserError(f"{run_dir} has no weights folder, so {checkpoint.path} cannot be loaded")
-    return folders[-1].parent
+    """Any weights folder of the run, or the base of any adapter: it has the model's configuration; the weights come
+    from the checkpoint."""
+    weights = run_dir / "weights"
+    if folders := sorted(weights.glob("v*/config.json")):
+        return folders[-1].parent
+    if adapters := sorted(weights.glob(f"v*/{ADAPTER_CONFIG}")):
+        return Path(json.loads(adapters[-1].read_bytes())["base_model_name_or_path"])
+    raise UserError(f"{run_dir} has no weights folder, so {checkpoint.path} cannot be loaded")
 
 
 def _main(argv: Sequence[str] | None) -> int:

@@ -10,15 +10,20 @@ from typing import NamedTuple
 
 from actors.buffer import BufferSettings
 from actors.conductor import ConductorSettings
+from actors.engines.adapter_files import AdapterSettings
 from actors.engines.engine import EngineSettings
 from actors.episode import EpisodeSettings
+from actors.harness import HarnessSettings
+from actors.weights.copies import CopiesSettings
 from actors.worker import TAKE_S, WorkerSettings
 from launch.config import Control, RunConfig
 from launch.config.policy import LoraSection, TrainerSection
+from launch.config.rollout import WeightPath
 from launch.nodes import Node
 from launch.retention import Retention
 from launch.rundir import RunDirectory
 from learner.settings import LearnerSettings
+from protocol.errors import UserError
 from protocol.staleness import Admission
 from protocol.stream import RunKeys
 from sandbox.pool import PoolSettings
@@ -47,9 +52,50 @@ def own_in_flight(config: RunConfig) -> int:
     return config.rollout.in_flight or config.engine.count * config.engine.max_running
 
 
+def engine_gpus(config: RunConfig) -> int:
+    """What each engine has for itself; one that takes turns with the learner uses the learner's."""
+    return config.engine.tp if config.engine.device == "cuda" and not config.shared else 0
+
+
 def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
-    """Each engine's name and node: they are spread."""
-    return {f"engine-{index}": nodes[index % len(nodes)] for index in range(config.engine.count)}
+    """Each engine's name and node: they are spread, over nodes with GPUs to spare where they need them.  The first node
+    is the learner's.  Raises UserError where the GPUs are too few."""
+    each, ranks = engine_gpus(config), config.learner.ranks if config.learner.device == "cuda" else 0
+    free = {node.name: node.gpus for node in nodes}
+    free[nodes[0].name] -= ranks
+    homes: dict[str, Node] = {}
+    for index in range(config.engine.count):
+        able = [node for node in nodes if free[node.name] >= each] if each else nodes
+        if not able:
+            break
+        home = min(able, key=lambda node: sum(there is node for there in homes.values()))
+        homes[f"engine-{index}"] = home
+        free[home.name] -= each
+    if min(free.values()) < 0 or len(homes) < config.engine.count:
+        there = ", ".join(f"{node.name} {node.gpus}" for node in nodes if node.gpus) or "none"
+        raise UserError(
+            f"too few GPUs ({there}) for {ranks} learner ranks on {nodes[0].name} and {config.engine.count} engines "
+            f"with {each} each: lower learner.ranks, engine.count or engine.tp, join nodes that have more, or let both "
+            "take turns on one (--set cluster.placement=shared --mode sync)"
+        )
+    return homes
+
+
+_BY_PLACE = {WeightPath.AUTO, WeightPath.ADAPTERS}
+"""Paths that are a copy where the engine is on another machine than the learner."""
+
+
+def copy_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
+    """Of each engine that does not read the learner's own folder: the node whose copies it reads, one for a machine."""
+    first: dict[str, Node] = {}
+    for node in nodes:
+        first.setdefault(node.address, node)
+    path, here = config.engine.weights, nodes[0].address
+    return {
+        name: first[node.address]
+        for name, node in engine_homes(config, nodes).items()
+        if path in {WeightPath.DELTA, WeightPath.BROADCAST} or (path in _BY_PLACE and node.address != here)
+    }
 
 
 def worker_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
@@ -114,6 +160,7 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         temperature=config.agent.temperature,
         eta=config.staleness.eta,
         stale_policy=config.staleness.policy,
+        publish_adapters=config.publish_adapters,
     )
 
 
@@ -178,13 +225,36 @@ def engine_settings(
         max_total_tokens=config.engine.max_total_tokens,
         max_running=config.engine.max_running,
         device=config.engine.device,
+        tp=config.engine.tp,
+        memory_share=config.engine.memory_share,
         dtype=config.engine.dtype,
         deterministic=config.engine.deterministic,
+        handover=config.engine.handover,
+        kv=config.engine.kv,
         seed=config.run.seed,
         attempt=directory.attempt,
         node=node.name,
         start_timeout_s=config.engine.start_timeout_s,
         lends=config.shared,
+        adapters=adapter_settings(config),
+    )
+
+
+def adapter_settings(config: RunConfig) -> AdapterSettings | None:
+    """What an engine is told of the adapters that it gets alone, if it does."""
+    lora = config.lora.lora if config.publish_adapters else None
+    if lora is None:
+        return None
+    return AdapterSettings(rank=lora.rank, alpha=lora.alpha, targets=lora.targets, most=config.engine.max_adapters)
+
+
+def copies_settings(config: RunConfig, directory: RunDirectory, node: Node) -> CopiesSettings:
+    return CopiesSettings(
+        name=f"copies-{node.name.removeprefix('node-')}",
+        run_dir=directory.path,
+        node=node.name,
+        folder=directory.path / "copies" / node.name,
+        broadcast=config.engine.weights is WeightPath.BROADCAST,
     )
 
 
@@ -241,4 +311,5 @@ def worker_settings(
             drain_s=STOP_S / 2,
             gate=sandbox.gate,
         ),
+        harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,
     )

@@ -8,7 +8,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
-from protocol.errors import leaves
+from protocol.structured import task_group
 
 
 @asynccontextmanager
@@ -22,17 +22,6 @@ async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[N
         finally:
             for task in tasks:
                 task.cancel()
-
-
-@asynccontextmanager
-async def task_group() -> AsyncGenerator[asyncio.TaskGroup]:
-    """A task group out of which the first error comes as it was raised, not a group around it."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            yield group
-    except BaseExceptionGroup as errors:
-        first = next(leaves(errors))
-        raise first from first.__cause__
 
 
 class Beside:

@@ -183,6 +183,8 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "dropped_tokens_by_length": {reason: dict(buckets) for reason, buckets in books.dropped_tokens.items()},
             "in_buffer": books.in_buffer,
             "masked_tokens": round(_total(steps, "masked_tokens")),
+            "mixed_prefix_turns": round(_total(steps, "mixed_prefix_turns")),
+            "cut_turns": round(_total(steps, "cut_turns")),
             "superseded": books.superseded,
             "spanning_versions": counts.spanning,
             "infra_failures": counts.infra_failures,

@@ -27,6 +27,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
+from actors.weights.folders import forget_before, version_folder
 from launch.advisory import ZeroVarianceWatch
 from launch.batch_fill import BatchFill
 from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_no_older
@@ -35,8 +36,9 @@ from launch.learners import Learners
 from launch.lineage import LineageLog
 from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
 from launch.nonfinite import NonfiniteLimit, keep_batch
+from launch.parity import ParityWatch
 from launch.pusher import Pusher
-from launch.structured import Beside, task_group
+from launch.structured import Beside
 from launch.turns import Turns
 from learner.messages import StepReport
 from learner.rank import LearnerRank
@@ -45,6 +47,7 @@ from protocol.groups import GroupOutcome
 from protocol.journal import Lease
 from protocol.journal.repair import FILE
 from protocol.staleness import StalePolicy, may_step
+from protocol.structured import task_group
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
 
 T = TypeVar("T")
@@ -86,6 +89,7 @@ class TrainingSettings:
     stop_after_s: float
     group_size: int
     nonfinite_limit: int
+    parity_k3: float
     keeps_reference: bool
     """Whether the learner's first weights are kept, as what a KL penalty is taken to."""
 
@@ -124,9 +128,11 @@ class Training:
     _versions: LineageLog = field(init=False)
     _fill: BatchFill = field(init=False)
     _nonfinite: NonfiniteLimit = field(init=False)
+    _parity: ParityWatch = field(init=False)
 
     def __post_init__(self) -> None:
         self._nonfinite = NonfiniteLimit(self.settings.nonfinite_limit)
+        self._parity = ParityWatch(self.settings.parity_k3)
         self._fill = self._new_fill(0)
         self._versions = LineageLog(self.settings.run_dir)
         self.keeper = Keeper(
@@ -296,6 +302,8 @@ class Training:
         buffer = await self.buffer.call(Buffer.statistics)
         self._tell_unexported(buffer.export_failures)
         await self._record(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
+        if (advice := self._parity.take(report.metrics)) is not None:
+            self.events.emit("advisory", about="parity", text=advice)
         if self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self._checkpoint_beside()
         self.pusher.stand.stepped(time.monotonic() - stepping)
@@ -380,7 +388,7 @@ class Training:
 
     async def _end_publish(self, copied: _Publication) -> WeightManifest:
         version, step, parent, learners = copied
-        folder = self.settings.run_dir / "weights" / f"v{version}"
+        folder = version_folder(self.settings.run_dir / "weights", version)
         manifest = await learners.beside(LearnerRank.end_publish, version, step, parent, str(folder))
         assert manifest is not None  # noqa: S101  # rank 0 writes
         self.events.emit("weights.published", version=version, step=step, sha256=manifest.sha256)
@@ -404,11 +412,8 @@ class Training:
 
     def _forget_weights(self) -> None:
         """A version's files live until every engine has confirmed a later one."""
-        served = self.pusher.served
-        folders = sorted((self.settings.run_dir / "weights").glob("v*"), key=lambda path: int(path.name[1:]))
-        for folder in folders[:-_KEPT_VERSIONS]:
-            if served is not None and int(folder.name[1:]) < served.version:
-                shutil.rmtree(folder, ignore_errors=True)
+        if (served := self.pusher.served) is not None:
+            forget_before(self.settings.run_dir / "weights", served.version, keep=_KEPT_VERSIONS)
 
     def _forget_killed(self) -> None:
         """Remove weights that a learner was killed over."""

@@ -30,6 +30,8 @@ from protocol.staleness import StalePolicy, StaleVerdict, apply_policy
 from protocol.trajectory import DropReason, Int32Array, Trajectory, Uint8Array
 from protocol.weights import Lineage, Version
 
+_LEAST_GROUP = 2
+
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
@@ -46,8 +48,11 @@ class TrainBatch:
 
 
 def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, settings: LearnerSettings) -> TrainBatch:
-    """Raises CodecError for bytes that are not a trajectory, KeyError for a version that ``lineage`` lacks."""
+    """Raises CodecError for bytes that are not a trajectory, BadSampleError for one whose group is itself alone where
+    it is compared with its group, or that weights sampled which ``lineage`` does not know."""
     trajectories = [loads(blob) for blob in payload]
+    for trajectory in trajectories:
+        _require_usable(trajectory, lineage, settings)
     verdicts = [apply_policy(settings.stale_policy, t.segments, lineage, using, settings.eta) for t in trajectories]
     rewards = [t.reward.total for t in trajectories]
     if settings.shuffle_rewards:
@@ -74,8 +79,24 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
     names = tuple(trajectory.ticket.trajectory_id for trajectory in trajectories)
-    metrics = staleness(verdicts, age)
+    metrics = staleness(verdicts, age) | marks(trajectories)
     return TrainBatch(found, tuple(trained), dropped, names, by_age, metrics, account(trajectories, verdicts))
+
+
+def _require_usable(trajectory: Trajectory, lineage: Lineage, settings: LearnerSettings) -> None:
+    ticket = trajectory.ticket
+    if ticket.group_size < _LEAST_GROUP and settings.objective.advantage is not Advantage.BATCH:
+        raise BadSampleError(
+            f"{ticket.trajectory_id} is a group of one, and its advantage is what it has beyond its group: set "
+            "rollout.group_size to 2 or more, or learner.advantage = 'batch'"
+        )
+    versions = np.unique(np.concatenate([segment.versions for segment in trajectory.segments]))
+    unknown = [int(version) for version in versions if version >= 0 and int(version) not in lineage.entries]
+    if unknown:
+        raise BadSampleError(
+            f"{ticket.trajectory_id} has tokens of version {unknown[0]}, which is none of this run's: it is of another "
+            "run, or lineage.jsonl is"
+        )
 
 
 def _shares(verdicts: Sequence[StaleVerdict], settings: LearnerSettings) -> list[float]:
@@ -150,10 +171,24 @@ def staleness(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, fl
     }
 
 
+def marks(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Metrics of turns whose log-probabilities are not those of one version on its own prefix throughout."""
+    turns = [turn for trajectory in trajectories for _, _, turn in model_turns(trajectory.segments)]
+    return {
+        "turns": float(len(turns)),
+        "mixed_prefix_turns": float(sum(turn.mixed_prefix for turn in turns)),
+        "cut_turns": float(sum(turn.cuts > 0 for turn in turns)),
+    }
+
+
 def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()) -> list[Sample]:
     """Samples for fine-tuning from (token ids, loss mask) and each sequence's weight, 1 where none is given.  A token's
     share of the loss is its sequence's weight ÷ the sum of these over all tokens with loss.  A sequence without loss
-    or of weight 0 is left out.  Raises BadSampleError for a weight below 0."""
+    or of weight 0 is left out.  Raises BadSampleError for a weight below 0, or a mask that is none."""
+    for index, (token_ids, loss_mask) in enumerate(sequences):
+        if np.shape(loss_mask) != np.shape(token_ids) or not np.isin(loss_mask, (0, 1)).all():
+            shapes = f"token ids {list(np.shape(token_ids))} and a loss mask {list(np.shape(loss_mask))}"
+            raise BadSampleError(f"sequence {index} has {shapes}: a mask has a 0 or a 1 for each token")
     own_weights = weights or [1.0] * len(sequences)
     if any(not 0 <= weight < math.inf for weight in own_weights):
         raise BadSampleError(f"a sequence has the weight {min(own_weights)}: weights are finite and at least 0")

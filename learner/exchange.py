@@ -20,6 +20,9 @@ from torch.autograd.function import once_differentiable
 from learner.context import ContextShare, Half
 from learner.tensors import all_gather_rows, from_numpy, reduce_scatter_rows, split_rows
 
+_BAND_PLACES = 4 << 20
+_LEAST_QUERIES = 64
+
 
 class _Gather(torch.autograd.Function):
     @staticmethod
@@ -124,12 +127,24 @@ def share(context: ContextShare, group: dist.ProcessGroup, place: torch.device) 
 
 
 def prefix_attention(query_QND: Tensor, key_MKD: Tensor, value_MKD: Tensor, call: PrefixCall, scale: float) -> Tensor:
-    """[Q, N · D]: the queries of each chunk are the last of its keys."""
+    """[Q, N · D]: the queries of each chunk are the last of its keys.
+
+    A block of queries at a time, whose mask is part of one band: what the gradient keeps of masks is that band, and not
+    queries times keys."""
+    width = max(call.keys)
+    rows = min(max(call.queries), max(_LEAST_QUERIES, _BAND_PLACES // width))
+    hidden = torch.ones(rows, width + rows, dtype=torch.bool, device=query_QND.device).triu_(width + 1)
+    band = query_QND.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)
     found: list[Tensor] = []
     keys, values = split_rows(key_MKD, call.keys), split_rows(value_MKD, call.keys)
     for query, key, value in zip(split_rows(query_QND, call.queries), keys, values, strict=True):
-        q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
-        mask = torch.ones(len(query), len(key), dtype=torch.bool, device=query.device).tril(len(key) - len(query))
-        out = F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
-        found.append(out[0].transpose(0, 1).flatten(1))
+        before = len(key) - len(query)
+        for start in range(0, len(query), rows):
+            block = query[start : start + rows]
+            seen = before + len(block)
+            q, k, v = (x.transpose(0, 1)[None] for x in (block, key[:seen], value[:seen]))
+            mask = band[: len(block), width - before : width + len(block)]
+            out = F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+            found.append(out[0].transpose(0, 1).flatten(1))
+            before = seen
     return torch.cat(found)

@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol
 
+import msgspec
 import safetensors
 import safetensors.torch
 from torch import Tensor
@@ -26,8 +27,13 @@ class NamedWeight(NamedTuple):
     tensor: Tensor
 
 
+_DTYPES = frozenset({"F64", "F32", "F16", "BF16"})
+"""Names of safetensors for what weights may be."""
+
+
 class _Slice(Protocol):
     def get_shape(self) -> list[int]: ...
+    def get_dtype(self) -> str: ...
 
 
 class _TensorFile(Protocol):
@@ -69,9 +75,12 @@ class TensorFolder:
         wrong = [f"no tensor {name}" for name in expected if name not in self._files]
         wrong += [f"an unexpected {name}" for name in self._files if name not in expected and not ignored(name)]
         for name in expected.keys() & self._files.keys():
-            found = tuple(self._files[name].get_slice(name).get_shape())
+            told = self._files[name].get_slice(name)
+            found = tuple(told.get_shape())
             if found != expected[name]:
                 wrong.append(f"{name} has shape {found}, config.json says {expected[name]}")
+            elif told.get_dtype() not in _DTYPES:
+                wrong.append(f"{name} is {told.get_dtype()}, and weights are one of {', '.join(sorted(_DTYPES))}")
         if wrong:
             more = f" and {len(wrong) - 1} more such" if len(wrong) > 1 else ""
             raise DamagedFolderError(
@@ -101,13 +110,16 @@ def open_folder(folder: Path) -> Generator[TensorFolder]:
         yield TensorFolder(folder, {name: opened[file] for name, file in files.items() if name in held[file]})
 
 
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]
+    """Tensor → file."""
+
+
 def _read_index(path: Path) -> dict[str, str]:
     try:
-        read: dict[str, object] = json.loads(path.read_text())
-        files = cast("dict[str, str]", read["weight_map"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFolderError(f"{path} is no index of tensors ({error!r}): copy or download it again") from error
-    return files
+        return msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedFolderError(f"{path} is no index of tensors ({error}): copy or download it again") from error
 
 
 class Written(NamedTuple):

@@ -1,8 +1,8 @@
 """Log-probability and entropy of chosen tokens from a vocabulary that is shared over tensor-parallel ranks.
 
-Shapes: ``N`` tokens, hidden size ``H``, this rank's ``V`` rows of the output table.  No more than one chunk of float32
-logits exists at a time.  When a single chunk holds all tokens its probabilities are kept for the backward pass;
-otherwise each chunk's logits are computed again there.
+Shapes: ``N`` tokens, hidden size ``H``, this rank's ``V`` rows of the output table.  Of the float32 matrix [N, V] no
+more than a chunk exists at a time, twice while its entropy or its gradient is computed.  Where one chunk holds all
+tokens its probabilities are kept for the backward pass; otherwise each chunk's logits are computed again there.
 """
 # pyright: reportUnknownMemberType=false, reportIncompatibleMethodOverride=false, reportUntypedFunctionDecorator=false
 # (torch types neither autograd.Function.apply nor ctx; forward and backward are meant to be overridden freely)
@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from learner.tensors import all_reduce, all_reduce_max, at_least_float32, wide
+
+_ROWS = 16384
 
 
 class TokenLogprobs(NamedTuple):
@@ -85,8 +87,10 @@ class _TokenLogprobs(torch.autograd.Function):
         chunk_tokens: int,
         inverse_temperature: float,
         entropy: bool,
+        weight_grad: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(hidden, weight, labels)
+        ctx.weight_grad = weight_grad
         ctx.arguments = first, group, chunk_tokens, inverse_temperature
         ctx.kept = None
         logprobs = hidden.new_empty(len(labels), dtype=wide(hidden.dtype))
@@ -109,7 +113,10 @@ class _TokenLogprobs(torch.autograd.Function):
         hidden, weight, labels = ctx.saved_tensors
         first, group, chunk_tokens, inverse_temperature = ctx.arguments
         grad_hidden = torch.empty_like(hidden)
-        grad_weight = torch.zeros_like(weight, dtype=wide(weight.dtype)) if ctx.needs_input_grad[1] else None
+        grad_weight: Tensor | None = None
+        if ctx.needs_input_grad[1]:
+            own: Tensor | None = ctx.weight_grad
+            grad_weight = torch.zeros_like(weight, dtype=wide(weight.dtype)) if own is None else own
         for at in range(0, len(labels), chunk_tokens):
             part = slice(at, at + chunk_tokens)
             chunk = ctx.kept or _softmax(
@@ -117,15 +124,21 @@ class _TokenLogprobs(torch.autograd.Function):
             )
             grad_logits = _grad_logits(chunk, grad[part], inverse_temperature).to(weight.dtype)
             torch.mm(grad_logits, weight, out=grad_hidden[part])
-            if grad_weight is None:
-                pass
-            elif weight.dtype == grad_weight.dtype:
-                grad_weight.addmm_(grad_logits.t(), hidden[part])
-            else:
-                grad_weight.add_(grad_logits.t() @ hidden[part])
+            if grad_weight is not None:
+                _add_product(grad_weight, grad_logits, hidden[part])
             del chunk, grad_logits
-        found = None if grad_weight is None else grad_weight.to(weight.dtype)
-        return grad_hidden, found, None, None, None, None, None, None
+        found = None if grad_weight is None or ctx.weight_grad is not None else grad_weight.to(weight.dtype)
+        return grad_hidden, found, *[None] * 7
+
+
+def _add_product(total_VH: Tensor, grad_CV: Tensor, hidden_CH: Tensor) -> None:
+    """Add gradᵀ · hidden; where the total is the wider type, some rows at a time: a product is not as large as it."""
+    if total_VH.dtype == hidden_CH.dtype:
+        total_VH.addmm_(grad_CV.t(), hidden_CH)
+        return
+    for at in range(0, len(total_VH), _ROWS):
+        rows = slice(at, at + _ROWS)
+        total_VH[rows].add_(grad_CV[:, rows].t() @ hidden_CH)
 
 
 def token_logprobs(
@@ -138,14 +151,18 @@ def token_logprobs(
     chunk_bytes: int = 256 << 20,
     temperature: float = 1.0,
     entropy: bool = False,
+    weight_grad_VH: Tensor | None = None,
 ) -> TokenLogprobs:
     """log softmax(hidden · weightᵀ ÷ temperature)[label] and, if asked for, the entropy of that distribution.
 
     ``first`` is the vocabulary index of this rank's first row; ``group`` the ranks that share the vocabulary, None for
-    one.  The gradient of ``hidden_NH`` is this rank's part: the caller sums it over ``group``."""
+    one.  The gradient of ``hidden_NH`` is this rank's part: the caller sums it over ``group``.  That of ``weight_VH``
+    is added to ``weight_grad_VH`` where there is such a buffer, as megatron's, and then autograd gets none."""
     chunk_tokens = max(1, chunk_bytes // (4 * max(1, weight_VH.shape[0])))
     logprobs, entropies = cast(
         "tuple[Tensor, Tensor]",
-        _TokenLogprobs.apply(hidden_NH, weight_VH, labels_N, first, group, chunk_tokens, 1.0 / temperature, entropy),
+        _TokenLogprobs.apply(
+            *(hidden_NH, weight_VH, labels_N, first, group, chunk_tokens, 1.0 / temperature, entropy, weight_grad_VH)
+        ),
     )
     return TokenLogprobs(logprobs, entropies)

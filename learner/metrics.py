@@ -26,7 +26,11 @@ SHARES = (
     *("masked_band", "masked_opsm", "masked_m2po"),
 )
 """Sums that are told as their mean over tokens."""
-SUMS = ("loss", "tokens", "sequences", "ratio", "ratio_squared", "weight", "weight_squared", *SHARES)
+SUMS = (
+    *("loss", "tokens", "sequences", "ratio", "ratio_squared", "weight", "weight_squared"),
+    *("own_tokens", "own_k3"),
+    *SHARES,
+)
 """Order of :attr:`Sums.totals`; ``ratio`` is a token's π ÷ μ, ``weight`` a sequence's product of them."""
 MAXIMA = ("mismatch_max",)
 """Order of :attr:`Sums.largest`: |log π − log μ|."""
@@ -69,6 +73,7 @@ def observe(loss: Tensor, gap_N: Tensor, tokens: TokenColumns[Tensor], made: Sur
     sequences = tokens.sequence[-1] + 1 if tokens.sequence.numel() else tokens.sequence.sum()
     exists_N = torch.arange(len(gap_N), device=gap_N.device) < sequences
     weight_N = bounded(sequence_sums(log_ratio_N, tokens.sequence)).exp() * exists_N
+    k3_N = ratio_N - 1 - log_ratio_N
     values = {
         "loss": loss.detach(),
         "tokens": gap_N.new_tensor(gap_N.numel()),
@@ -81,9 +86,11 @@ def observe(loss: Tensor, gap_N: Tensor, tokens: TokenColumns[Tensor], made: Sur
         "clip_low": (made.low & seen.keep).sum(),
         "clip_dual": (made.dual & seen.keep).sum(),
         "kl_k1": -log_ratio_N.sum(),
-        "kl_k3": (ratio_N - 1 - log_ratio_N).sum(),
+        "kl_k3": k3_N.sum(),
         **{f"masked_{name}": (~mask).sum() for name, mask in seen.masks.items()},
     }
+    if tokens.own is not None:
+        values |= {"own_tokens": tokens.own.sum(), "own_k3": (k3_N * tokens.own).sum()}
     if seen.entropy is not None:
         values["entropy"] = seen.entropy.sum(dtype=torch.float64)
     if seen.kl is not None:
@@ -124,6 +131,15 @@ def summarise(found: Sums, objective: Objective) -> dict[str, float]:
         "ess_sequence": _effective(total["weight"], total["weight_squared"], total["sequences"]),
         **dict(zip(MAXIMA, floats(found.largest), strict=True)),
     }
+
+
+def parity(first: Sums) -> dict[str, float]:
+    """What serving and training make of the same tokens, of a step's ``first`` update: ``parity_k3``, the mean of
+    k3 = r − 1 − log r, r = π ÷ μ, over the ``parity_tokens`` tokens that the step's very weights sampled.  With the
+    same arithmetic it is 0.  Without such tokens only their number is there."""
+    total = dict(zip(SUMS, floats(first.totals), strict=True))
+    count = total["own_tokens"]
+    return {"parity_tokens": count} | ({"parity_k3": total["own_k3"] / count} if count else {})
 
 
 def _effective(total: float, squared: float, count: float) -> float:

@@ -60,6 +60,7 @@ class PolicyModel(GPTModel):
         weight: Tensor = self.shared_embedding_or_output_weight() if tied else self.output_layer.weight
         first = group.rank() * weight.shape[0]
         real = min(weight.shape[0], self.vocabulary - first)
+        buffer: Tensor | None = getattr(weight, "main_grad", None)  # of what is trained
         found = token_logprobs(
             chosen,
             weight if real == weight.shape[0] else weight[:real],
@@ -69,6 +70,7 @@ class PolicyModel(GPTModel):
             chunk_bytes=self.logprob_chunk_bytes,
             temperature=self.temperature,
             entropy=packed_seq_params.entropy,
+            weight_grad_VH=None if buffer is None else buffer[:real],
         )
         both = torch.stack((found.logprobs, found.entropy), 1)
         shared = packed_seq_params.shared

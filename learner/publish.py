@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
 from learner.folder import NamedWeight, Written, write_file, write_tensors
-from learner.qwen import INDEX_FILE
+from learner.qwen import CONFIG_FILE, INDEX_FILE
 from protocol.weights import Version, WeightManifest
 
 ADAPTER_FILE, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 """PEFT's names."""
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_DTYPE_KEYS = ("dtype", "torch_dtype")
+"""As transformers 5 and 4 call it."""
 
 
 class Named(NamedTuple):
@@ -36,16 +37,18 @@ def write_folder(
     source: Path,
     folder: Path,
     *,
+    dtype: torch.dtype,
     named: Named,
     shard_bytes: int,
 ) -> WeightManifest:
-    """Write ``weights``, of these ``sizes`` in bytes, with the configuration and tokenizer of ``source`` beside
-    ``folder``, then rename.  Raises OSError where ``folder`` exists and is not empty: versions are never written
-    twice."""
+    """Write ``weights``, of these ``sizes`` in bytes and this ``dtype``, with copies of the configuration and tokenizer
+    of ``source`` beside ``folder``, then rename.  Raises OSError where ``folder`` exists and is not empty: versions are
+    never written twice; nothing is left of one that failed."""
     with _building(folder) as building:
         for path in sorted(source.iterdir()):
             if path.is_file() and path.suffix not in _WEIGHTS and path.name != INDEX_FILE:
-                _link_or_copy(path, building / path.name)
+                shutil.copyfile(path, building / path.name)
+        _name_dtype(building / CONFIG_FILE, dtype)
         written = write_tensors(weights, sizes, building, shard_bytes)
     return _manifest(folder, named, written)
 
@@ -66,8 +69,19 @@ def _building(folder: Path) -> Generator[Path]:
     building = folder.with_name(f".{folder.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
-    yield building
-    building.rename(folder)
+    try:
+        yield building
+        building.rename(folder)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _name_dtype(path: Path, dtype: torch.dtype) -> None:
+    """Where a config.json names the type of its weights, they are loaded as that."""
+    config = cast("dict[str, object]", json.loads(path.read_text()))
+    config |= {key: str(dtype).removeprefix("torch.") for key in _DTYPE_KEYS if config.get(key) is not None}
+    path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def _manifest(folder: Path, named: Named, written: Written) -> WeightManifest:
@@ -92,13 +106,6 @@ def _digest_of_files(files: Iterable[Path]) -> str:
             while block := file.read(1 << 20):
                 state.update(block)
     return state.hexdigest()
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source.resolve(), target)
-    except OSError:  # another file system
-        shutil.copyfile(source, target)
 
 
 def digest(weights: Iterable[NamedWeight]) -> str:

@@ -11,6 +11,7 @@ from protocol.errors import UserError
 
 _T = TypeVar("_T")
 
+CONFIG_FILE = "config.json"
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 """Where a Hugging Face folder has its weights: one file, or the index of several."""
 
@@ -75,7 +76,7 @@ def padded_vocabulary(config: QwenConfig, tp: int) -> int:
 def read_config(folder: Path) -> QwenConfig:
     """Raises UserError where the folder has no config.json or the model is not a dense Qwen2.5 or Qwen3 with plain
     rotary embeddings."""
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     try:
         read: object = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -95,13 +96,7 @@ def read_config(folder: Path) -> QwenConfig:
     for name, plain in plain_values.items():
         if raw.get(name, plain) != plain:
             raise UserError(f"{path}: {name}={raw[name]!r} is not supported, only {plain!r}")
-    # transformers 5 writes rope_parameters; 4 wrote rope_theta and rope_scaling.
-    rope = cast("dict[str, object]", raw.get("rope_parameters") or raw.get("rope_scaling") or {})
-    if rope.get("rope_type", "default") != "default":
-        raise UserError(f"{path}: rotary embeddings {rope!r} are not supported, only rope_type 'default'")
-    theta = rope.get("rope_theta", raw.get("rope_theta", 10000.0))
-    if not isinstance(theta, int | float):
-        raise UserError(f"{path}: rope_theta is {theta!r}, expected a number")
+    theta = _rope_theta(raw, path)
     heads, hidden = get("num_attention_heads", int), get("hidden_size", int)
     return QwenConfig(
         family=family,
@@ -113,10 +108,28 @@ def read_config(folder: Path) -> QwenConfig:
         num_key_value_heads=get("num_key_value_heads", int, heads),
         head_dim=get("head_dim", int, hidden // heads),
         rms_norm_eps=get("rms_norm_eps", float, 1e-6),
-        rope_theta=float(theta),
+        rope_theta=theta,
         max_position_embeddings=get("max_position_embeddings", int, 32768),
         tie_word_embeddings=get("tie_word_embeddings", bool, default=False),
     )
+
+
+def _rope_theta(raw: dict[str, object], path: Path) -> float:
+    """transformers 5 writes rope_parameters; 4 wrote rope_theta and rope_scaling, whose kind was once called type."""
+    theta = raw.get("rope_theta", 10000.0)
+    for key in ("rope_scaling", "rope_parameters"):
+        rope = cast("dict[str, object]", raw.get(key) or {})
+        if rope.get("rope_type", rope.get("type", "default")) != "default":
+            raise UserError(
+                f"{path}: rotary embeddings {rope!r} are not supported, only plain ones: take {key} out, and with it "
+                "what it adds to the model's context"
+            )
+        theta = rope.get("rope_theta", theta)
+    if raw.get("dual_chunk_attention_config"):
+        raise UserError(f"{path}: dual_chunk_attention_config is not supported, only plain attention: take it out")
+    if not isinstance(theta, int | float):
+        raise UserError(f"{path}: rope_theta is {theta!r}, expected a number")
+    return float(theta)
 
 
 def _family(raw: dict[str, object], path: Path) -> Family:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # these load torch or megatron
 
     from learner.folder import NamedWeight
     from learner.parallel import Layout
+    from learner.publish import Named
     from learner.qwen import QwenConfig
     from learner.reference import Reference
     from learner.shards import PlannedSave
@@ -190,32 +192,45 @@ class LearnerRank:
         return report(step, batch, done, {"lr": lr, "seconds": seconds, **speed})
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
-        """Write the weights as a Hugging Face folder, with adapters merged into them.  Rank 0 returns its manifest, the
-        others None."""
-        self.begin_publish()
-        return self.end_publish(version, step, parent, folder)
+        """Write the weights as a Hugging Face folder, with adapters merged into them, a file at a time.  Rank 0 returns
+        its manifest, the others None."""
+        from learner.publish import Named
+
+        with self._awake() as ready:
+            if ready.layout.writes:
+                return self._write(self._export(), Named(version, step, parent), Path(folder))
+            deque(self._export(), 0)
+        return None
 
     def begin_publish(self) -> None:
-        """Copy the weights, for :meth:`end_publish`."""
+        """Copy the weights, or with ``settings.publish_adapters`` the adapters, for :meth:`end_publish`."""
         with self._awake() as ready:
-            self._publishing = [weight for weight in self._export() if ready.layout.writes]
+            exported = self._export_adapters() if self.settings.publish_adapters else self._export()
+            self._publishing = [weight for weight in exported if ready.layout.writes]
 
     def end_publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
-        """Write what :meth:`begin_publish` copied, as :meth:`publish` does.  No collective; it may run beside any other
-        call."""
-        from learner import convert
-        from learner.publish import Named, write_folder
+        """Write what :meth:`begin_publish` copied, as :meth:`publish` or :meth:`publish_adapter` does.  No collective;
+        it may run beside any other call."""
+        from learner.publish import Named
 
         weights, self._publishing = self._publishing, []
         if not self._ready.layout.writes:
             return None
-        ready = self._ready
+        write = self._write_adapter if self.settings.publish_adapters else self._write
+        return write(weights, Named(version, step, parent), Path(folder))
+
+    def _write(self, weights: Iterable[NamedWeight], named: Named, folder: Path) -> WeightManifest:
+        from learner import convert
+        from learner.publish import write_folder
+
+        dtype = self._ready.trainer.model.config.params_dtype
         return write_folder(
             weights,
-            convert.sizes(ready.config, ready.trainer.model.config.params_dtype),
+            convert.sizes(self._ready.config, dtype),
             Path(self.settings.model_path),
-            Path(folder),
-            named=Named(version, step, parent),
+            folder,
+            dtype=dtype,
+            named=named,
             shard_bytes=self.settings.shard_bytes,
         )
 
@@ -223,18 +238,21 @@ class LearnerRank:
         """Write the adapters alone as PEFT does, for the base of ``settings.model_path``.  Rank 0 returns the manifest,
         the others None.  SGLang wants both q_proj and v_proj where it has one of them or k_proj, and gate_proj where it
         has up_proj."""
+        from learner.publish import Named
+
+        with self._awake():
+            matrices = list(self._export_adapters())
+        if not self._ready.layout.writes:
+            return None
+        return self._write_adapter(matrices, Named(version, step, parent), Path(folder))
+
+    def _write_adapter(self, matrices: Iterable[NamedWeight], named: Named, folder: Path) -> WeightManifest:
         from learner.lora import peft_config
-        from learner.publish import Named, write_adapter
+        from learner.publish import write_adapter
 
         if self.settings.lora is None:
             raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish() the weights")
-        with self._awake():
-            matrices = list(self._export_adapters())
-        named = Named(version, step, parent)
-        if not self._ready.layout.writes:
-            return None
-        config = peft_config(self.settings.lora, self.settings.model_path)
-        return write_adapter(matrices, config, Path(folder), named)
+        return write_adapter(matrices, peft_config(self.settings.lora, self.settings.model_path), folder, named)
 
     def save(self, folder: str) -> dict[str, FileDigest]:
         """Write a sharded checkpoint: weights, optimizer and random state, synced to disk.  The caller writes the

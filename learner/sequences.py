@@ -33,6 +33,18 @@ def turn_of_tokens(segments: Sequence[Segment]) -> list[Array]:
     return found
 
 
+def own_tokens(segment: Segment, ages: Int32Array) -> Array:
+    """bool [T]: where weights of age 0 sampled a whole turn, on a prefix that they had computed, too."""
+    found = np.zeros(len(segment), np.bool_)
+    for turn in segment.turns:
+        here = slice(turn.start, turn.end)
+        if turn.kind is TurnKind.MODEL and not turn.mixed_prefix:
+            sampled = segment.loss_mask[here] == 1
+            alike = (segment.versions[here] == turn.key_version) & (ages[here] == 0)
+            found[here] = sampled & alike[sampled].all()
+    return found
+
+
 def samples(
     segments: Sequence[Segment],
     masks: Sequence[Uint8Array],
@@ -57,6 +69,7 @@ def samples(
                 np.concatenate([advantages[index] for index in chain])[own],
                 weight,
                 np.concatenate([ages[index] for index in chain])[own],
+                np.concatenate([own_tokens(segments[index], ages[index]) for index in chain])[own],
             )
             tokens = np.concatenate([prefix, *(part.token_ids for part in parts)])
             found.append(Sample(tokens, (own + len(prefix)).astype(np.int64), made, origin))

@@ -135,6 +135,8 @@ class LearnerSettings:
     """Most bytes of tensors in one file of a published version: so much host memory does publishing need."""
     lora: Lora | None = None
     """With it, adapters are trained and all else is frozen."""
+    publish_adapters: bool = False
+    """What is published beside training are the adapters alone, not merged into the weights."""
     seed: int = 0
     threads: int = 0
     """CPU threads of this rank; 0 leaves torch's choice."""
@@ -164,5 +166,7 @@ class LearnerSettings:
             raise UserError("sequence_parallel shares work over tp ranks: set tp > 1, or sequence_parallel = false")
         if self.dtype is Dtype.FLOAT64 and self.device == "cuda":
             raise UserError("float64 is for comparing layouts on a CPU: set dtype = bfloat16, or device = cpu")
+        if self.publish_adapters and self.lora is None:
+            raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish_adapters = false")
         if self.temperature <= 0:
             raise UserError(f"temperature={self.temperature}: training needs sampled tokens, so it is above 0")

@@ -31,6 +31,8 @@ class TokenColumns(Generic[A]):
     """int32: optimizer steps between the weights that sampled it and those of the step."""
     sequence: A
     """int64: index of its sequence in the micro-batch, ascending."""
+    own: A | None = None
+    """bool: True where the step's very weights sampled the token, and all of its turn on a prefix of theirs."""
     place: A | None = None
     """int64: index of the token in the batch, by which a pass over the batch finds it again."""
     proximal: A | None = None
@@ -46,7 +48,9 @@ class TokenColumns(Generic[A]):
         return TokenColumns(**{name: change(value) for name, value in values if value is not None})
 
 
-def columns(behaviour: Array, advantages: Array, weight: float, ages: Array | None = None) -> TokenColumns[Array]:
+def columns(
+    behaviour: Array, advantages: Array, weight: float, ages: Array | None = None, own: Array | None = None
+) -> TokenColumns[Array]:
     """Of one sequence, each as its column's type; one weight is that of every token, and no ages are ages 0.  Raises
     UserError where they are not vectors of one length."""
     count = len(behaviour)
@@ -56,6 +60,7 @@ def columns(behaviour: Array, advantages: Array, weight: float, ages: Array | No
         weights=np.full(count, weight, np.float32),
         ages=np.zeros(count, np.int32) if ages is None else ages.astype(np.int32, copy=False),
         sequence=np.zeros(count, np.int64),
+        own=own,
     )
     shapes = {name: column.shape for name, column in _present(found).items()}
     if set(shapes.values()) != {(count,)}:

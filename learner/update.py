@@ -11,7 +11,7 @@ import numpy as np
 
 from learner.corrections import second_moment_mask
 from learner.losses import LossResult, policy_loss
-from learner.metrics import Sums, summarise
+from learner.metrics import Sums, parity, summarise
 from learner.objective import Proximal
 from learner.packing import Cost, Sample, balance
 from learner.reference import Reference
@@ -47,6 +47,7 @@ def update(trainer: Trainer, reference: Reference | None, samples: Sequence[Samp
     if made:
         metrics |= summarise(reduce(Sums.plus, (result.sums for result in made)), objective)
         metrics |= {"loss": metrics["loss"] / len(parts), "grad_norm": max(result.grad_norm for result in made)}
+        metrics |= parity(results[0].sums) if results[0].updated else {}
     trained = {each.origin for part, result in zip(parts, results, strict=True) if result.updated for each in part}
     return Updates(metrics, frozenset({sample.origin for sample in samples} - trained))
 

@@ -17,20 +17,22 @@ _NETWORK = frozenset({
 })  # fmt: skip
 _NETWORK_FUSE = frozenset({
     "beegfs", "blobfuse", "blobfuse2", "ceph-fuse", "cephfs", "curlftpfs", "cvmfs", "gcsfuse", "glusterfs", "goofys",
-    "juicefs", "mfs", "moosefs", "rclone", "s3fs", "seaweedfs", "sshfs", "weed",
+    "juicefs", "mfs", "moosefs", "mountpoint-s3", "rclone", "s3fs", "seaweedfs", "sshfs", "weed",
 })  # fmt: skip
 
 _CHUNK_BYTES = 1 << 16
 
 
 def filesystem_type(folder: PurePath, mountinfo: str) -> str:
-    """Type of the file system that ``folder`` (absolute, without links) is on, from ``/proc/self/mountinfo``'s text."""
+    """Type of the file system that ``folder`` (absolute, without links) is on, from ``/proc/self/mountinfo``'s text;
+    of a FUSE without a type of its own, by its source."""
     found, depth = "", -1
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         mount = PurePath(_unescaped(before.split()[4]))
         if folder.is_relative_to(mount) and len(mount.parts) >= depth:
-            found, depth = after.split()[0], len(mount.parts)
+            kind, source = after.split()[:2]
+            found, depth = f"fuse.{source}" if kind == "fuse" else kind, len(mount.parts)
     return found
 
 

@@ -16,10 +16,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.errors import UserError
 from sandbox import owner, private
-from sandbox.address import EngineAddress
 from sandbox.completion import completed
+from sandbox.doorway import running
 from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json, retried
 from sandbox.gate.on_need import GateOnNeed
 from sandbox.images.store import BuildPlace
@@ -99,14 +98,8 @@ class SandboxNetworks:
         if mode is NetworkMode.NONE or (made_for_it and everywhere):
             yield {}
             return
-        self._check_is_here()
+        pid, confirm = running(self._engine, container, facts)
         gate = await self._gate.get()
-        pid = int(facts["State"]["Pid"])
-
-        async def confirm() -> None:
-            if (await self._engine.inspect(container))["State"]["Pid"] != pid:
-                raise EngineError(f"container {container[:12]} ended while the gate was being opened into it")
-
         async with gate.opened(pid, hosts, everywhere=everywhere, beside=beside, confirm=confirm) as env:
             yield env
 
@@ -135,15 +128,6 @@ class SandboxNetworks:
             yield name
         finally:
             await asyncio.shield(private.remove(self._engine, name))
-
-    def _check_is_here(self) -> None:
-        """Raises UserError where the engine's process numbers may be another machine's."""
-        if not EngineAddress.parse(self._engine.url).socket:
-            raise UserError(
-                "network `proxy` opens a door into each sandbox's namespace on this machine, and the Docker engine at "
-                f"{self._engine.url} may be on another: set DOCKER_HOST to the unix:// socket of an engine here, or "
-                "use network `none` or `full`"
-            )
 
     async def _share(self) -> None:
         options = {"com.docker.network.bridge.enable_icc": "false"}  # no sandbox reaches another

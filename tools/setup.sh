@@ -68,6 +68,7 @@ python_stage() {
     local wanted
     wanted="$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d ' ' -f 1) $PWD"
     if same_python && [ "$(cat "$MARK" 2>/dev/null)" = "$wanted $("$VENV/bin/python" -V 2>&1)" ]; then return 0; fi
+    [ ! -L "$VENV" ] || rm "$VENV" # another checkout's, which stays as it is
     if same_python && can_be_kept; then
         say "$VENV is not what pyproject.toml and constraints.txt ask for: bringing it up to date"
     else

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NotRequired, Protocol, TypedDict, cast
 
+from jinja2 import TemplateError
+
 from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
 
@@ -108,9 +110,13 @@ class ChatFormat:
         self._ends = {self.turn_end, tokenizer.eos_token_id}
 
     def _render(self, messages: Sequence[Message], *, generate: bool, offer: bool = True) -> str:
-        return self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=generate, tools=self._tools if offer else None
-        )
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=generate, tools=self._tools if offer else None
+            )
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise UserError(f"the chat template of this model refuses messages of {roles}: {error}") from error
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False)

@@ -54,6 +54,11 @@ def _parse_call(text: str) -> Action:
     return ToolCall(name, cast("dict[str, object]", arguments))
 
 
+def beside_calls(text: str) -> str:
+    """What a reply says beside its calls."""
+    return _CALL.sub("", text).strip()
+
+
 def parse(text: str) -> Final | list[Action]:
     """The actions in a reply, in order, or its last word when it calls nothing."""
     calls = [_parse_call(found) for found in _CALL.findall(text)]

@@ -7,8 +7,8 @@ the caller's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -16,8 +16,10 @@ from typing import Self
 import aiohttp
 import orjson
 
-from actors.engines.messages import RequestRefused, ServerLost
+from actors.engines.buckets import Piece
+from actors.engines.messages import Rendezvous, RequestRefused, ServerLost
 from actors.engines.replies import ReplyStream, Sampled
+from protocol.errors import InfraError
 
 _STREAM_INTERVAL = 8
 """Tokens a chunk: few enough that little is lost with a server, enough that streaming costs nothing."""
@@ -89,10 +91,17 @@ class EngineClient:
             await self._session.close()
 
     async def generate(
-        self, rid: str, input_ids: list[int], options: SamplingOptions, key: str, stream: ReplyStream | None = None
+        self,
+        rid: str,
+        input_ids: list[int],
+        options: SamplingOptions,
+        key: str,
+        stream: ReplyStream | None = None,
+        *,
+        adapter: str = "",
     ) -> Sampled:
-        """Sample one continuation; ``key`` separates prefix caches, ``rid`` names the request for :meth:`abort`.  What
-        comes is in ``stream`` at once."""
+        """Sample one continuation, under the ``adapter`` of that name if there is one; ``key`` separates prefix caches,
+        ``rid`` names the request for :meth:`abort`.  What comes is in ``stream`` at once."""
         message: dict[str, object] = {
             "rid": rid,
             "input_ids": input_ids,
@@ -101,6 +110,8 @@ class EngineClient:
             "extra_key": key,
             "stream": True,
         }
+        if adapter:
+            message["lora_path"] = adapter
         stream = stream or ReplyStream(options.max_new_tokens)
         async with self._asked("POST", "/generate", message) as response:
             async for line in response.content:
@@ -138,6 +149,65 @@ class EngineClient:
             "/update_weights_from_disk",
             {"model_path": path, "weight_version": str(version), "abort_all_requests": False, "flush_cache": False},
         )
+
+    @asynccontextmanager
+    async def weight_update(self) -> AsyncGenerator[None]:
+        """Weights can be sent in pieces meanwhile; after an error they are unknown."""
+        await self._post("/begin_weight_update", {})
+        try:
+            yield
+        except InfraError:
+            with suppress(ServerLost):
+                await self._post("/end_weight_update", {})
+            raise
+        await self._post("/end_weight_update", {})
+
+    async def update_weights_from_tensors(self, ranks: Sequence[str], version: int | None) -> None:
+        """Take the pickled tensors, one text for each of the server's ranks; ``version`` with the last of a version."""
+        message: dict[str, object] = {"serialized_named_tensors": list(ranks), "flush_cache": False}
+        await self._post("/update_weights_from_tensor", message | _labelled(version))
+
+    async def join(self, place: Rendezvous) -> None:
+        """Be the ranks from 1 on of a process group; it is made while the server stands still."""
+        await self._post(
+            "/init_weights_update_group",
+            {
+                "master_address": place.address,
+                "master_port": place.port,
+                "rank_offset": 1,
+                "world_size": place.world,
+                "group_name": place.name,
+                "backend": place.backend,
+            },
+        )
+
+    async def receive_weights(self, group: str, piece: Piece, version: int | None) -> None:
+        """Take a piece that is broadcast in one; ``version`` with the last of a version."""
+        message: dict[str, object] = {
+            "names": piece.names,
+            "dtypes": [piece.dtype] * len(piece.names),
+            "shapes": piece.shapes,
+            "group_name": group,
+            "load_format": "flattened_bucket",
+            "flush_cache": False,
+        }
+        await self._post("/update_weights_from_distributed", message | _labelled(version))
+
+    async def load_adapter(self, name: str, path: str) -> None:
+        """Load PEFT's folder, checked before, under a name that no adapter has.  Requests go on meanwhile."""
+        await self._post("/load_lora_adapter", {"lora_name": name, "lora_path": path})
+
+    async def unload_adapter(self, name: str) -> None:
+        """Return when it is gone: once no request uses it any more."""
+        await self._post("/unload_lora_adapter", {"lora_name": name})
+
+    async def adapters(self) -> dict[str, str]:
+        """Name → folder of those that are loaded."""
+        body = await self._request("GET", "/v1/models", None)
+        try:
+            return {str(card["id"]): str(card["root"]) for card in orjson.loads(body)["data"] if card["parent"]}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ServerLost(f"the server's list of adapters cannot be read: {body[:200]!r}") from error
 
     async def checksum(self) -> str:
         """Of the weights in use, bit for bit, over all ranks."""
@@ -181,6 +251,10 @@ class EngineClient:
                     self._responses.discard(response)
         except (aiohttp.ClientError, OSError) as error:
             raise ServerLost(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def _labelled(version: int | None) -> dict[str, object]:
+    return {} if version is None else {"weight_version": str(version)}
 
 
 def _field(body: bytes, name: str) -> str:

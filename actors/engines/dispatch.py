@@ -1,8 +1,8 @@
 """The requests of one engine: each waits at a gate that is open while the server serves, then for a place in it.
 
-In one breath with passing the gate a request gets its KV key ``v<version>``, so a key names the weights that the
-request was dispatched under.  Replies are streamed: a request whose server dies waits at the gate again, and the next
-server goes on behind the tokens that came, until the request's deadline.
+In one breath with passing the gate a request gets its KV key (:mod:`.prefixes`), so a key names weights that the
+request was dispatched under, and the adapter, if that is what they are.  Replies are streamed: a request whose server
+dies waits at the gate again, and the next server goes on behind the tokens that came, until the request's deadline.
 
 Who opens and shuts the gate is :class:`actors.engines.engine.Engine`, and a server in trouble
 (:meth:`actors.engines.exchange.Serving.condemn`).
@@ -27,9 +27,11 @@ from actors.engines.messages import (
     RequestRefused,
     ServerLost,
 )
+from actors.engines.prefixes import KvReuse, Prefixes
 from actors.engines.replies import ReplyStream, Sampled
 from actors.engines.server import Server
 from actors.engines.underway import UnderWay
+from protocol.weights import Version
 
 _RESEND_PAUSE_S = 0.1
 _MAX_QUEUED = 4096
@@ -40,15 +42,25 @@ class Dispatch:
     """See the module.  ``state`` says what the engine is at, for messages."""
 
     def __init__(
-        self, name: str, *, max_running: int, context_length: int, deterministic: bool, state: Callable[[], EngineState]
+        self,
+        name: str,
+        *,
+        max_running: int,
+        context_length: int,
+        deterministic: bool,
+        kv: KvReuse,
+        state: Callable[[], EngineState],
     ) -> None:
         self._name, self._context_length, self._deterministic, self._state = name, context_length, deterministic, state
+        self._prefixes = Prefixes(kv)
         self.gate = asyncio.Event()
         self.counts = EngineStatistics()
         self.vocabulary: int | None = None
         """Of the model, once it is known: before that nothing is taken."""
         self.last_reply_at = 0.0
         """Or since when the server that serves could have given one; monotonic seconds."""
+        self.left = asyncio.Event()
+        """Set when a request leaves its server; whoever waits for that clears it."""
         self._serving: Serving | None = None
         self._closed = False
         self._under_way: set[UnderWay] = set()
@@ -57,6 +69,8 @@ class Dispatch:
 
     def open(self, serving: Serving) -> None:
         """Requests may go to this server."""
+        if serving is not self._serving:
+            self._prefixes.forget()
         self._serving, self.last_reply_at = serving, time.monotonic()
         self.gate.set()
 
@@ -90,10 +104,21 @@ class Dispatch:
             ) from None
         finally:
             self._under_way.discard(work)
+            self.left.set()
+
+    @property
+    def in_use(self) -> set[Version]:
+        """Under which requests have been dispatched that have not come back."""
+        return {work.version for work in self._under_way if work.stream is not None}
 
     def received(self, names: Collection[str]) -> dict[str, Received]:
         """What has come of those of these requests that are under way."""
         return {work.request.name: work.received for work in self._under_way if work.request.name in names}
+
+    @property
+    def tokens(self) -> int:
+        """Sampled so far, those of requests under way included."""
+        return self.counts.sampled_tokens + sum(work.came for work in self._under_way)
 
     async def abort_gone(self) -> None:
         """Until cancelled: tell the server of requests whose caller has gone."""
@@ -129,7 +154,9 @@ class Dispatch:
             async with self._places:
                 while True:
                     serving = await self._wait_for_server(work)
-                    stream = work.ask(serving.confirmed.manifest.version)  # no await between the gate and this
+                    weights = serving.confirmed  # no await between the gate and this
+                    key = self._prefixes.key(request.session, weights.manifest.version)
+                    stream = work.ask(weights.manifest.version, key, weights.adapter)
                     counts.queued, counts.running, waiting = counts.queued - 1, counts.running + 1, False
                     try:
                         async with asyncio.timeout(request.deadline_s):
@@ -137,6 +164,7 @@ class Dispatch:
                     except ServerLost:
                         counts.resent += 1
                         counts.received_tokens += work.cut()
+                        self.left.set()
                     else:
                         return self._reply(sampled, work)
                     finally:
@@ -171,7 +199,8 @@ class Dispatch:
             seed=request.seed if self._deterministic else None,
         )
         try:
-            return await server.client.generate(rid, work.input_ids, options, f"v{work.version}", stream)
+            key = work.key.text
+            return await server.client.generate(rid, work.input_ids, options, key, stream, adapter=work.adapter)
         except asyncio.CancelledError:
             if not self._gone.full():  # else the server notices by itself, seconds later
                 self._gone.put_nowait((server, rid))

@@ -3,10 +3,11 @@
 Requests (``generate``) are :class:`~actors.engines.dispatch.Dispatch`'s, behind a gate that is opened and shut here.
 
 Weights (``load``) are read and checked while the server decodes.  Then, under the update lock: gate shut → pause in
-place → exchange → version and checksum confirmed → continue → gate open.  The exchange runs in the engine's own task
-group, so a caller that is cancelled or dies leaves nothing paused; while it holds its lease (version, deadline), health
-is not judged.  The server never continues on weights that are not known: a load that never began continues as old, one
-that was refused is followed by a checksummed reload of the last confirmed weights, everything else by a restart.
+place → exchange → version and checksum confirmed → continue → gate open; or, without a pause, an adapter is loaded and
+confirmed (:mod:`.updates`).  Either runs in the engine's own task group, so a caller that is cancelled or dies leaves
+nothing paused; while the server stands still under a lease (version, deadline), health is not judged.  The server never
+continues on weights that are not known: a load that never began continues as old, one that was refused is followed by a
+checksummed reload of the last confirmed weights, everything else by a restart.
 
 Memory (``lend``): where the learner takes turns with the server on one device, the same lock is held for all of the
 learner's turn: gate shut → requests cut, which go on after it → memory given away → … → taken back → weights
@@ -21,15 +22,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from actors.background import Background
 from actors.engines import weight_files
+from actors.engines.adapter_files import AdapterSettings
+from actors.engines.adapters import ByName
+from actors.engines.direct import FromSender, Sender
 from actors.engines.dispatch import Dispatch
-from actors.engines.exchange import Confirmed, Serving, come_back, exchange, stand_aside
+from actors.engines.exchange import Confirmed, Serving, come_back, stand_aside
+from actors.engines.handover import FromFiles, Handover, Load
 from actors.engines.messages import (
     EnginePids,
     EngineStartError,
@@ -45,8 +51,11 @@ from actors.engines.messages import (
     RequestRefused,
     ServerLost,
 )
+from actors.engines.prefixes import KvReuse
 from actors.engines.server import Server, ServerSettings
+from actors.engines.tensors import FromTensors
 from actors.engines.turn import Turn
+from actors.engines.updates import InPlace, Updates
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
@@ -66,6 +75,10 @@ class EngineSettings:
     max_running: int
     """Requests that the server works on at once; further ones wait in the engine."""
     device: Literal["cpu", "cuda"]
+    tp: int = 1
+    """GPUs that share the server's model."""
+    memory_share: float = 0.85
+    """Of a GPU's memory, for weights and KV."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     seed: int = 0
     attempt: int = 0
@@ -79,12 +92,20 @@ class EngineSettings:
     """Seconds beyond its deadline that a load which has begun may take before the server is restarted."""
     deterministic: bool = False
     """Honour ``GenerateRequest.seed``; SGLang gives up its prefix cache for it with most attention backends."""
+    handover: Literal["files", "tensors"] = "files"
+    """How the server gets weights that are on this machine: it reads their files, or is given them in memory."""
+    kv: KvReuse = "fresh"
+    """Which prefixes are reused (:mod:`.prefixes`)."""
     lends: bool = False
     """Whether :meth:`Engine.lend` is used: on CUDA the server is started for it."""
+    adapters: AdapterSettings | None = None
+    """With them every version is an adapter of the model in ``model_path``, and :meth:`Engine.lend` is not used."""
 
     def server(self) -> ServerSettings:
         return ServerSettings(
             device=self.device,
+            tp=self.tp,
+            memory_share=self.memory_share,
             dtype=self.dtype,
             context_length=self.context_length,
             max_total_tokens=self.max_total_tokens,
@@ -92,6 +113,7 @@ class EngineSettings:
             seed=self.seed,
             deterministic=self.deterministic,
             lends=self.lends,
+            adapters=self.adapters,
             log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log",
             start_timeout_s=self.start_timeout_s,
             stop_grace_s=self.stop_grace_s,
@@ -106,10 +128,18 @@ class _Lease:
     deadline: float
 
 
+@dataclass(slots=True)
+class _Still:
+    """How long the engine stood still for a load."""
+
+    ms: float
+
+
 class Engine:
     """See the module.  ``start`` once, ``stop`` at the end; everything else between them, from any number of tasks."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, sender: Sender | None = None) -> None:
+        """``sender``: weights come straight from the learner's host (:mod:`.direct`)."""
         self._settings, self._server_settings = settings, settings.server()
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
@@ -118,8 +148,10 @@ class Engine:
             max_running=settings.max_running,
             context_length=settings.context_length,
             deterministic=settings.deterministic,
+            kv=settings.kv,
             state=lambda: self._state,
         )
+        self._updates = _updates(settings, self._dispatch, sender)
         self._update_lock = asyncio.Lock()
         self._lease: _Lease | None = None
         self._turn: Turn | None = None
@@ -137,7 +169,7 @@ class Engine:
         self._state = EngineState.STARTING
         try:
             model = await asyncio.to_thread(weight_files.read_model, Path(self._settings.model_path))
-            await asyncio.to_thread(weight_files.check, manifest, model)
+            await self._updates.check(manifest, model)
             self._model, self._dispatch.vocabulary = model, model.vocabulary
             self._serving = await self._launch(manifest)
         except BaseException as error:
@@ -221,13 +253,15 @@ class Engine:
         begun, deadline = time.monotonic(), asyncio.get_running_loop().time() + deadline_s
         try:
             async with asyncio.timeout_at(deadline):
-                await asyncio.to_thread(weight_files.check, manifest, model)
+                staged = await self._updates.stage(manifest, model)
                 prefetch_ms = (time.monotonic() - begun) * 1000
                 outcome = None
                 if self._turn is not None:
                     outcome = await self._turn.give_back(manifest)
                 while outcome is None:
-                    swap = group.create_task(self._swap(manifest, _Lease(manifest.version, deadline), prefetch_ms))
+                    swap = group.create_task(
+                        self._swap(manifest, staged, _Lease(manifest.version, deadline), prefetch_ms)
+                    )
                     outcome = await asyncio.shield(swap)
         except TimeoutError:
             raise LoadError(
@@ -238,7 +272,9 @@ class Engine:
             raise outcome
         return outcome
 
-    async def _swap(self, manifest: WeightManifest, lease: _Lease, prefetch_ms: float) -> LoadReport | LoadError | None:
+    async def _swap(
+        self, manifest: WeightManifest, staged: Load, lease: _Lease, prefetch_ms: float
+    ) -> LoadReport | LoadError | None:
         """The exchange under the update lock; every error that it can have is its value.
 
         None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again.
@@ -251,43 +287,46 @@ class Engine:
                 return LoadError(f"version {label} did not begin to load before its deadline")
             if serving.confirmed.manifest.version == manifest.version:
                 return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
-            self._dispatch.gate.clear()
-            self._state, self._lease = EngineState.UPDATING, lease
-            self._dispatch.weights_change()
-            paused_at = time.monotonic()
+            still = _Still(ms=0.0)
             try:
-                load_ms = await exchange(
-                    serving,
-                    manifest,
-                    deadline=lease.deadline,
-                    grace_s=self._settings.load_grace_s,
-                    exact=self._server_settings.device == "cpu",
+                load_ms = await self._updates.take(
+                    serving, manifest, staged, self._standing_still(serving, lease, still), lease.deadline
                 )
             except (ServerLost, LoadError, TimeoutError) as error:
-                why = f"version {label} was not taken: {error or 'no answer in time'}"
+                why = f"version {label} was not taken: {str(error) or 'no answer in time'}"
                 self._events.emit(
                     "engine.load_failed",
                     engine=self._settings.name,
                     version=manifest.version,
                     why=why,
-                    pause_ms=round((time.monotonic() - paused_at) * 1000, 2),
+                    pause_ms=round(still.ms, 2),
                 )
                 return LoadError(why)
-            finally:
-                self._lease = None
-                if self._state is EngineState.UPDATING:
-                    self._serve(serving)
-            pause_ms = (time.monotonic() - paused_at) * 1000
             self._dispatch.counts.loads += 1
             self._events.emit(
                 "engine.load",
                 engine=self._settings.name,
                 version=manifest.version,
-                pause_ms=round(pause_ms, 2),
+                pause_ms=round(still.ms, 2),
                 load_ms=round(load_ms, 2),
                 prefetch_ms=round(prefetch_ms, 2),
             )
-            return LoadReport(version=manifest.version, pause_ms=pause_ms, load_ms=load_ms, prefetch_ms=prefetch_ms)
+            return LoadReport(version=manifest.version, pause_ms=still.ms, load_ms=load_ms, prefetch_ms=prefetch_ms)
+
+    @contextmanager
+    def _standing_still(self, serving: Serving, lease: _Lease, still: _Still) -> Generator[None]:
+        """Nothing is dispatched, and health is not judged."""
+        self._dispatch.gate.clear()
+        self._state, self._lease = EngineState.UPDATING, lease
+        self._dispatch.weights_change()
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._lease = None
+            if self._state is EngineState.UPDATING:
+                self._serve(serving)
+            still.ms = (time.monotonic() - begun) * 1000
 
     # memory
 
@@ -353,8 +392,8 @@ class Engine:
         try:
             load_ms = await come_back(serving, manifest, grace_s=self._settings.load_grace_s, exact=exact)
         except (ServerLost, LoadError, TimeoutError) as error:
-            label = version_label(manifest.version)
-            return LoadError(f"version {label} was not taken after the learner's turn: {error or 'no answer in time'}")
+            label, why = version_label(manifest.version), str(error) or "no answer in time"
+            return LoadError(f"version {label} was not taken after the learner's turn: {why}")
         finally:
             if self._state is EngineState.LENT:
                 self._serve(serving)
@@ -372,6 +411,7 @@ class Engine:
                 group.create_task(self._supervise())
                 group.create_task(self._probe())
                 group.create_task(self._dispatch.abort_gone())
+                group.create_task(self._updates.tidy())
         finally:
             if self._state is not EngineState.STOPPED:
                 self._state, self._error = EngineState.STOPPED, "its supervision ended: a defect"
@@ -404,26 +444,28 @@ class Engine:
             if serving.confirmed.checksum == confirmed.checksum:
                 return serving
             await serving.server.stop()
-            self._error = f"the files of version {version_label(confirmed.manifest.version)} have changed"
+            self._error = f"the files in {self._updates.base(confirmed.manifest).path} have changed"
             self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
 
     async def _launch(self, manifest: WeightManifest) -> Serving:
         begun = time.monotonic()
-        server = await Server.launch(self._server_settings, manifest)
+        base = self._updates.base(manifest)
+        server = await Server.launch(self._server_settings, base)
+        trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         patience_s = self._settings.start_timeout_s
         try:
             async with asyncio.timeout(patience_s):
                 checksum = await server.client.checksum()
-        except (TimeoutError, ServerLost) as error:
+                serving = Serving(server, Confirmed(base, checksum), self._dispatch.gate, trouble)
+                await self._updates.adopt(serving, manifest)
+        except (TimeoutError, ServerLost, LoadError) as error:
             await server.stop()
             why = str(error) or f"not within {patience_s:g} s"
-            raise EngineStartError(f"the server gave no checksum of its weights: {why}") from error
+            raise EngineStartError(f"what the server has loaded could not be confirmed: {why}") from error
         except BaseException:
             await server.stop()
             raise
         self._start_s = time.monotonic() - begun
-        trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        serving = Serving(server, Confirmed(manifest, checksum), self._dispatch.gate, trouble)
         server.ended.add_done_callback(lambda ended: serving.condemn(ended.result()))
         return serving
 
@@ -466,3 +508,15 @@ class Engine:
             version=serving.confirmed.manifest.version,
             seconds=round(self._start_s, 3),
         )
+
+
+def _updates(settings: EngineSettings, dispatch: Dispatch, sender: Sender | None) -> Updates:
+    if settings.adapters is not None:
+        return ByName(settings.adapters, settings.model_path, dispatch)
+    return InPlace(_handover(settings, sender), grace_s=settings.load_grace_s, exact=settings.device == "cpu")
+
+
+def _handover(settings: EngineSettings, sender: Sender | None) -> Handover:
+    if sender is not None:
+        return FromSender(settings.name, settings.tp, sender)
+    return FromFiles() if settings.handover == "files" else FromTensors(settings.device, settings.tp)

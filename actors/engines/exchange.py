@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.engines import weight_files
+from actors.engines.handover import Load, from_files
 from actors.engines.messages import LoadError, ServerLost
 from actors.engines.server import Server
+from protocol.structured import task_group
 from protocol.weights import WeightManifest, version_label
 
 
@@ -27,7 +29,10 @@ class Confirmed:
 
     manifest: WeightManifest
     checksum: str
-    """The server's own, over the bits in use; the same for the same weights on any server of the same settings."""
+    """The server's own, over the bits in use; the same for the same weights on any server of the same settings.  Those
+    of the base, where the manifest is an adapter's."""
+    adapter: str = ""
+    """The name under which the server has it; empty where its weights are the server's own."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,9 +52,9 @@ class Serving:
 
 
 async def exchange(
-    serving: Serving, manifest: WeightManifest, *, deadline: float, grace_s: float, exact: bool
+    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, exact: bool
 ) -> float:
-    """Give the server the manifest's weights, checked before; give the load's milliseconds.
+    """Give the server the manifest's weights by ``load``, checked before; give the load's milliseconds.
 
     Not begun at ``deadline`` (on the loop's clock) it is not begun any more; begun, it has ``grace_s`` beyond.
     ``exact``: the server holds the file's numbers unrounded, so other tensors must change its checksum.
@@ -62,7 +67,7 @@ async def exchange(
     except (ServerLost, TimeoutError):
         await _continue_as_old(serving, grace_s, reload=False)
         raise
-    return await _load(serving, manifest, deadline=deadline, grace_s=grace_s, exact=exact)
+    return await _load(serving, manifest, load, deadline=deadline, grace_s=grace_s, exact=exact)
 
 
 async def stand_aside(serving: Serving, grace_s: float) -> None:
@@ -71,7 +76,7 @@ async def stand_aside(serving: Serving, grace_s: float) -> None:
         async with asyncio.timeout(grace_s):
             await serving.server.client.release_memory(grace_s)
     except (ServerLost, TimeoutError) as error:
-        serving.condemn(f"it did not give its memory away: {error or 'no answer in time'}")
+        serving.condemn(f"it did not give its memory away: {str(error) or 'no answer in time'}")
     if serving.trouble.done():
         await serving.server.stop()
 
@@ -85,16 +90,18 @@ async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: floa
         serving.condemn("it did not get its memory back")
         raise
     deadline = asyncio.get_running_loop().time() + grace_s
-    return await _load(serving, manifest, deadline=deadline, grace_s=grace_s, exact=exact)
+    return await _load(serving, manifest, from_files(manifest), deadline=deadline, grace_s=grace_s, exact=exact)
 
 
-async def _load(serving: Serving, manifest: WeightManifest, *, deadline: float, grace_s: float, exact: bool) -> float:
+async def _load(
+    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, exact: bool
+) -> float:
     """Exchange the weights of a server that stands still, and let it go on."""
     client = serving.server.client
     begun = time.monotonic()
     try:
         async with asyncio.timeout_at(deadline + grace_s):
-            await client.update_weights(manifest.path, manifest.version)
+            await load(client)
             load_ms = (time.monotonic() - begun) * 1000
             checksum = await _confirm(serving, manifest, exact=exact)
     except (ServerLost, LoadError):
@@ -116,7 +123,9 @@ async def _load(serving: Serving, manifest: WeightManifest, *, deadline: float, 
 async def _confirm(serving: Serving, manifest: WeightManifest, *, exact: bool) -> str:
     """The checksum of the weights in use.  Raises :class:`LoadError` unless they are the manifest's."""
     client, before = serving.server.client, serving.confirmed
-    version, checksum = await client.version(), await client.checksum()
+    async with task_group() as both:
+        asked = both.create_task(client.version()), both.create_task(client.checksum())
+    version, checksum = asked[0].result(), asked[1].result()
     if version != manifest.version:
         raise LoadError(f"the server says that it serves version {version_label(version)}")
     same_file = bool(manifest.sha256) and manifest.sha256 == before.manifest.sha256
@@ -138,10 +147,10 @@ async def _continue_as_old(serving: Serving, grace_s: float, *, reload: bool) ->
     try:
         async with asyncio.timeout(grace_s):
             if reload:
-                await client.update_weights(confirmed.manifest.path, confirmed.manifest.version)
+                await from_files(confirmed.manifest)(client)
             if reload and await client.checksum() != confirmed.checksum:
                 serving.condemn("the last confirmed weights did not come back after a failed load")
             else:
                 await client.resume()
     except (ServerLost, TimeoutError) as error:
-        serving.condemn(f"its weights are unknown after a failed load: {error or 'no answer in time'}")
+        serving.condemn(f"its weights are unknown after a failed load: {str(error) or 'no answer in time'}")

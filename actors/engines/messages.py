@@ -5,6 +5,7 @@ Only values, so that an episode, a worker and a router can speak of engines with
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -127,6 +128,10 @@ class GenerateReply:
     engine: str
 
 
+Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
+"""An engine, or a router before several, as who asks sees it."""
+
+
 class EngineState(StrEnum):
     NEW = "new"
     """Not started."""
@@ -201,3 +206,16 @@ class EnginePids:
     guardian: int
     server: int
     """Leader of the server's process group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where a process group meets; the sender is its rank 0 and listens there."""
+
+    name: str
+    address: str
+    port: int
+    world: int
+    """Processes: the sender and the server's ranks."""
+    backend: str
+    """Of torch.distributed."""

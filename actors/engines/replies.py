@@ -56,10 +56,11 @@ def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
 
 
 class ReplyStream:
-    """One reply of at most ``most`` tokens, as it comes."""
+    """One reply of at most ``most`` tokens, as it comes.  All of it is of ``version`` where there is one: of an adapter
+    the server says nothing."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, version: int | None = None) -> None:
+        self._most, self._version = most, version
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
         self._certain: int | None = None
@@ -78,8 +79,13 @@ class ReplyStream:
             raise ServerLost(f"{count} tokens of at most {self._most}, and the reply has the end {chunk.finish}")
         if chunk.finish is None:
             return None
-        versions = expand_spans(chunk.spans, count)
+        versions = expand_spans(chunk.spans, count) if self._version is None else [self._version] * count
         return Sampled(self._token_ids, self._logprobs, versions, chunk.finish, chunk.cached_tokens)
+
+    @property
+    def came(self) -> int:
+        """Tokens, so far."""
+        return len(self._token_ids)
 
     def weights_change(self) -> None:
         """Others are about to be loaded: which ones sampled what comes later is known from the last chunk only."""

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from actors.engines.adapter_files import AdapterSettings
 from actors.engines.client import EngineClient, SamplingOptions
 from actors.engines.messages import EnginePids, EngineStartError, RequestRefused, ServerLost
 from protocol.loopback import free_port
@@ -27,8 +28,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
-_MEMORY_SHARE = {"cpu": 0.2, "cuda": 0.85}
-"""Of the device, for weights and KV."""
+_CPU_MEMORY_SHARE = 0.2
 OWN_TOKENS = 6
 """Places that SGLang keeps for itself: of n, an input may fill n − 7 and a reply go on to n − 2.  The context and the
 KV slots that it is started with are larger by so many than what requests may use."""
@@ -40,6 +40,10 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 class ServerSettings:
     device: str
     """``cpu`` or ``cuda``."""
+    tp: int
+    """GPUs that share the model."""
+    memory_share: float
+    """Of a GPU's memory, for weights and KV."""
     dtype: str
     context_length: int
     """Input and reply of one request together: all of it can be used."""
@@ -49,6 +53,8 @@ class ServerSettings:
     deterministic: bool
     lends: bool
     """Whether the server is to give its memory away at times."""
+    adapters: AdapterSettings | None
+    """With them the server can load adapters beside its weights."""
     log: Path
     start_timeout_s: float
     stop_grace_s: float
@@ -77,7 +83,8 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
         "--device", settings.device, "--dtype", settings.dtype, "--random-seed", str(settings.seed),
         "--context-length", str(settings.context_length + OWN_TOKENS),
         "--max-running-requests", str(settings.max_running),
-        "--mem-fraction-static", str(_MEMORY_SHARE[settings.device]), "--grammar-backend", "none",
+        "--mem-fraction-static", str(settings.memory_share if settings.device == "cuda" else _CPU_MEMORY_SHARE),
+        "--tp-size", str(settings.tp), "--grammar-backend", "none",
         "--sampling-backend", "pytorch", "--skip-server-warmup", "--disable-overlap-schedule", "--sleep-on-idle",
         "--incremental-streaming-output",
     ]  # fmt: skip
@@ -87,6 +94,8 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
         arguments += ["--enable-deterministic-inference"]
     if settings.saves_memory:
         arguments += ["--enable-memory-saver"]
+    if settings.adapters is not None:
+        arguments += settings.adapters.arguments(settings.device)
     if settings.device == "cpu":
         arguments += ["--attention-backend", "torch_native", "--disable-cuda-graph"]
     return arguments
@@ -103,6 +112,7 @@ def server_environment(settings: ServerSettings) -> dict[str, str]:
     }
     if settings.device == "cpu":
         environment |= {"OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else its groups listen on every address
     if settings.saves_memory:
         environment |= {"SGLANG_MEMORY_SAVER_CUDA_GRAPH": "1"}  # else its graphs stay
     return environment
@@ -169,9 +179,9 @@ class Server:
                 raise ServerLost(f"it serves version {version}, not {manifest.version}")
             return
 
-    async def probe(self, rid: str) -> None:
+    async def probe(self, rid: str, *, adapter: str = "") -> None:
         """Sample one token, of a prefix of its own."""
-        await self.client.generate(rid, [0], _PROBE, "probe")
+        await self.client.generate(rid, [0], _PROBE, "probe", adapter=adapter)
 
     async def stop(self) -> None:
         """End every process of the server and wait until none is left."""

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from actors.engines.messages import GenerateReply, GenerateRequest, Received
+from actors.engines.prefixes import NO_PREFIX, PrefixKey
 from actors.engines.replies import ReplyStream, Sampled
 from protocol.weights import NO_VERSION, Version
 
@@ -18,7 +19,11 @@ class UnderWay:
     """Of servers that were lost."""
     cuts: int = 0
     version: Version = NO_VERSION
-    """Of the KV key under which the server was asked that works on it, and of that server's weights then."""
+    """Of the weights of the server that works on it, when it was asked."""
+    key: PrefixKey = NO_PREFIX
+    """Under which it was asked."""
+    adapter: str = ""
+    """The server's name of those weights, where they are an adapter: a request ends under that with which it began."""
     stream: ReplyStream | None = None
     """What comes from that server."""
 
@@ -26,10 +31,10 @@ class UnderWay:
         self.kept = self.request.received
         self.cuts = int(len(self.kept) > 0)
 
-    def ask(self, version: Version) -> ReplyStream:
-        """A server of these weights is asked next."""
-        self.version = version
-        self.stream = ReplyStream(self.left)
+    def ask(self, version: Version, key: PrefixKey, adapter: str = "") -> ReplyStream:
+        """A server of these weights is asked next, under this key."""
+        self.version, self.key, self.adapter = version, key, adapter
+        self.stream = ReplyStream(self.left, version if adapter else None)
         return self.stream
 
     @property
@@ -45,6 +50,11 @@ class UnderWay:
     def received(self) -> Received:
         """All that has come whose weights are certain."""
         return self.kept if self.stream is None else self.kept.plus(self.stream.received(self.version))
+
+    @property
+    def came(self) -> int:
+        """Tokens that have come, whatever weights sampled them."""
+        return len(self.kept) + (0 if self.stream is None else self.stream.came)
 
     def weights_change(self) -> None:
         """The server that works on it is about to load others."""
@@ -67,8 +77,8 @@ class UnderWay:
             logprobs=whole.logprobs,
             versions=whole.versions,
             finish=sampled.finish,
-            key_version=self.version,
-            mixed_prefix=sampled.versions[0] != self.version,
+            key_version=self.key.version,
+            mixed_prefix=sampled.versions[0] != self.key.version,
             cuts=self.cuts,
             ms=(time.monotonic() - self.begun) * 1000,
             cached_tokens=sampled.cached_tokens,

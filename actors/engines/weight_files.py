@@ -93,13 +93,19 @@ def read_model(folder: Path) -> ModelShape:
 
 
 def check(manifest: WeightManifest, model: ModelShape) -> None:
-    """Read every byte and raise :class:`BadWeights` unless the manifest's files are whole and fit ``model``.
-
-    The digest is SHA-256 over the files in the order of their names; for one file that is the file's own.
-    """
+    """Read every byte and raise :class:`BadWeights` unless the manifest's files are whole and fit ``model``."""
     folder, label = Path(manifest.path), version_label(manifest.version)
     if difference := model.differences(read_shapes(folder)):
         raise BadWeights(f"version {label} in {folder} is not the model's: {difference}")
+    check_digest(manifest)
+
+
+def check_digest(manifest: WeightManifest) -> None:
+    """Read every byte and raise :class:`BadWeights` unless the files have the digest that the manifest promises.
+
+    It is SHA-256 over the files in the order of their names; for one file that is the file's own.
+    """
+    folder, label = Path(manifest.path), version_label(manifest.version)
     digest = hashlib.sha256()
     try:
         for file in sorted(folder.glob("*.safetensors")):
@@ -110,6 +116,15 @@ def check(manifest: WeightManifest, model: ModelShape) -> None:
         raise BadWeights(f"version {label} in {folder} cannot be read: {error}") from error
     if manifest.sha256 and digest.hexdigest() != manifest.sha256:
         raise BadWeights(f"version {label} in {folder} has digest {digest.hexdigest()}, not {manifest.sha256}")
+
+
+def item_bytes(file: Path) -> int:
+    """Bytes of one number in a safetensors file: of its first tensor that has any, and 1 where none has.  Raises
+    :class:`BadWeights`."""
+    for entry in _read_header(file).tensors.values():
+        if entry.end > entry.start:
+            return (entry.end - entry.start) // math.prod(entry.shape)
+    return 1
 
 
 def same_tensors(one: Path, other: Path) -> bool:

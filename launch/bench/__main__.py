@@ -1,4 +1,5 @@
-"""``python -m launch.bench transport|engine|learner|chaos [--json]``: measure a part of longshore, or try all of it."""
+"""``python -m launch.bench transport|engine|learner|weights|async|chaos [--json]``: measure a part of longshore, or try
+all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.bench import chaos, engine, learner, transport
+from launch.bench import chaos, engine, learner, modes, transport, weights
 from launch.ray_settings import ray_settings
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import Parser, parsed
@@ -26,6 +27,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = kinds.add_parser("learner", help="seconds of an optimizer step, beside plain Hugging Face's")
     learner.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    made = kinds.add_parser("weights", help="what it costs engines that decode to be given new weights")
+    weights.add_options(made)
+    made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    made = kinds.add_parser("async", help="episodes a second of whole runs that wait for the learner, and that do not")
+    modes.add_options(made)
+    made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     made = kinds.add_parser("chaos", help="kill processes of a run, and say where each trajectory went")
     chaos.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
@@ -36,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK if report.holds else EXIT_FAILED
 
 
-async def _measured(given: argparse.Namespace) -> transport.Report | engine.Report | learner.Report | chaos.Report:
+async def _measured(
+    given: argparse.Namespace,
+) -> transport.Report | engine.Report | learner.Report | weights.Report | modes.Report | chaos.Report:
     match given.kind:
         case "transport":
             return await transport.measure(transport.options(given))
@@ -44,6 +53,10 @@ async def _measured(given: argparse.Namespace) -> transport.Report | engine.Repo
             return await engine.measure(engine.options(given))
         case "learner":
             return await learner.measure(learner.options(given))
+        case "weights":
+            return await weights.measure(weights.options(given))
+        case "async":
+            return await modes.measure(modes.options(given))
         case _:
             return await chaos.measure(chaos.options(given))
 

@@ -12,21 +12,19 @@ import asyncio
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.messages import GenerateReply, GenerateRequest
+from actors.engines.messages import Generate, GenerateRequest
 from launch.config import load_recipe
 from launch.demo.model import CONTEXT_TOKENS, build_demo_model
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.weights import NO_VERSION, Version, WeightManifest
-
-Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
 
 REQUESTS = (1, 16, 32, 64)
 _PROMPT_TOKENS = 20

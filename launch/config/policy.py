@@ -146,7 +146,8 @@ class TrainerSection(Section):
     """What waits in host memory: ``optimizer`` (Adam's moments and main weights, between two updates) or ``parameters``
     (those, and weights and gradients between two steps: the device is somebody else's meanwhile)."""
     shard_mb: PositiveInt = 4096
-    """Most MB of tensors in one file of a published version: so much host memory does publishing need."""
+    """Most MB of tensors in one file of a published version.  Until it is written the first rank's host holds a copy of
+    the weights, so that training goes on."""
     threads: PositiveInt = 1
     """CPU threads of each rank."""
 

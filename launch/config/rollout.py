@@ -52,6 +52,11 @@ class AgentSection(Section):
     """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
     done_text: str = "done"
     """What the agent answers, without a tool call, when it has finished."""
+    harness: str = ""
+    """Command of an agent of yours in the sandbox, which asks the policy by OpenAI's or Anthropic's API; empty for our
+    own, with a shell.  What it finds in its environment: docs/gateway.md."""
+    harness_port: Annotated[int, Field(ge=1024, le=65535)] = 3129
+    """Port of the sandbox's loopback where a harness reaches the policy."""
     max_turns: PositiveInt = 4
     """Most replies of the model in one episode; using the last without saying done is ``turn_limit``."""
     max_malformed: PositiveInt = 2
@@ -168,16 +173,40 @@ class SamplingSection(Section):
         return self
 
 
+class WeightPath(StrEnum):
+    """How new weights come to where an engine reads them."""
+
+    AUTO = "auto"
+    """``full`` on the learner's machine, ``delta`` on others."""
+    FULL = "full"
+    """Each engine reads the folder that the learner wrote."""
+    DELTA = "delta"
+    """Each machine keeps a copy, made from what changed since the version before."""
+    BROADCAST = "broadcast"
+    """Each machine keeps a copy, which comes to all of them at once, whole, over gloo."""
+    DIRECT = "direct"
+    """No copy: broadcast into servers that stand still meanwhile.  One that starts anew reads the learner's folder."""
+    ADAPTERS = "adapters"
+    """Only what LoRA trains, loaded beside the model while the engines decode; to machines as under ``auto``."""
+
+
 class EngineSection(Section):
     count: PositiveInt = 1
     """SGLang servers, spread over the nodes."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the servers run."""
+    tp: PositiveInt = 1
+    """GPUs that one server's model is split over (tensor parallelism)."""
+    memory_share: Annotated[float, Field(gt=0, lt=1)] = 0.85
+    """Of a GPU's memory, for weights and KV; what is left is for activations and CUDA graphs."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the server; float32 on a CPU is as fast, and its log-probabilities equal the learner's."""
     deterministic: bool = False
     """Draw each token by its episode's seed, so that the same weights give the same samples; slower, and on CUDA only.
     Without it evaluations share tasks and attempts, not the dice."""
+    kv: Literal["fresh", "session"] = "fresh"
+    """Which cached prefixes are reused after new weights: ``fresh``, none; ``session``, an episode's own, made by older
+    weights, so that long histories are not prefilled again.  Its turns are marked ``mixed_prefix`` then."""
     max_total_tokens: PositiveInt = 40_000
     """Tokens in one server's KV cache."""
     max_running: PositiveInt = 64
@@ -186,6 +215,17 @@ class EngineSection(Section):
     """Longest wait for a server that lives to come up: half a minute on a quiet machine, minutes on a busy one."""
     request_timeout_s: Seconds = 60.0
     """Longest wait for one reply, retries included."""
+    weights: WeightPath = WeightPath.AUTO
+    """How new weights come to an engine's machine: ``full``, ``delta``, ``broadcast``, ``direct``, or ``auto``.  Deltas
+    are small where the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes adapters alone: no
+    engine pauses for them, and requests end under the adapter that they began with.  To decode under several at once
+    is slower."""
+    handover: Literal["files", "tensors"] = "files"
+    """How a server gets weights that are on its machine: it reads their ``files``, or is given ``tensors`` in shared
+    memory (CUDA IPC on GPUs), which need as much room there as the model.  Whole weights only, and not ``direct``."""
+    max_adapters: Annotated[int, Field(ge=2)] = 4
+    """Under ``weights = "adapters"``: versions that a server holds at once, the newest and those under which requests
+    still run.  A push waits until there is a place."""
     update_timeout_s: Seconds = 60.0
     """Longest wait for a load of new weights.  One that began in time gets a minute more; then its server is started
     again."""
@@ -197,6 +237,26 @@ class EngineSection(Section):
                 "engine.deterministic = true needs attention kernels that SGLang has on CUDA only: set engine.device = "
                 "'cuda', or engine.deterministic = false"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _fits_the_way_of_its_weights(self) -> Self:
+        if self.handover == "tensors" and self.weights in {WeightPath.DIRECT, WeightPath.ADAPTERS}:
+            raise ValueError(
+                f"engine.handover = 'tensors' is for whole weights on the engine's machine, and engine.weights = "
+                f"'{self.weights}' brings none there: leave one of the two out"
+            )
+        if self.kv == "session" and self.weights is WeightPath.ADAPTERS:
+            raise ValueError(
+                "engine.kv = 'session' keeps nothing where each version is an adapter, whose prefixes are its own: "
+                "leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _splits_over_gpus(self) -> Self:
+        if self.tp > 1 and self.device != "cuda":
+            raise ValueError(f"engine.tp = {self.tp} is for GPUs: set engine.device = 'cuda', or engine.tp = 1")
         return self
 
 
@@ -250,3 +310,5 @@ class EvaluationSection(Section):
     """Attempts at each task that are sampled at temperature 1: pass@1 is their mean."""
     greedy_attempts: CountInt = 1
     """Attempts that take the likeliest token."""
+    before: bool = True
+    """Evaluate before training too, and not only after it."""

@@ -28,8 +28,10 @@ from launch.config.rollout import (
     RolloutSection,
     SamplingSection,
     SandboxSection,
+    WeightPath,
 )
 from learner.objective import Objective
+from learner.settings import Lora
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
@@ -139,6 +141,9 @@ class StopSection(Section):
     """Stop when so many trajectories are acknowledged; 0 for no limit."""
     after_s: Annotated[float, Field(ge=0)] = 0.0
     """Stop after so many seconds; 0 for no limit."""
+    parity_k3: Annotated[float, Field(ge=0)] = 0.0
+    """Stop a run at whose beginning the learner's log-probabilities of what its own weights sampled differ from the
+    engine's by a mean k3 of more than this; 0 for 0.001 in float32, and 0.01 where either computes in bfloat16."""
 
 
 class ProofSection(Section):
@@ -183,6 +188,17 @@ class RunConfig(Section):
     def publish_every(self) -> int:
         """Optimizer steps from one set of weights that the engines get to the next."""
         return self.run.mode.publish_every(self.learner.publish_every)
+
+    @property
+    def parity_k3(self) -> float:
+        """How far serving and training may differ."""
+        coarse = "bfloat16" in {self.engine.dtype, self.learner.dtype}
+        return self.stop.parity_k3 or (1e-2 if coarse else 1e-3)
+
+    @property
+    def publish_adapters(self) -> bool:
+        """Whether engines get adapters alone."""
+        return self.engine.weights is WeightPath.ADAPTERS
 
     @property
     def shared(self) -> bool:
@@ -248,26 +264,49 @@ class RunConfig(Section):
                 f"cluster.placement = 'shared' with learner.device = '{learner.device}' and engine.device = "
                 f"'{engine.device}' would take turns on nothing: set both alike, or cluster.placement = 'separate'"
             )
-        elif learner.device == "cuda" and (learner.ranks, engine.count) != (1, 1):
+        elif learner.device == "cuda" and (learner.ranks, engine.count, engine.tp) != (1, 1, 1):
             found.append(
-                f"cluster.placement = 'shared' is for one GPU, and learner.ranks = {learner.ranks} with engine.count = "
-                f"{engine.count} ask for more: set both to 1, or cluster.placement = 'separate'"
+                f"cluster.placement = 'shared' is for one GPU, and learner.ranks = {learner.ranks}, engine.count = "
+                f"{engine.count} and engine.tp = {engine.tp} ask for more: set each to 1, or cluster.placement = "
+                "'separate'"
             )
         return found
 
     def _adapters(self) -> list[str]:
         try:
-            adapted = self.lora.lora is not None
+            lora = self.lora.lora
         except UserError as error:
             return [str(error)]
-        if adapted and self.warm_start.enabled:
-            found = (
+        found = self._adapters_alone(lora) if self.publish_adapters else []
+        if lora is not None and self.warm_start.enabled:
+            found.append(
                 f"lora.rank = {self.lora.rank} leaves the model's weights as they are, and the warm start has to train "
                 "them: set lora.rank = 0, or warm_start.enabled = false and model.path to a model that has been "
                 "trained (python -m launch.sft, or runs/ID/weights/v…)"
             )
-            return [found]
-        return []
+        return found
+
+    def _adapters_alone(self, lora: Lora | None) -> list[str]:
+        if lora is None:
+            lacking = (
+                "engine.weights = 'adapters' pushes what LoRA trains, and lora.rank = 0 trains all weights: set "
+                "lora.rank = 16, say, or engine.weights = 'auto'"
+            )
+            return [lacking]
+        found, targets = list[str](), set(lora.targets)
+        for some, needed in (({"q_proj", "k_proj", "v_proj"}, {"q_proj", "v_proj"}), ({"up_proj"}, {"gate_proj"})):
+            if targets & some and (lacking := sorted(needed - targets)):
+                found.append(
+                    f"engine.weights = 'adapters' with lora.targets = {list(lora.targets)} is more than SGLang loads, "
+                    f"which wants {' and '.join(lacking)} beside {' and '.join(sorted(targets & some))}: add it to "
+                    "lora.targets, or set engine.weights = 'auto'"
+                )
+        if self.shared:
+            found.append(
+                "engine.weights = 'adapters' leaves the model where it is, and cluster.placement = 'shared' takes it "
+                "from the engine in each turn: set engine.weights = 'auto' or cluster.placement = 'separate'"
+            )
+        return found
 
     @property
     def objective(self) -> Objective:

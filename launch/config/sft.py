@@ -43,6 +43,8 @@ class SftSection(Section):
     """The same, held out: their loss is taken before, after and every ``eval_every_steps``."""
     output: Path | None = None
     """Where the trained model's folder appears; without it, ``model`` in the run's directory."""
+    adapters: Path | None = None
+    """Where the adapters alone appear too, as PEFT's folder; without it they are only merged into the model."""
     min_score: float | None = None
     """Least score of what is trained; without it, whatever there is."""
     reward_weighted: bool = False
@@ -107,6 +109,8 @@ class SftConfig(Section):
             )
         if self.sft.eval_every_steps and not self.sft.eval_data:
             found.append("sft.eval_every_steps has nothing to take the loss of: give --eval-data, or leave it out")
+        if self.sft.adapters is not None and not self.lora.rank:
+            found.append("sft.adapters has no adapters to write: set lora.rank = 16, say, or leave it out")
         try:
             _ = self.lora.lora
         except UserError as error:

@@ -118,6 +118,18 @@ def _clock_jumped(event: Event) -> str:
     return f"the clock of {text(event, 'node')} was set {abs(seconds):,.1f} s {way}, as {text(event, 'writer')} sees it"
 
 
+def _weights_copied(event: Event) -> str:
+    version, base = integer(event, "version", -1), integer(event, "base", -1)
+    since = "whole" if base < 0 else f"as what changed since {version_label(base)}"
+    share = f"{integer(event, 'bytes') / 1e6:,.1f} MB, {number(event, 'share') or 0.0:.1%} of it"
+    return f"version {version_label(version)} came to {text(event, 'host')} {since}: {share}, in {_ms(event, 'ms')}"
+
+
+def _weights_resync(event: Event) -> str:
+    version = version_label(integer(event, "version", -1))
+    return f"version {version} is sent whole to {text(event, 'host')}: {text(event, 'why')}"
+
+
 _PASSED_OVER = {
     "all_stale": "every token of theirs is too old",
     "nonfinite": "loss or gradient was not finite",
@@ -147,6 +159,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "trajectory.unwanted": lambda e: f"{text(e, 'trajectory')} came too late: no group waits for it",
     "learner.step": _learner_step,
     "weights.published": lambda e: f"version {version_label(integer(e, 'version', -1))} published",
+    "weights.copied": _weights_copied,
+    "weights.resync": _weights_resync,
     "engine.load": _engine_load,
     "engine.lent": lambda e: f"engine {text(e, 'engine')} stands aside for the learner",
     "engine.not_lent": lambda e: f"{text(e, 'engine')} keeps its memory: {text(e, 'why')}",
@@ -237,6 +251,8 @@ _LEVELS = {
     "batch.passed_over": "warn",
     "learner.nonfinite": "bad",
     "message.refused": "warn",
+    "weights.copied": "detail",
+    "weights.resync": "warn",
     "engine.load_failed": "warn",
     "engine.not_lent": "warn",
     "engine.restart_failed": "bad",

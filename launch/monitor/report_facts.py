@@ -171,6 +171,8 @@ def _pauses(view: RunView, weights: Event, bound_ms: float | None, spanning: flo
     loads = integer(weights, "loads", sum(engine.loads for engine in view.engines))
     if not loads and not longest:
         return Promise("Never blocking", "unknown", "No engine loaded new weights.")
+    if not longest:
+        return Promise("Never blocking", "kept", f"Engines loaded weights {count(loads)} times and never stood still.")
     middle = number(weights, "pause_ms_p50")
     median = "" if middle is None else f", half of them below {milliseconds(middle)}"
     share = number(weights, "paused_share")

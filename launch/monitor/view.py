@@ -35,6 +35,7 @@ CURVES = (
     "entropy",
     "kl_k1",
     "kl_k3",
+    "parity_k3",
     "clip_high",
     "clip_low",
     "clip_dual",

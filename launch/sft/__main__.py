@@ -56,11 +56,11 @@ def _main(words: Sequence[str]) -> int:
 def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[str, Json]:
     """``path``: the run to go on with."""
     os.environ.update(ray_settings(""))
-    from launch.sft.prepare import check_output, prepare
+    from launch.sft.exports import Export, check_exports
+    from launch.sft.prepare import prepare
 
     console = error_console()
-    if path is None and config.sft.output is not None:
-        check_output(config.sft.output)
+    check_exports(config.sft, path)
     prepared = prepare(config)
     made = RunDirectory.create(config.run.dir, config.run.name, arguments.run_id) if path is None else None
     with made or RunDirectory.open(cast("Path", path)) as directory:
@@ -74,7 +74,10 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
             found = asyncio.run(interruptible(work, f"python -m launch.sft {directory.resume_options}"))
         summary: dict[str, Json] = {"run": directory.run_id, **found}
         directory.write_json(SUMMARY_FILE, summary)
-    console.print(f"model:   {summary['model']}\nsummary: {shown(directory.path / SUMMARY_FILE)}")
+    for export in Export:
+        if export in summary:
+            console.print(f"{export}: {summary[export]}")
+    console.print(f"summary: {shown(directory.path / SUMMARY_FILE)}")
     return summary
 
 
@@ -100,6 +103,7 @@ async def _train(
     from launch.nodes import local_nodes
     from launch.ray_log import ray_log
     from launch.settings import trainer_settings
+    from launch.sft.exports import Exports
     from launch.sft.trainer import Trainer
     from learner.rank import LearnerRank
 
@@ -121,7 +125,7 @@ async def _train(
                     prepared=prepared,
                     run_dir=directory.path,
                     attempt=directory.attempt,
-                    output=(config.sft.output or directory.path / "model").absolute(),
+                    exports=Exports.of(config.sft, directory.path, directory.resume_options),
                     learners=learners,
                     store=store,
                     console=console,

@@ -18,6 +18,7 @@ _OPTIONS = {
     "--data": "sft.data",
     "--eval-data": "sft.eval_data",
     "--output": "sft.output",
+    "--adapters": "sft.adapters",
     "--min-score": "sft.min_score",
     "--reward-weighted": "sft.reward_weighted",
     "--too-long": "sft.too_long",
@@ -30,7 +31,7 @@ _OPTIONS = {
 _FREE = (
     *("learner.ranks", "learner.tp", "learner.pp", "learner.cp", "learner.sequence_parallel", "learner.threads"),
     *("learner.device", "learner.micro_batch_tokens", "learner.recompute", "learner.offload", "learner.shard_mb"),
-    *("learner.call_timeout_s", "run.dir", "run.disk_reserve_mb", "checkpoint."),
+    *("learner.call_timeout_s", "run.dir", "run.disk_reserve_mb", "checkpoint.", "sft.output", "sft.adapters"),
 )
 """What a run that goes on may do otherwise; a final dot means the whole section."""
 
@@ -62,10 +63,11 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> SftConfig:
     before = stored_sft(run_dir)
     after = resolve_sft(config_values(before), overrides, source=f"run {run_dir.name}")
     require_same(run_dir, before, after, lambda key: not key.startswith(_FREE))
-    if (run_dir / SUMMARY_FILE).exists():
+    exported, asked = ((each.sft.output, each.sft.adapters) for each in (before, after))
+    if exported == asked and (run_dir / SUMMARY_FILE).exists():
         raise RunDirectoryError(
             f"run {run_dir.name} has come to its end, and {run_dir / SUMMARY_FILE} says to which: to train further, "
-            "start from its model (--model)"
+            "start from its model (--model); to have that elsewhere, give another --output"
         )
     return after
 
@@ -92,6 +94,7 @@ def parser() -> Parser:
     add("--data", nargs="+", action="extend", metavar="PATH", help="conversations (.jsonl, .json) or runs (runs/ID)")
     add("--eval-data", nargs="+", action="extend", metavar="PATH", help="the same, held out: its loss is told")
     add("--output", metavar="FOLDER", help="where the trained model appears; default: model in the run's directory")
+    add("--adapters", metavar="FOLDER", help="where the adapters of lora.rank appear alone too, as PEFT's folder")
     add("--min-score", type=float, metavar="X", help="train only what has a score or reward of at least X")
     add("--reward-weighted", action="store_true", default=None, help="a sequence's weight in the loss is its score")
     add("--too-long", choices=[each.value for each in TooLong], help="what becomes of sequences that do not fit")

@@ -10,6 +10,7 @@ a batch's tokens with loss.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -133,6 +134,7 @@ def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: Choice)
     if not made.found:
         reasons = ", ".join(f"{count} for {why}" for why, count in made.left_out.items()) or "they hold no record"
         raise UserError(f"{', '.join(map(str, sources))}: nothing is left to train ({reasons})")
+    _check_weights(made.found)
     return made
 
 
@@ -200,6 +202,18 @@ def _check_vocabulary(ids: Int32Array, where: str, choice: Choice) -> None:
             f"{where} has token {wrong}, and the model's vocabulary has {choice.vocabulary}: it was sampled from "
             "another model, or the tokenizer is another model's"
         )
+
+
+def _check_weights(found: Iterable[Example]) -> None:
+    """No batch's loss is divided by infinity: nothing would be trained, and nobody told."""
+    total = 0.0
+    for example in found:
+        total += example.weight * example.trained_tokens
+        if total == math.inf:
+            raise BadDataError(
+                f"{example.where} has the weight {example.weight:g}, with which the weights of all tokens with loss "
+                "sum to infinity, and the loss is divided by their sum: divide all weights by one number"
+            )
 
 
 def _fitting(example: Example, choice: Choice) -> Example | LeftOut:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from actors.agents.chat import load_tokenizer
 from launch.config import SftConfig
-from launch.preflight import check_devices, check_disk
+from launch.preflight import check_devices, check_disk, check_layout
 from launch.prepare import check_model
 from launch.sft.examples import Choice, Examples, read_examples
 from learner.qwen import read_config
@@ -23,11 +23,15 @@ class Prepared:
 
 def prepare(config: SftConfig) -> Prepared:
     """Check everything and read the data.  Raises UserError."""
+    from learner.convert import check_folder
+
     if config.sft.model is None:
         raise UserError("--model is missing: name a Hugging Face folder of a dense Qwen2.5 or Qwen3")
     if not config.sft.data:
         raise UserError("--data is missing: name conversations (.jsonl, .json) or run directories")
     model = check_model(config.sft.model).absolute()
+    check_layout(model, config.learner)
+    check_folder(model, read_config(model))
     check_devices({"learner.device": config.learner.device})
     check_disk(config.run.dir, config.run.disk_reserve_mb)
     tokenizer = load_tokenizer(str(model))
@@ -45,9 +49,3 @@ def choice(config: SftConfig, model: Path) -> Choice:
         min_score=config.sft.min_score,
         reward_weighted=config.sft.reward_weighted,
     )
-
-
-def check_output(folder: Path) -> None:
-    """Raises UserError where ``folder`` is taken: no model is overwritten."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists, and no model is overwritten: give another --output, or remove it")

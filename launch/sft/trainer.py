@@ -1,7 +1,7 @@
 """The loop: an optimizer step for each batch of the plan, a checkpoint every so many, the trained folder at the end.
 
 What a step trains, and with what learning rate, follows from its number alone, and a checkpoint holds all else: a run
-that is killed goes on from the newest as if nothing had happened.  The folder appears whole, after the last checkpoint.
+that is killed goes on from the newest as if nothing had happened.  Folders appear whole, after the last checkpoint.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from launch.config import SftConfig
 from launch.learners import Learners
 from launch.metrics import read_metrics
 from launch.sft.examples import Examples, sequences, sft_batch
+from launch.sft.exports import Exports
 from launch.sft.plan import Plan, learning_rate
-from launch.sft.prepare import Prepared, check_output
-from launch.structured import Beside, task_group
+from launch.sft.prepare import Prepared
+from launch.structured import Beside
 from learner.messages import SftReport
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import append_whole, cut_torn_line
-from protocol.weights import NO_VERSION, Version
+from protocol.structured import task_group
+from protocol.weights import Version
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -38,7 +40,7 @@ class Trainer:
     prepared: Prepared
     run_dir: Path
     attempt: int
-    output: Path
+    exports: Exports
     learners: Learners
     store: CheckpointStore
     console: Console
@@ -55,8 +57,6 @@ class Trainer:
         if checkpoint is not None:
             self.step = checkpoint.manifest.step
             await self.learners.call(LearnerRank.load, str(checkpoint.learner))
-        if self.step < self.plan.steps:
-            check_output(self.output)
         self._append({"rewound_to": self.step} if checkpoint else {"step": 0, **await self._held_out_loss()})
         async with task_group() as group:
             writing = Beside(group)
@@ -67,8 +67,7 @@ class Trainer:
                 writing.look()
             await writing.join()
         digest = await self.learners.call(LearnerRank.weights_digest)
-        if not any(self.output.glob("*")):  # else an earlier attempt was ended behind it
-            await self.learners.call(LearnerRank.publish, Version(0), self.step, NO_VERSION, str(self.output))
+        await self.exports.write(self.learners, self.step, digest)
         return self._summary(digest)
 
     def _is_due(self, every_steps: int) -> bool:
@@ -118,12 +117,13 @@ class Trainer:
         found, size = self.prepared.held_out.found, self.config.sft.batch_size
         if not found:
             return {}
-        total = 0.0
+        total = sum(example.weight * example.trained_tokens for example in found)
+        loss = 0.0
         for first in range(0, len(found), size):
             batch = found[first : first + size]
             sums = await self.learners.call(LearnerRank.log_likelihoods, sequences(batch))
-            total -= sum(example.weight * each for example, each in zip(batch, sums, strict=True))
-        return {"eval_loss": total / sum(example.weight * example.trained_tokens for example in found)}
+            loss -= sum(example.weight / total * each for example, each in zip(batch, sums, strict=True))
+        return {"eval_loss": loss}
 
     def _append(self, line: dict[str, float]) -> None:
         append_whole(self.run_dir / METRICS_FILE, orjson.dumps({**line, "t": round(time.time(), 3)}) + b"\n")
@@ -150,7 +150,7 @@ class Trainer:
         held_out = [line["eval_loss"] for line in lines if "eval_loss" in line]
         tokens, seconds = (sum(line[name] for line in trained) for name in ("tokens", "seconds"))
         return {
-            "model": str(self.output),
+            **self.exports.summary(),
             "weights_digest": digest,
             "steps": self.step,
             "epochs": self.plan.epochs,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -26,6 +26,11 @@ CURVES: dict[str, tuple[tuple[int, float], ...]] = {
 """Tokens a second of one engine by requests, as ``python -m launch.bench engine`` measures them.  ``sglang_cpu``:
 SGLang 0.5.23 with a two-layer Qwen3 on one thread of a CPU.  ``recorded``: a request takes the time that it took,
 whatever runs beside it."""
+
+
+_Turns: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]
+_MOST_TRAJECTORIES = 10_000_000
+"""Of one row: about an hour of one core."""
 
 
 class EngineModel(Section):
@@ -53,7 +58,7 @@ class EpisodeModel(Section):
     """Its durations are log-normal."""
     cut_over_median: Annotated[float, Field(gt=1)] = 12.0
     """A longer one is ended there."""
-    turns: tuple[PositiveInt, PositiveInt] = (5, 60)
+    turns: tuple[_Turns, _Turns] = (5, 60)
     """Fewest and most."""
     generate_share: Annotated[float, Field(gt=0, lt=1)] = 0.6
     """Of an episode's time that is sampling."""
@@ -92,6 +97,13 @@ class LearnerModel(Section):
             raise ValueError(
                 f"learner.warm_up = {self.warm_up} leaves nothing of learner.steps = {self.steps} to measure: lower it"
             )
+        trajectories = self.groups_per_step * self.group_size * self.steps
+        if trajectories > _MOST_TRAJECTORIES:
+            raise ValueError(
+                f"learner: {self.groups_per_step} groups_per_step of group_size {self.group_size} in {self.steps} "
+                f"steps are {trajectories:,} trajectories, which would take hours: lower one until they are at most "
+                f"{_MOST_TRAJECTORIES:,}"
+            )
         return self
 
 
@@ -115,7 +127,8 @@ class Matrix(Section):
 
 
 class Scenario(Section):
-    name: str = ""
+    name: Annotated[str, Field(pattern="^[^/]*$")] = ""
+    """Also the folder of its report, below ``simulations/``."""
     about: str = ""
     """One line for a person."""
     run: str = ""

@@ -17,7 +17,8 @@ LOCK_WAIT_S = 10.0
 PAGE_BYTES = 16384
 """Of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
+"""The last: of the tables and columns that every statement here names, one is called otherwise in the file."""
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What a read of a damaged file may raise: Python's module decodes SQLite's own messages, names of the file in them."""
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -119,6 +120,9 @@ class Store:
         except UNREADABLE as error:
             if _is_damage(error):
                 raise JournalError(damaged(self.path, str(error))) from error
+            if _code(error) == sqlite3.SQLITE_IOERR:
+                said = f"{self.path} could not be read ({error}): `dmesg` says whether its disk fails"
+                raise JournalError(said) from error
             raise
 
     @contextmanager
@@ -186,7 +190,7 @@ def damaged(path: Path, what: str) -> str:
 
 
 def _is_damage(error: BaseException) -> bool:
-    """Pages that make no sense, or text that is none; for the second Python's module has no code of SQLite's."""
+    """Pages or a schema that make no sense, or text that is none: for that Python's module has no code of SQLite's."""
     return isinstance(error, UNREADABLE) and (_code(error) in _DAMAGE or "decode" in str(error))
 
 

@@ -26,11 +26,11 @@ _BACKLOG = 64
 
 
 class DoorTaken(EngineError):
-    """A program in the sandbox listens where its gate would."""
+    """A program in the sandbox listens where the door would be."""
 
 
-async def listening_in(pid: int, confirm: Callable[[], Awaitable[None]]) -> socket.socket:
-    """A socket at 127.0.0.1:3128 of the namespace of a process on this host.
+async def listening_in(pid: int, confirm: Callable[[], Awaitable[None]], port: int = PORT) -> socket.socket:
+    """A socket at 127.0.0.1:``port`` of the namespace of a process on this host.
 
     ``confirm`` is called with the namespace held and before anything listens there: a process that ended meanwhile may
     have left its number to another.  Raises UserError where this process may not enter it, DoorTaken, EngineError when
@@ -39,15 +39,15 @@ async def listening_in(pid: int, confirm: Callable[[], Awaitable[None]]) -> sock
     try:
         with _held(pid) as namespace:
             await confirm()
-            return await completed(lambda: asyncio.to_thread(_in_own_thread, namespace), _close)
+            return await completed(lambda: asyncio.to_thread(_in_own_thread, namespace, port), _close)
     except PermissionError as error:
         raise UserError(
-            "network `proxy` opens a door into each sandbox's namespace, and this process may not enter one: run as "
-            "root on the Docker engine's host, or use network `none` or `full`"
+            "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace, and this process may "
+            "not enter one: run as root on the Docker engine's host, or use network `none` or `full` and no harness"
         ) from error
     except OSError as error:
         kind = DoorTaken if error.errno == errno.EADDRINUSE else EngineError
-        raise kind(f"could not open the gate into the sandbox of process {pid}: {error}") from error
+        raise kind(f"could not open a door into the sandbox of process {pid}: {error}") from error
 
 
 @contextmanager
@@ -66,18 +66,18 @@ async def _close(door: socket.socket) -> None:
     door.close()
 
 
-def _in_own_thread(namespace: int) -> socket.socket:
+def _in_own_thread(namespace: int, port: int) -> socket.socket:
     """In a thread that ends with it: a thread that has changed its namespace serves nothing else."""
     made: list[socket.socket] = []
     problems: list[OSError] = []
 
     def work() -> None:
         try:
-            made.append(_enter_and_listen(namespace))
+            made.append(_enter_and_listen(namespace, port))
         except OSError as error:
             problems.append(error)
 
-    thread = threading.Thread(target=work, name="gate")
+    thread = threading.Thread(target=work, name="door")
     thread.start()
     thread.join()
     if problems:
@@ -85,7 +85,7 @@ def _in_own_thread(namespace: int) -> socket.socket:
     return made[0]
 
 
-def _enter_and_listen(namespace: int) -> socket.socket:
+def _enter_and_listen(namespace: int, port: int) -> socket.socket:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(namespace, _CLONE_NEWNET):
         number = ctypes.get_errno()
@@ -93,7 +93,7 @@ def _enter_and_listen(namespace: int) -> socket.socket:
     door = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((HOST, PORT))
+        door.bind((HOST, port))
         door.listen(_BACKLOG)
     except OSError:
         door.close()

@@ -224,6 +224,7 @@ class FakeRun:
                     turn=turn,
                     sampled=sampled,
                     versions=[make_version(1, max(0, group // 5 - 1)), make_version(1, group // 5)],
+                    ms=100.0,
                 )
                 log.emit("episode.tool", trajectory=name, tool="bash", command=command)
                 cast.prompt_command(command)

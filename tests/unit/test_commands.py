@@ -26,6 +26,7 @@ COMMANDS = (
     "launch.simulate",
     "launch.bench chaos",
     "launch.bench engine",
+    "launch.bench weights",
     "protocol.journal check RUN",
     "sandbox.images list",
     "sandbox.kit build",
@@ -45,6 +46,7 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        "launch.bench weights --pushes 0",
         "launch.sft --data /nowhere.jsonl",
         "launch.steer /nowhere pause",
         "protocol.journal check /nowhere",

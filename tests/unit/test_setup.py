@@ -19,7 +19,7 @@ here=$(dirname "$0"); echo "$*" >>"$LOG"
 case "$*" in
 -V) echo "Python ${FAKE_VERSION:-3.11.7}" ;;
 '-m venv --clear '*)
-    rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; echo "VIRTUAL_ENV='$PWD/$4'" >"$4/bin/activate"
+    rm -rf "$4/"*; mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; echo "VIRTUAL_ENV='$PWD/$4'" >"$4/bin/activate"
     [ -z "$CUT_OFF" ] || exit 1
     echo "${FAKE_VERSION:-3.11.7}" >"$4/bin/pip-of" ;;
 '-m pip --version') [ "$(cat "$here/pip-of")" = "${FAKE_VERSION:-3.11.7}" ] ;;
@@ -84,6 +84,19 @@ def test_changed_pins_are_installed_into_the_environment_that_is_there(checkout:
 def test_an_environment_whose_making_was_cut_off_is_made_again(checkout: Checkout) -> None:
     assert checkout.setup(CUT_OFF="1") == (1, ["venv"])
     assert checkout.setup() == (0, ["venv", "packages"])
+
+
+def test_a_link_to_another_checkout_s_environment_is_replaced_and_that_one_stays(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    there = Checkout(tmp_path / "there")
+    there.setup()
+    other = there.folder / ".venv"
+    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    (checkout.folder / ".venv").symlink_to(other)
+    assert checkout.setup() == (0, ["venv", "packages"])
+    assert not (checkout.folder / ".venv").is_symlink()
+    assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == before
 
 
 def test_a_checkout_that_was_moved_gets_scripts_that_start(checkout: Checkout) -> None:

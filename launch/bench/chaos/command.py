@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.bench.chaos.points import Process, read_kills
+from launch.bench.program import run_program
 from launch.guardian import processes
-from launch.structured import end_process
 from protocol.errors import InfraError
 
 _LOOK_S = 0.5
 _GONE_S = 120.0
 """What a killed driver had started is ended by its guardian within that."""
-_STOP_S = 180.0
 
 
 @dataclass(slots=True)
@@ -41,22 +39,11 @@ class Command:
         how = "--run-id"
         while True:
             self.token = secrets.token_hex(16)
-            pid, code = await self._run(*self.program, self.token, *self.words, how, self.run_id)
+            pid, code = await run_program(*self.program, self.token, *self.words, how, self.run_id)
             if not any((kill.process, kill.pid) == (Process.DRIVER, pid) for kill in read_kills(self.folder)):
                 raise InfraError(f"the run ended by itself (exit code {code}) before all was killed that was to be")
             await self._cleared()
             how = "--resume"
-
-    async def _run(self, *words: str) -> tuple[int, int]:
-        """Its process and its exit code."""
-        none = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(  # noqa: TID251  the bench runs asyncio's own loop
-            *words, stdin=none, stdout=none, start_new_session=True
-        )
-        try:
-            return process.pid, await process.wait()
-        finally:
-            await end_process(process, signal.SIGINT, _STOP_S)
 
     async def _cleared(self) -> None:
         """Nothing is left of what the dead driver had started."""

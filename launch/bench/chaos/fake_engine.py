@@ -17,6 +17,7 @@ from pathlib import Path
 
 from actors.agents.chat import load_tokenizer
 from actors.engines import weight_files
+from actors.engines.direct import Sender
 from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import (
     EngineStartError,
@@ -46,7 +47,8 @@ _PROMPT_TURNS = 2
 class FakeEngine(Engine):
     """First a command, then the last word, in every episode."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, sender: Sender | None = None) -> None:
+        del sender
         self._settings = settings
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._state, self._counts = EngineState.NEW, EngineStatistics()

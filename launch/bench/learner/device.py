@@ -134,10 +134,18 @@ class OnDevice(Ours):
         make = partial(torch.randn, dtype=torch_dtype(settings.dtype), device=settings.device, requires_grad=True)
         hidden, weight = make(work.tokens, work.shape.hidden), make(work.shape.vocabulary, work.shape.hidden)
         labels = torch.zeros(work.tokens, dtype=torch.int64, device=settings.device)
+        buffer = torch.zeros_like(weight, dtype=torch.float32)
         _forget_peak()
         before = _peak()
-        found = token_logprobs(hidden, weight, labels, chunk_bytes=settings.logprob_chunk_bytes, entropy=True)
-        torch.autograd.grad(found.logprobs.sum(), (hidden, weight))
+        found = token_logprobs(
+            hidden,
+            weight,
+            labels,
+            chunk_bytes=settings.logprob_chunk_bytes,
+            entropy=True,
+            weight_grad_VH=buffer,
+        )
+        torch.autograd.grad(found.logprobs.sum(), hidden)
         return _peak() - before
 
 

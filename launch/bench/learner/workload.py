@@ -118,8 +118,9 @@ def samples(work: Work) -> list[Sample]:
     return read_batch(payload(work), lineage(), Version(0), LearnerSettings("")).samples
 
 
-def build_model(work: Work, folder: Path) -> int:
-    """Write a Hugging Face folder with random weights; returns the number of parameters."""
+def build_model(work: Work, folder: Path, context_tokens: int = 0) -> int:
+    """Write a Hugging Face folder with random weights, for a context of so many tokens and at least of the work's;
+    returns the number of parameters."""
     from launch.demo.hf import GenerationConfig, Qwen3Config, save_model
 
     shape = work.shape
@@ -131,7 +132,7 @@ def build_model(work: Work, folder: Path) -> int:
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.key_value_heads,
         head_dim=shape.head_dim,
-        max_position_embeddings=max(work.lengths),
+        max_position_embeddings=max(context_tokens, *work.lengths),
         tie_word_embeddings=True,
     )
     return save_model(folder, config, GenerationConfig(), work.seed)

@@ -25,6 +25,7 @@ from actors.engines.messages import (
     LoadError,
     RequestRefused,
 )
+from actors.engines.prefixes import Prefixes
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
@@ -142,6 +143,54 @@ async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: E
         assert not reply.mixed_prefix
 
 
+@pytest.mark.slow
+async def test_a_thousand_requests_across_fifty_updates_have_no_wrong_label_and_no_unmarked_mixed_prefix(
+    engine: Engine, folders: Folders, tmp_path: Path
+) -> None:
+    """Each version says a token of its own; sessions go on from what they have, so that prefixes are there to reuse."""
+    sessions, turns, updates = 20, 50, 50
+    said_by: dict[int, int] = {}
+    prefilled: dict[int, set[int]] = {session: set() for session in range(sessions)}
+    """Versions under which all that a session had was computed, by those weights alone."""
+    replies: list[GenerateReply] = []
+    more = asyncio.Event()
+
+    async def load(number: int) -> None:
+        token = 10 + number
+        tiny_qwen.write_parrot(folders.random, tmp_path / str(token), token)
+        manifest = publish(tmp_path / str(token))
+        said_by[token] = manifest.version
+        await engine.load(manifest, 300)
+
+    async def converse(session: int) -> None:
+        dice, history = random.Random(session), prompt(60, session)
+        for _ in range(turns):
+            reply = await engine.generate(request(history, dice.randint(4, 40), session=str(session)))
+            assert [said_by[token] for token in reply.token_ids] == reply.versions
+            assert reply.mixed_prefix or reply.versions[0] == reply.key_version
+            if reply.cached_tokens and not reply.mixed_prefix:
+                assert reply.key_version in prefilled[session]
+            if not reply.mixed_prefix:
+                prefilled[session].add(reply.key_version)
+            history = [*history, *reply.token_ids][-1500:] if len(history) < 1500 else prompt(60, session)
+            replies.append(reply)
+            more.set()
+
+    await load(0)
+    async with asyncio.TaskGroup() as group:
+        for session in range(sessions):
+            group.create_task(converse(session))
+        for number in range(1, updates + 1):
+            while len(replies) < number * sessions * turns // (updates + 1):
+                more.clear()
+                await more.wait()
+            await load(number)
+    spanning = sum(len(set(reply.versions)) > 1 for reply in replies)
+    assert (len(replies), len(said_by)) == (sessions * turns, updates + 1)
+    assert spanning >= updates, "updates that no reply was under way for prove nothing"
+    assert any(reply.cached_tokens for reply in replies)
+
+
 async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folders: Folders) -> None:
     given = request(prompt(300, 3), 5)
     await engine.load(publish(folders.a), 300)
@@ -152,6 +201,22 @@ async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folde
     fresh = await engine.generate(given)
     assert again.cached_tokens >= 290
     assert (fresh.cached_tokens, fresh.key_version, fresh.mixed_prefix) == (0, new.version, False)
+
+
+async def test_a_session_may_keep_its_prefix_over_new_weights_and_is_marked(
+    engine: Engine, folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine._dispatch, "_prefixes", Prefixes("session"))
+    old, given = publish(folders.a), prompt(300, 13)
+    await engine.load(old, 300)
+    begun = await engine.generate(request(given, 5, session="x"))
+    new = publish(folders.b)
+    await engine.load(new, 300)
+    kept = await engine.generate(request([*given, *begun.token_ids], 5, session="x"))
+    other = await engine.generate(request([*given, *begun.token_ids], 5, session="y"))
+    assert (kept.key_version, set(kept.versions), kept.mixed_prefix) == (old.version, {new.version}, True)
+    assert kept.cached_tokens >= 300
+    assert (other.key_version, other.cached_tokens, other.mixed_prefix) == (new.version, 0, False)
 
 
 async def test_loading_the_version_that_is_loaded_stops_nothing(engine: Engine, folders: Folders) -> None:

@@ -42,7 +42,9 @@ kinds = {
 }
 read = {path: TypeAdapter(kind).validate_python(sent[path]) for path, kind in kinds.items()}
 told = {path: {key: getattr(read[path], key) for key in sent[path]} for path in kinds}
-print(json.dumps([parser.parse_args(arguments).enable_memory_saver, told, GPU_MEMORY_ALL_TYPES]))
+given = parser.parse_args(arguments)
+shared = [given.enable_memory_saver, given.tp_size, given.mem_fraction_static]
+print(json.dumps([shared, told, GPU_MEMORY_ALL_TYPES]))
 """
 
 
@@ -84,9 +86,9 @@ async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
     await client.release_memory(30.0)
     await client.resume_memory()
     assert list(client.sent)[:3] == ["/pause_generation", "/flush_cache?timeout=30", "/release_memory_occupation"]
-    arguments = server_arguments(settings(tmp_path, "cuda").server(), manifest, 1, "key")
-    saves, read, tags = read_by_sglang(arguments, client.sent)
-    assert saves
+    made = replace(settings(tmp_path, "cuda"), tp=4, memory_share=0.7).server()
+    shared, read, tags = read_by_sglang(server_arguments(made, manifest, 1, "key"), client.sent)
+    assert shared == [True, 4, 0.7]
     assert read["/pause_generation"] == {"mode": "abort"}
     assert sorted(read["/release_memory_occupation"]["tags"]) == sorted(tags), "something stays on the device"
     assert read["/release_memory_occupation"] == read["/resume_memory_occupation"]

@@ -1,10 +1,11 @@
-"""If this fails, a run with adapters trains what it should not, or cannot be gone on with or trained again."""
+"""If these fail, a run with adapters trains what it should not, or cannot be gone on with or trained again."""
 
 from __future__ import annotations
 
 import pytest
 from safetensors.torch import load_file
 
+from protocol.export import read_exported, read_index
 from tests.support.books import assert_books_balance, read_lines
 from tests.support.cluster_runs import MiniRuns, replayed
 
@@ -28,4 +29,27 @@ def test_a_run_with_adapters_trains_goes_on_and_is_trained_again(mini_runs: Mini
     first, last = (load_file(folder / "model.safetensors") for folder in (run.path / "model", served[-1]))
     changed = {name.split(".")[-2] for name, weight in last.items() if not weight.equal(first[name])}
     assert changed == {"o_proj"}
+    assert replayed(run.path)["equal"]
+
+
+def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) -> None:
+    """Each attempt's versions are labelled as such, and what is published is the adapters and nothing else."""
+    run = mini_runs.start("alone", *ADAPTED, "--set", "engine.weights=adapters", "--steps", "2")
+    run.succeed()
+    first = max(event["version"] for event in run.events("weights.published"))
+    run = mini_runs.resume("alone", "--steps", "3")
+    summary = run.succeed()
+    assert_books_balance(run.path)
+    assert (summary["steps"], summary["weights"]["pause_ms_max"]) == (3, 0)
+    published = [event["version"] for event in run.events("weights.published")]
+    loads = run.events("engine.load")
+    assert {event["version"] for event in loads} <= set(published)
+    assert max(event["version"] for event in loads) == max(published) > first
+    assert not run.events("engine.load_failed")
+    for folder in (run.path / "weights").glob("v*"):
+        assert {path.name for path in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    segments = [each for entry in read_index(run.path) for each in read_exported(run.path, entry).segments]
+    sampled = {int(version) for each in segments for version in each.versions[each.loss_mask == 1]}
+    assert sampled <= set(published)
+    assert len(sampled) > 1
     assert replayed(run.path)["equal"]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from actors.agents.chat import load_tokenizer
@@ -141,6 +142,36 @@ def assert_same(summary: dict[str, Any], run: Path, trained: Trained) -> None:
         assert summary[name] == trained.summary[name], name
     whole, again = ({line["step"]: line.get("loss") for line in read_metrics(path)} for path in (trained.run, run))
     assert again == whole
+
+
+@pytest.mark.slow
+def test_adapters_appear_alone_too_and_a_run_that_has_ended_puts_its_folders_elsewhere(
+    trained: Trained, tmp_path: Path
+) -> None:
+    """A folder that somebody keeps files in is left to them."""
+    base, runs = trained.folder / "model", ("--set", f"run.dir={tmp_path / 'runs'}")
+    first, second = (
+        ("--output", str(tmp_path / name / "merged"), "--adapters", str(tmp_path / name / "alone"))
+        for name in ("first", "second")
+    )
+    data = ("--model", base, "--data", trained.folder / "train.jsonl", "--lr", "1e-2", "--set", "lora.rank=2")
+    done = run_json("launch.sft", *data, *runs, *first, "--run-id", "mine")
+    assert done.code == 0, done.stderr
+    (tmp_path / "first" / "merged" / "notes.txt").touch()
+    again = run_json("launch.sft", "--resume", "mine", *runs, *second)
+    assert again.code == 0, again.stderr
+    for said, name in ((done.said, "first"), (again.said, "second")):
+        alone = tmp_path / name / "alone"
+        assert (said["model"], said["adapters"]) == (str(alone.with_name("merged")), str(alone))
+        assert {path.name for path in alone.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+        described = json.loads((alone / "adapter_config.json").read_text())
+        assert (described["base_model_name_or_path"], described["r"]) == (str(base), 2)
+    assert again.said["weights_digest"] == done.said["weights_digest"]
+    assert load_file(tmp_path / "first" / "alone" / "adapter_model.safetensors").keys() == (
+        load_file(tmp_path / "second" / "alone" / "adapter_model.safetensors").keys()
+    )
+    done = run_json("launch.sft", "--resume", "mine", *runs, *first)
+    assert (done.code, "merged exists, and holds what this run did not write" in done.said["error"]) == (2, True)
 
 
 @pytest.mark.slow

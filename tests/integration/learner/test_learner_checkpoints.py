@@ -1,6 +1,7 @@
 """A run goes on from a checkpoint as if it had never stopped, on the machine that is free."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,18 @@ def test_steps_that_are_taken_before_the_weights_are_written_do_not_reach_them(r
     (after,) = ranks.run("read_file", path=str(tmp_path / "out" / "model.safetensors"))
     for name, (_, weight) in before.items():
         np.testing.assert_array_equal(after[name][1], weight, err_msg=name)
+
+
+def test_adapters_that_are_published_alone_are_those_of_the_step_too(ranks, settings, tmp_path):
+    made = settings(tp=2, lora=Lora(4), publish_adapters=True)
+    beside, at_once = str(tmp_path / "beside"), str(tmp_path / "at once")
+    then = (
+        ("publish_adapter", Version(1), 0, Version(0), at_once),
+        *(("begin_publish",), *steps(0, 2), ("end_publish", Version(1), 0, Version(0), beside)),
+    )
+    first, *_, last = ranks.learner(made, *then, world=2)
+    assert sorted(path.name for path in Path(beside).iterdir()) == sorted(path.name for path in Path(at_once).iterdir())
+    assert last == replace(first, path=beside)
 
 
 def test_a_checkpoint_is_written_while_steps_are_taken(ranks, settings, tmp_path):

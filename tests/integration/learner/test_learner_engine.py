@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from learner_data import lineage, payload, sft_batches
 
-from actors.engines import server
-from actors.engines.client import SamplingOptions
+from actors.engines.adapter_files import AdapterSettings
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.replies import ReplyStream
 from learner.batch import supervised
-from learner.settings import TARGETS, Lora
+from learner.settings import Lora
 from protocol.weights import Version
 from tests.support.engine_requests import request
 
@@ -34,8 +32,8 @@ MODELS = {
 }
 
 
-async def sampled(folder, run_dir, manifest):
-    settings = EngineSettings(
+def engine_settings(folder, run_dir):
+    return EngineSettings(
         name="tiny",
         run_dir=run_dir,
         model_path=folder,
@@ -45,7 +43,10 @@ async def sampled(folder, run_dir, manifest):
         device="cpu",
         node="here",
     )
-    engine = Engine(settings)
+
+
+async def sampled(folder, run_dir, manifest):
+    engine = Engine(engine_settings(folder, run_dir))
     await engine.start(manifest)
     try:
         return await engine.generate(request(PROMPT, 60))
@@ -68,62 +69,78 @@ def test_sglang_serves_what_was_trained(ranks, settings, tmp_path, shape):
     assert reply.logprobs == pytest.approx(expected[len(PROMPT) :], abs=5e-5)
 
 
+LIMITS = {"float32": 1e-4, "bfloat16": 1e-3}
+"""Most mean k3 = exp(d) - 1 - d of the learner's log-probabilities against the server's."""
+
+
+async def sampled_many(settings, manifest, temperature):
+    engine = Engine(settings)
+    await engine.start(manifest)
+    try:
+        prompts = [[3 + (7 * index + place) % 300 for place in range(20)] for index in range(16)]
+        asked = [engine.generate(request(ids, 100, temperature=temperature)) for ids in prompts]
+        return list(zip(prompts, await asyncio.gather(*asked), strict=True))
+    finally:
+        await engine.stop()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("dtype", LIMITS)
+def test_learner_and_server_agree_on_the_log_probabilities_of_what_was_sampled(
+    ranks, settings, tmp_path, dtype, temperature
+):
+    """Of many sequences in one batch, in each arithmetic that a run may choose, by weights that were trained."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    ranks.run("make_model", folder=str(source), shape=MODELS["Qwen3, untied"])
+    made = replace(settings(dtype=dtype, temperature=temperature), model_path=str(source))
+    then = (("step", 1, payload(), lineage(), Version(4)), ("publish", Version(5), 1, Version(4), str(out)))
+    manifest = ranks.run("calls", 1, settings=made, then=then)[0][1]
+    told = replace(engine_settings(str(out), tmp_path), dtype=dtype)
+    replies = asyncio.run(sampled_many(told, manifest, temperature))
+    whole = [np.array(prompt + reply.token_ids, np.int32) for prompt, reply in replies]
+    masks = [np.r_[np.zeros(20), np.ones(len(tokens) - 20)].astype(np.uint8) for tokens in whole]
+    samples = supervised(list(zip(whole, masks, strict=True)))
+    (ours,) = ranks.run("prepass", settings=replace(made, model_path=str(out)), samples=samples)
+    gap = np.concatenate(ours) - np.concatenate([reply.logprobs for _, reply in replies])
+    assert len(gap) == 16 * 100
+    assert float(np.mean(np.expm1(gap) - gap)) < LIMITS[dtype]
+
+
 ADAPTERS = {"Qwen2.5, tied": Lora(4, targets=("q_proj", "v_proj", "gate_proj")), "Qwen3, untied": Lora(8)}
 
 
-async def sampled_with_adapter(settings, base, adapter):
-    """Replies of one server: of the base, then of the base with the adapters that it has loaded."""
-    options = SamplingOptions(max_new_tokens=60, temperature=1.0, stop_token_ids=(), greedy=False).wire()
-    message = {"input_ids": PROMPT, "sampling_params": options, "return_logprob": True}
-    serving = await server.Server.launch(settings, base)
+async def sampled_with_adapters(settings, *adapters):
+    """A reply under each, of one engine."""
+    engine, replies = Engine(settings), []
+    await engine.start(adapters[0])
     try:
-        post = serving.client._post
-        await post("/load_lora_adapter", {"lora_name": "new", "lora_path": adapter.path})
-        bodies = [await post("/generate", message | which) for which in ({}, {"lora_path": "new"})]
+        for adapter in adapters:
+            await engine.load(adapter, 600)
+            replies.append(await engine.generate(request(PROMPT, 60)))
     finally:
-        await serving.stop()
-    return [ReplyStream(60).take(body) for body in bodies]
+        await engine.stop()
+    return replies
 
 
 @pytest.mark.parametrize("shape", MODELS)
-def test_sglang_loads_the_adapters_alone(ranks, settings, tmp_path, monkeypatch, shape):
+def test_sglang_loads_the_adapters_alone(ranks, settings, tmp_path, shape):
     """And its log-probabilities are those of the learner that trains them."""
-    plain, lora = server.server_arguments, ADAPTERS[shape]
-    more = [
-        "--enable-lora",
-        "--max-lora-rank",
-        "8",
-        "--lora-backend",
-        "torch_native",
-        "--lora-target-modules",
-        *TARGETS,
-    ]
-    monkeypatch.setattr(server, "server_arguments", lambda *given: [*plain(*given), *more])
-    ranks.run("make_model", folder=str(tmp_path / "source"), shape=MODELS[shape])
-    made = replace(settings(tp=2, lora=lora), model_path=str(tmp_path / "source"))
+    lora, source = ADAPTERS[shape], str(tmp_path / "source")
+    ranks.run("make_model", folder=source, shape=MODELS[shape])
+    made = replace(settings(tp=2, lora=lora, publish_adapters=True), model_path=source)
     checkpoint = str(tmp_path / "checkpoint")
-    base, *_, adapter, _ = ranks.learner(
+    first, *_, last, _ = ranks.learner(
         made,
-        ("publish", Version(4), 0, Version(3), str(tmp_path / "base")),
+        ("publish_adapter", Version(4), 0, Version(3), str(tmp_path / "first")),
         *(("sft", batch) for batch in sft_batches(3, lr=2e-2)),
-        ("publish_adapter", Version(5), 3, Version(4), str(tmp_path / "adapter")),
+        ("begin_publish",),
+        ("end_publish", Version(5), 3, Version(4), str(tmp_path / "last")),
         ("save", checkpoint),
         world=2,
     )
-    told = server.ServerSettings(
-        device="cpu",
-        dtype="float32",
-        context_length=2048,
-        max_total_tokens=20_000,
-        max_running=16,
-        seed=0,
-        deterministic=False,
-        lends=False,
-        log=tmp_path / "server.log",
-        start_timeout_s=600.0,
-        stop_grace_s=5.0,
-    )
-    replies = asyncio.run(sampled_with_adapter(told, base, adapter))
+    told = engine_settings(source, tmp_path)
+    adapters = AdapterSettings(rank=lora.rank, alpha=lora.alpha, targets=lora.targets, most=2)
+    replies = asyncio.run(sampled_with_adapters(replace(told, adapters=adapters), first, last))
     whole = [np.array(PROMPT + reply.token_ids, np.int32) for reply in replies]
     mask = (np.arange(len(whole[0])) >= len(PROMPT)).astype(np.uint8)
     samples = supervised([(tokens, mask) for tokens in whole])

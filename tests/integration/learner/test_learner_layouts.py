@@ -107,6 +107,22 @@ def test_transformers_loads_what_was_trained(ranks, settings, tmp_path, shape):
     np.testing.assert_allclose(picked[np.arange(23), tokens[1:]], recorded[0][1:], atol=1e-5)
 
 
+@pytest.mark.slow
+def test_a_trajectory_that_no_rank_holds_whole(ranks, settings, tmp_path):
+    """Long ones are trained by context parallelism, and no mask of queries times keys is ever made."""
+    from dataclasses import replace
+
+    length, cp = 32_768, 4
+    ranks.run("make_model", folder=str(tmp_path), shape=SHAPES["tied"] | {"max_position_embeddings": length})
+    batch = SftBatch([sequence(length)], 1e-3)
+    alone = replace(settings(micro_batch_tokens=length), model_path=str(tmp_path))
+    (expected,) = ranks.learner(alone, ("sft", batch))
+    shared = replace(settings(micro_batch_tokens=length // cp, cp=cp), model_path=str(tmp_path))
+    for (found,) in ranks.run("calls", cp, settings=shared, then=(("sft", batch),)):
+        assert found.loss == pytest.approx(expected.loss, rel=1e-5)
+        assert found.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+
+
 @pytest.fixture(scope="module")
 def deep(ranks, tmp_path_factory):
     """A model whose activations are larger than its weights."""

@@ -130,3 +130,9 @@ def test_a_template_that_no_agent_can_work_with_is_refused_with_the_remedy(
     with pytest.raises(UserError, match=says) as caught:
         ChatFormat(templated(tokenizer, template), tools=tools)
     assert "\n" not in str(caught.value)
+
+
+def test_what_a_template_refuses_is_said_with_its_own_reason(tokenizer: Tokenizer) -> None:
+    """Else a harness that sends such messages is answered as if the gateway were broken."""
+    with pytest.raises(UserError, match="refuses messages of user, assistant: no assistants"):
+        ChatFormat(templated(tokenizer, "{{ raise_exception('no assistants') }}"))

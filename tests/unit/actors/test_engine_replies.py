@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engines.messages import EngineUnavailable, Received, RequestRefused, ServerLost
+from actors.engines.prefixes import PrefixKey
 from actors.engines.replies import ReplyStream, VersionSpan, expand_spans
 from actors.engines.underway import UnderWay
 from protocol.weights import Version
@@ -62,6 +63,15 @@ def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
     assert (whole.finish, whole.cached_tokens) == ("length", 5)
 
 
+def test_a_reply_of_an_adapter_is_its_own_whatever_the_server_says_of_the_weights_beneath() -> None:
+    stream = ReplyStream(3, 9)
+    stream.take(chunk([7], ends=False))
+    assert stream.received(9).versions == [9]
+    whole = stream.take(chunk([8, 9], ends=True))
+    assert whole is not None
+    assert whole.versions == [9, 9, 9]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -99,11 +109,15 @@ def test_what_the_server_says_of_a_request_in_the_stream_has_its_own_error(
 ASKED = request([1, 2], 6)
 
 
+def served(version: int) -> tuple[Version, PrefixKey]:
+    return Version(version), PrefixKey(f"v{version}", Version(version))
+
+
 def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
     work = UnderWay(ASKED)
-    work.ask(Version(3)).take(chunk([7, 8], ends=False))
+    work.ask(*served(3)).take(chunk([7, 8], ends=False))
     assert (work.cut(), work.input_ids, work.left) == (2, [1, 2, 7, 8], 4)
-    other = work.ask(Version(4))
+    other = work.ask(*served(4))
     whole = other.take(chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}]))
     assert whole is not None
     reply = work.whole(whole, "e")
@@ -114,7 +128,7 @@ def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
 def test_what_either_of_two_weights_may_have_sampled_is_sampled_again() -> None:
     """Only the last chunk says where they changed, and it never came."""
     work = UnderWay(ASKED)
-    stream = work.ask(Version(3))
+    stream = work.ask(*served(3))
     stream.take(chunk([7], ends=False))
     work.weights_change()
     stream.take(chunk([8], ends=False))

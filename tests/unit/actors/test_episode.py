@@ -2,70 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import pytest
 
-from actors.agents.chat import ChatFormat, Message
+from actors.agents.chat import ChatFormat
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
-from protocol.trajectory import TRAIN, GroupId, Reward, Status, TestResult, Ticket, TurnKind
+from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, TurnKind
 from sandbox.tasks.task import Task
+from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
+from tests.support.observers import FakeObserver
 
-END = 1
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
-
-
-LS = 0xE000
-"""An id that decodes to "ls", which encodes to two others: as with every real tokenizer, a text has many encodings."""
-
-
-class FakeTokenizer:
-    """One id per character; id 1 is the turn's end."""
-
-    eos_token_id = END
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return [END if char == "\x01" else ord(char) for char in text]
-
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
-        kept = (token for token in token_ids if token != END or not skip_special_tokens)
-        return "".join("ls" if token == LS else chr(token) for token in kept)
-
-    def apply_chat_template(
-        self, conversation: Sequence[Message], *, tokenize: bool, add_generation_prompt: bool, tools: object
-    ) -> str:
-        text = "".join(f"<{message['role']}>{message['content']}\x01\n" for message in conversation)
-        return text + ("<assistant>" if add_generation_prompt else "")
-
-
-@dataclass
-class FakeEngine:
-    """Answers with the given texts, one a turn, each sampled by the next version."""
-
-    texts: list[str]
-    asked: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
-
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
-        self.asked.append(request)
-        text = self.texts.pop(0)
-        ids = [END if char == "\x01" else ord(char) for char in text][: request.max_new_tokens]
-        turn = len(self.asked)
-        return GenerateReply(
-            token_ids=ids,
-            logprobs=[-0.5 * turn] * len(ids),
-            versions=[turn] * len(ids),
-            finish="stop" if ids[-1] == END else "length",
-            key_version=turn,
-            mixed_prefix=False,
-            cuts=0,
-            ms=1.0,
-            cached_tokens=0,
-            engine="engine-0",
-        )
 
 
 @dataclass
@@ -84,21 +36,6 @@ class FakeTerminal:
 
     async def grade(self) -> Graded:
         return Graded((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
-
-
-@dataclass
-class FakeObserver:
-    """Keeps what the agent said."""
-
-    said: list[str] = field(default_factory=list[str])
-
-    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int]) -> None:
-        self.said.append(text)
-
-    def on_call(self, name: str, command: str) -> None: ...
-    def on_output(self, text: str) -> None: ...
-    def on_result(self, output: str) -> None: ...
-    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
 
 
 def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> Episode:

@@ -20,7 +20,7 @@ TASK = Task("task-0", "Count the lines.", family="count")
 def record(run_dir: Path, trajectory: Trajectory) -> None:
     """One short episode."""
     recorder = EpisodeRecorder(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.ticket, TASK, "worker-0")
-    recorder.on_turn(0, "I count.", 5, (3, 4))
+    recorder.on_turn(0, "I count.", 5, (3, 4), 70.0)
     recorder.on_call("shell_exec", "wc -l\x1b[2J input.txt")
     recorder.on_result("12 input.txt\n")
     recorder.on_grade(

@@ -26,6 +26,7 @@ from launch.config import (
     resolve,
 )
 from launch.config.load import parse_override
+from launch.config.rollout import WeightPath
 from launch.rundir import config_values
 from launch.settings import learner_settings
 from learner.objective import Aggregation, Loss, Proximal
@@ -169,7 +170,7 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
         (["engine.device=cuda", "learner.device=cuda", "learner.ranks=2"], "is for one GPU, and learner.ranks = 2"),
         (
             ["engine.device=cuda", "learner.device=cuda", "engine.count=2"],
-            "engine.count = 2 ask for more: set both to 1",
+            "engine.count = 2 and engine.tp = 1 ask for more: set each to 1",
         ),
     ],
 )
@@ -198,6 +199,25 @@ LORA = ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"]
 def test_adapters_of_nothing_are_refused(targets: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", [*LORA, f"lora.targets={targets}"])
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["lora.rank=0"], "set lora.rank = 16, say, or engine.weights = 'auto'"),
+        (['lora.targets=["q_proj","k_proj"]'], "wants v_proj beside k_proj and q_proj"),
+        (["lora.targets=up_proj"], "wants gate_proj beside up_proj"),
+        (["cluster.placement=shared", "run.mode=sync"], "engine.weights = 'auto' or cluster.placement = 'separate'"),
+        (["engine.max_adapters=1"], "greater than or equal to 2"),
+    ],
+)
+def test_adapters_that_no_engine_can_take_alone_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
+    alone = [*LORA, "engine.weights=adapters"]
+    assert load_recipe("demo", alone).publish_adapters
+    assert load_recipe("demo", [*alone, 'lora.targets=["v_proj","q_proj"]']).publish_adapters
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("demo", [*alone, *overrides])
     assert says in str(caught.value)
 
 
@@ -250,6 +270,7 @@ NEEDS: dict[Enum, list[str]] = {
     Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     Proximal.RECOMPUTED: ["learner.minibatches=2"],
     Placement.SHARED: ["run.mode=sync"],
+    WeightPath.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
 }
 """What else a choice asks for."""
 

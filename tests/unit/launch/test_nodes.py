@@ -36,7 +36,13 @@ class FakeRay:
     def nodes(self) -> list[dict[str, object]]:
         self.alive += 1
         names = [*(f"n{index}" for index in range(self.alive - 1)), "dead"]
-        return [{"NodeID": name, "NodeManagerAddress": self.address(name), "Alive": name != "dead"} for name in names]
+        return [self.node(name) for name in names]
+
+    def node(self, name: str) -> dict[str, object]:
+        gpus = {"GPU": 2.0} if name == "n1" else {}
+        resources = {"CPU": 4.0, **gpus}
+        address = self.address(name)
+        return {"NodeID": name, "NodeManagerAddress": address, "Alive": name != "dead", "Resources": resources}
 
     def address(self, name: str) -> str:
         return "10.0.0.1"
@@ -57,6 +63,7 @@ async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRa
     told: list[int] = []
     async with joined_nodes("head:6379", 3, 30.0, {}, told.append) as found:
         assert [(node.name, node.ray_id) for node in found] == [("node-0", "n1"), ("node-1", "n0"), ("node-2", "n2")]
+        assert [node.gpus for node in found] == [2, 0, 0]
         assert cluster.connected
     assert told == [1, 2, 3]
     assert not cluster.connected

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
 from actors.conductor import Standing
-from actors.engines.messages import LoadReport
+from actors.engines.messages import BadWeights, LoadReport
 from launch import pusher as pusher_module
+from launch.delivery import Delivery
 from launch.pusher import Pusher
 from launch.standing import Stand
 from protocol.errors import InfraError
@@ -38,6 +41,8 @@ class FakeFleet:
         self.loading = self.most_loading = 0
         self.began: list[int] = []
         self.failing: dict[int, int] = {}
+        self.refusing: set[str] = set()
+        """Folders whose files an engine refuses, once each."""
         self.remotes = [LocalRemote(FakeEngine(self), f"engine-{index}") for index in range(count)]
 
 
@@ -48,6 +53,9 @@ class FakeEngine:
     async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
         fleet = self.fleet
         fleet.began.append(manifest.version)
+        if manifest.path in fleet.refusing:
+            fleet.refusing.remove(manifest.path)
+            raise BadWeights("the digest differs")
         fleet.loading += 1
         fleet.most_loading = max(fleet.most_loading, fleet.loading)
         try:
@@ -61,6 +69,20 @@ class FakeEngine:
         return LoadReport(version=manifest.version, pause_ms=3.5, load_ms=2.0, prefetch_ms=1.0)
 
 
+class FakeCopies:
+    """A machine's copies, which come when ``gate`` is open."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.asked: list[tuple[int, int, bool]] = []
+        """Version, version that all engines serve, and whether the copy that is there was refused."""
+
+    async def fetch(self, manifest: WeightManifest, served: Version, *, anew: bool = False) -> WeightManifest:
+        self.asked.append((manifest.version, served, anew))
+        await self.gate.wait()
+        return replace(manifest, path="/copy")
+
+
 @pytest.fixture(autouse=True)
 def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pusher_module, "_RETRY_S", 0.001)
@@ -71,7 +93,7 @@ def manifest(version: int, step: int | None = None) -> WeightManifest:
 
 
 @contextlib.asynccontextmanager
-async def pushing(run_dir: Path, fleet: FakeFleet, **settings: float) -> AsyncIterator[tuple[Pusher, FakeConductor]]:
+async def pushing(run_dir: Path, fleet: FakeFleet, **settings: Any) -> AsyncIterator[tuple[Pusher, FakeConductor]]:
     conductor = FakeConductor()
     pusher = Pusher(fleet.remotes, Stand(LocalRemote(conductor)), EventLog(run_dir, "driver", "n"), 30.0, **settings)
     async with asyncio.TaskGroup() as group:
@@ -136,6 +158,29 @@ async def test_only_a_share_of_the_fleet_stands_still(tmp_path: Path, engines: i
         assert fleet.most_loading == at_once
         assert len(fleet.began) == engines
         assert conductor.published == [1]
+
+
+async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path: Path) -> None:
+    """Else the engine stands still for as long as the network takes."""
+    fleet, copies = FakeFleet(1), FakeCopies()
+    async with pushing(tmp_path, fleet, delivery=Delivery({"engine-0": LocalRemote(copies)})) as (pusher, _):
+        pusher.begin(manifest(1))
+        await pusher.offer(manifest(2))
+        await breathe()
+        assert (copies.asked, fleet.began) == ([(2, 1, False)], [])
+        copies.gate.set()
+        await pusher.wait_served_newest(60)
+        assert fleet.began == [2]
+
+
+async def test_a_copy_that_an_engine_refused_is_not_offered_again(tmp_path: Path) -> None:
+    fleet, copies = FakeFleet(1), FakeCopies()
+    copies.gate.set()
+    fleet.refusing = {"/copy"}
+    async with pushing(tmp_path, fleet, delivery=Delivery({"engine-0": LocalRemote(copies)})) as (pusher, _):
+        await pusher.offer(manifest(1))
+        await pusher.wait_served_newest(60)
+    assert copies.asked == [(1, NO_VERSION, False), (1, NO_VERSION, True)]
 
 
 async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp_path: Path) -> None:

@@ -93,6 +93,15 @@ def test_an_engine_that_stood_still_too_long_breaks_the_promise(run_dir: Path):
     assert "engine.update_timeout_s allows 60.0 s" in page
 
 
+def test_engines_that_load_beside_what_they_serve_are_not_said_to_have_stood_still(run_dir: Path):
+    summary = json.loads((run_dir / "summary.json").read_text())
+    summary["weights"] |= {"pause_ms_p50": 0.0, "pause_ms_max": 0.0}
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    for file in (run_dir / "events").glob("*.jsonl"):
+        file.write_text(re.sub(r'"pause_ms": ?[\d.]+', '"pause_ms":0.0', file.read_text()))
+    assert f"Engines loaded weights {summary['weights']['loads']} times and never stood still." in _report(run_dir)
+
+
 def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
     """Its loads, short as they are, are not what rollout waited for."""
     path = run_dir / "summary.json"

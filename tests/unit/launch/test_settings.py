@@ -4,10 +4,13 @@ for more containers than it has."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from actors.engines.adapter_files import AdapterSettings
+from actors.harness import HarnessSettings
 from actors.worker import TAKE_S
 from launch.config import RunConfig, load_recipe
 from launch.nodes import Node
@@ -16,7 +19,9 @@ from launch.settings import (
     STOP_S,
     Share,
     buffer_settings,
+    copy_homes,
     daemon_share,
+    engine_gpus,
     engine_homes,
     engine_settings,
     learner_environment,
@@ -30,6 +35,7 @@ from protocol.errors import UserError
 from protocol.stream import make_run_keys
 
 MODEL = Path("model")
+GPUS = ["engine.device=cuda", "learner.device=cuda"]
 
 
 @pytest.fixture
@@ -46,6 +52,38 @@ def here(count: int) -> list[Node]:
 def apart(count: int) -> list[Node]:
     """Nodes with a machine each."""
     return [Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}") for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("path", "nodes", "homes"),
+    [
+        ("auto", here(2), []),
+        ("delta", here(2), ["node-0"] * 3),
+        ("full", apart(2), []),
+        ("auto", apart(2), ["node-1"]),
+        ("delta", apart(2), ["node-0", "node-1", "node-0"]),
+    ],
+)
+def test_an_engine_elsewhere_reads_the_copies_of_its_machine(path: str, nodes: list[Node], homes: list[str]) -> None:
+    """Else it asks for files that are on another machine, or each engine of a machine fetches its own."""
+    config = load_recipe("demo", ["engine.count=3", f"engine.weights={path}"])
+    assert [home.name for home in copy_homes(config, nodes).values()] == homes
+
+
+ADAPTERS = (
+    *("warm_start.enabled=false", "model.path=/some/where", "engine.weights=adapters"),
+    *("lora.rank=8", "lora.targets=o_proj"),
+)
+
+
+def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: RunDirectory) -> None:
+    """And learner and engines are told the same of them: else no push is ever taken."""
+    config = load_recipe("demo", ADAPTERS)
+    assert copy_homes(config, here(2)) == {}
+    assert list(copy_homes(load_recipe("demo", [*ADAPTERS, "engine.count=2"]), apart(2))) == ["engine-1"]
+    assert learner_settings(config, MODEL).publish_adapters
+    told = engine_settings(config, directory, MODEL, "engine-0", here(1)[0])
+    assert told.adapters == told.server().adapters == AdapterSettings(rank=8, alpha=32.0, targets=("o_proj",), most=4)
 
 
 @pytest.mark.parametrize("count", range(1, 33))
@@ -80,6 +118,27 @@ def test_engines_are_spread_and_every_node_has_its_workers() -> None:
     assert workers == {"worker-0-0": first, "worker-0-1": first, "worker-1-0": second, "worker-1-1": second}
 
 
+def test_on_gpus_engines_go_where_the_learner_and_the_others_leave_room() -> None:
+    config = load_recipe("demo", [*GPUS, "learner.ranks=2", "learner.tp=2", "engine.count=3", "engine.tp=2"])
+    head, bare, large = (replace(node, gpus=gpus) for node, gpus in zip(apart(3), (4, 1, 4), strict=True))
+    assert engine_homes(config, [head, bare, large]) == {"engine-0": head, "engine-1": large, "engine-2": large}
+    assert engine_gpus(config) == 2
+
+
+def test_too_few_gpus_are_named_with_what_could_be_asked_for_instead() -> None:
+    config = load_recipe("demo", [*GPUS, "engine.count=2"])
+    (alone,) = apart(1)
+    says = r"too few GPUs \(node-0 2\) for 1 learner ranks on node-0 and 2 engines with 1 each.*placement=shared"
+    with pytest.raises(UserError, match=says):
+        engine_homes(config, [replace(alone, gpus=2)])
+
+
+def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:
+    config = load_recipe("demo", [*GPUS, "cluster.placement=shared", "run.mode=sync"])
+    (alone,) = (replace(node, gpus=1) for node in apart(1))
+    assert (engine_gpus(config), engine_homes(config, [alone])) == (0, {"engine-0": alone})
+
+
 def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: RunDirectory) -> None:
     config, nodes = load_recipe("demo"), apart(2)
     homes, share = worker_homes(config, nodes), daemon_share(config, nodes)
@@ -101,6 +160,19 @@ def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given
     assert (told.episodes, told.pool.capacity, told.pool.start_concurrency) == (5, 5, 2)
     assert (told.pool.pool, told.pool.run_id, told.curves) == ("mine/worker-0-0", "mine", None)
     assert told.pool.drain_s < STOP_S
+
+
+@pytest.mark.parametrize(
+    ("said", "harness"), [([], None), (["agent.harness=agent --go"], HarnessSettings("agent --go", 3129))]
+)
+def test_a_harness_takes_the_agents_place_where_one_is_named(
+    directory: RunDirectory, said: list[str], harness: HarnessSettings | None
+) -> None:
+    config, share, (node,) = load_recipe("demo", said), Share(5, 2), here(1)
+    told = worker_settings(
+        config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+    )
+    assert told.harness == harness
 
 
 @pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from launch.config import ConfigError, load_recipe, load_sft
+from launch.demo.model import build_demo_model
 from launch.record import write_record
 from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, find_newest, stored_config
 from launch.sft.arguments import NEWEST, parse, resumed_config
-from launch.sft.prepare import check_output, prepare
+from launch.sft.prepare import prepare
 from protocol.errors import UserError
 
 
@@ -85,12 +87,21 @@ def test_what_is_missing_is_said_with_the_option(tmp_path: Path) -> None:
         parse(["--data", ""])
 
 
-def test_no_model_is_overwritten(tmp_path: Path) -> None:
-    check_output(tmp_path / "new")
-    check_output(tmp_path)
-    (tmp_path / "config.json").touch()
-    with pytest.raises(UserError, match="no model is overwritten"):
-        check_output(tmp_path)
+def test_what_the_learner_could_not_load_is_refused_before_it_starts(tmp_path: Path) -> None:
+    build_demo_model(tmp_path, load_recipe("demo", ["model.layers=1", "model.heads=2"]).model, 0)
+    asked = [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']
+    with pytest.raises(UserError, match=r"learner\.tp = 3 does not divide the 2 key-value heads.* one of 1, 2$"):
+        prepare(load_sft(None, [*asked, "learner.tp=3", "learner.ranks=3"]))
+    with pytest.raises(UserError, match=r"learner\.pp = 2 does not divide the 1 layers.* one of 1$"):
+        prepare(load_sft(None, [*asked, "learner.pp=2", "learner.ranks=2"]))
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged or cut off"):
+        prepare(load_sft(None, asked))
+    wrong = json.loads((tmp_path / "config.json").read_text()) | {"layer_types": ["full_attention"] * 5}
+    (tmp_path / "config.json").write_text(json.dumps(wrong))
+    with pytest.raises(UserError, match=r"config\.json: transformers cannot read it .*`layer_types` \(5\)"):
+        prepare(load_sft(None, asked))
 
 
 def begun(runs: Path, run_id: str, *overrides: str) -> Path:
@@ -109,6 +120,13 @@ def test_a_run_goes_on_on_another_layout_and_as_nothing_else(tmp_path: Path) -> 
     (path / SUMMARY_FILE).write_text("{}")
     with pytest.raises(RunDirectoryError, match="has come to its end"):
         resumed_config(path, [])
+    assert resumed_config(path, ["sft.output=elsewhere"]).sft.output == Path("elsewhere")
+
+
+def test_adapters_are_written_alone_where_there_are_some() -> None:
+    assert parse(["--model", "/m", "--adapters", "a", "--set", "lora.rank=4"]).config().sft.adapters == Path("a")
+    with pytest.raises(ConfigError, match=r"sft\.adapters has no adapters to write: set lora\.rank = 16"):
+        parse(["--model", "/m", "--adapters", "a"]).config()
 
 
 def test_resume_finds_the_newest_supervised_training(tmp_path: Path) -> None:

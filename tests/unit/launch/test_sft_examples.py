@@ -138,7 +138,7 @@ def test_what_a_template_refuses_is_named_by_the_record(tokenizer: Tokenizer) ->
     other.chat_template = (
         "{%- for m in messages if m.role == 'tool' -%}{{- raise_exception('no tools') -}}{%- endfor -%}" + CHAT_TEMPLATE
     )
-    with pytest.raises(BadDataError, match=r"^f:1: no tools"):
+    with pytest.raises(BadDataError, match=r"^f:1: .*refuses messages of user, assistant, tool, tool: no tools"):
         Encoder(cast("Tokenizer", other)).encode(conversation({"messages": PLAIN}, "f:1"))
 
 
@@ -178,6 +178,16 @@ def test_weights_below_nothing_and_scores_that_are_not_there_are_refused(tokeniz
         with pytest.raises(BadDataError, match=rf"data\.jsonl:1 has no 'score' or 'reward', and {option} needs one"):
             read_examples([data], tokenizer, asked)
     assert read_examples([data], tokenizer, CHOICE).found[0].weight == 1.0
+
+
+def test_weights_without_a_finite_sum_are_refused_where_they_lose_it(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Each token's share of the loss would be 0: nothing is trained, and the loss looks perfect."""
+    data = write(tmp_path, record(weight=1), record(weight=5e307), record(weight=1e308))
+    with pytest.raises(BadDataError, match=r"data\.jsonl:3 has the weight 1e\+308.*divide all weights by one number"):
+        read_examples([data], tokenizer, CHOICE)
+    data = write(tmp_path, record(weight=1e308, score=1e9))
+    with pytest.raises(BadDataError, match=r"data\.jsonl:1 has the weight inf"):
+        read_examples([data], tokenizer, replace(CHOICE, reward_weighted=True))
 
 
 def test_nothing_above_the_threshold_is_said(tokenizer: Tokenizer, tmp_path: Path) -> None:

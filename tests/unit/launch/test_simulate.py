@@ -297,6 +297,9 @@ def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:
     [
         ("[matrix]\neta = []", "matrix.eta"),
         ("[matrix]\nmode = []", "matrix.mode"),
+        ('name = "../elsewhere"', "name"),
+        ("[learner]\nsteps = 100000", r"102,400,000 trajectories.*at most 10,000,000"),
+        ("[episode]\nturns = [1, 1000000]", "episode.turns"),
         ("[episode]\nturns = [8, 2]", r"episode.turns = \[8, 2\].*write \[2, 8\]"),
     ],
 )

@@ -185,6 +185,7 @@ class Run:
                 stop_after_s=0.0,
                 group_size=2,
                 nonfinite_limit=2,
+                parity_k3=1e-3,
                 keeps_reference=False,
             ),
             learners=self._new_learners(),

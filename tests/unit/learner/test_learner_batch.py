@@ -13,7 +13,7 @@ from learner.packing import BadSampleError
 from learner.settings import LearnerSettings
 from protocol.codec import dumps
 from protocol.staleness import StalePolicy
-from protocol.trajectory import DropReason, GroupId, Reward, Segment, Status, Ticket, Trajectory
+from protocol.trajectory import DropReason, GroupId, Reward, Segment, Status, Ticket, Trajectory, Turn, TurnKind
 from protocol.weights import NO_VERSION, Lineage, Version
 
 
@@ -87,6 +87,16 @@ def test_stale_policies(lineage, policy, denominator, trained):
     assert batch.metrics["masked_tokens"] == (0 if policy is StalePolicy.DROP else 2), (
         "a dropped token is no masked one"
     )
+
+
+def test_turns_that_weights_changed_under_are_counted(lineage):
+    turns = tuple(
+        Turn(TurnKind.MODEL, at, at + 1, key_version=5, mixed_prefix=mixed, cuts=cuts)
+        for at, (mixed, cuts) in enumerate([(False, 0), (True, 0), (True, 2)], start=1)
+    )
+    payload = [encoded(0, 1.0, segment([0, 1, 1, 1], 5, turns=turns)), encoded(1, 0.0, segment([0, 1], 5))]
+    metrics = read_batch(payload, lineage, Version(5), settings()).metrics
+    assert [metrics[name] for name in ("turns", "mixed_prefix_turns", "cut_turns")] == [3, 2, 1]
 
 
 def test_the_tokens_of_a_batch_are_counted_by_age(lineage):
@@ -185,7 +195,7 @@ def test_nothing_predicts_the_first_token_of_all(lineage):
 
 def test_unknown_version_is_an_error(lineage):
     """Its age cannot be known, so it must not be trained as if it were fresh."""
-    with pytest.raises(KeyError):
+    with pytest.raises(BadSampleError, match=r"train-g000001-s00 has tokens of version 99, which is none of this"):
         read_batch([encoded(0, 1.0, segment([0, 1], 99))], lineage, Version(5), settings())
 
 
@@ -217,3 +227,35 @@ def test_a_weight_that_is_none_is_refused(weight):
     """A negative one would teach the model to avoid what it is shown, without a bound."""
     with pytest.raises(BadSampleError, match="finite and at least 0"):
         supervised([(np.arange(4, dtype=np.int32), np.ones(4, np.uint8))] * 2, [1.0, weight])
+
+
+def test_only_whole_turns_of_the_steps_own_weights_on_their_own_prefix_are_own(lineage):
+    """Else drift would pass for a difference between serving and training."""
+    versions = np.array([-1, 5, 5, -1, 5, 4, -1, 5, 5, 4, 4], np.int32)
+    mask = (versions >= 0).astype(np.uint8)
+    turns = (
+        Turn(TurnKind.MODEL, 1, 3, key_version=5),
+        Turn(TurnKind.OBSERVATION, 3, 4),
+        Turn(TurnKind.MODEL, 4, 6, key_version=5),  # ends on other weights
+        Turn(TurnKind.MODEL, 7, 9, key_version=4, mixed_prefix=True),
+        Turn(TurnKind.MODEL, 9, 11, key_version=4),  # of one version, an older one
+    )
+    made = segment(mask, 0)
+    both = Segment(made.token_ids, mask, made.logprobs, versions, turns)
+    batch = read_batch([encoded(0, 1.0, both), encoded(1, 0.0, segment([0, 1], 5))], lineage, Version(5), settings())
+    assert [sample.columns.own.tolist() for sample in batch.samples] == [[1, 1, 0, 0, 0, 0, 0, 0], [0]]
+
+
+@pytest.mark.parametrize("mask", [[0, 1, 1], [0, 1, 0.5, 1], [0, 1, np.nan, 1]])
+def test_a_mask_that_is_none_is_refused(mask):
+    with pytest.raises(BadSampleError, match=r"sequence 0 has token ids \[4\] and a loss mask"):
+        supervised([(np.arange(4, dtype=np.int32), np.array(mask, np.float32))])
+
+
+def test_a_group_of_one_has_nothing_to_be_compared_with(lineage):
+    alone = Trajectory(
+        Ticket("run", GroupId(1), 0, 1, "task", 0), Status.COMPLETED, Reward(1.0), (segment([0, 1, 1], 5),)
+    )
+    with pytest.raises(BadSampleError, match=r"group of one.*rollout\.group_size.*'batch'"):
+        read_batch([dumps(alone)], lineage, Version(5), settings())
+    assert read_batch([dumps(alone)], lineage, Version(5), settings(advantage="batch")).trained

@@ -119,11 +119,18 @@ def other_shape(folder):
     save_file({name: torch.zeros(3, 3) for name in load_file(path)}, path)
 
 
+def of_integers(folder):
+    path = folder / "model-00003-of-00003.safetensors"
+    save_file({name: tensor.to(torch.int8) for name, tensor in load_file(path).items()}, path)
+
+
 DAMAGE = {
     "a file is missing": (lambda folder: (folder / "model-00002-of-00003.safetensors").unlink(), "is not there"),
     "a file is cut off": (cut_off, "damaged or cut off"),
     "a file is no safetensors": (no_header, "damaged or cut off"),
     "tensors have other shapes": (other_shape, r"has shape \(3, 3\), config.json says"),
+    "tensors are no floats": (of_integers, "is I8, and weights are one of"),
+    "the index names no files": (lambda f: (f / INDEX_FILE).write_text('{"weight_map": 3}'), "no index of tensors"),
     "the index is cut off": (lambda f: (f / INDEX_FILE).write_text('{"weight_'), "no index of tensors"),
 }
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import learner.logprobs
 from learner.logprobs import token_logprobs
 
 N, H, V = 23, 8, 31
@@ -49,6 +50,21 @@ def test_a_frozen_output_layer_gets_no_gradient(inputs):
         found.append((h.grad, w.grad))
     torch.testing.assert_close(found[1][0], found[0][0], rtol=0, atol=0)
     assert found[1][1] is None
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+def test_a_buffer_takes_the_weights_gradient_beside_what_it_has(inputs, monkeypatch, dtype, atol):
+    monkeypatch.setattr(learner.logprobs, "_ROWS", 7)
+    *given, labels, upstream = inputs
+    buffer = torch.ones(V, H)
+    h, w, h2, w2 = (tensor.to(dtype).clone().requires_grad_() for tensor in (*given, *given))
+    plainly = token_logprobs(h, w, labels, chunk_bytes=4 * V * 5)
+    (plainly.logprobs * upstream).sum().backward()
+    found = token_logprobs(h2, w2, labels, chunk_bytes=4 * V * 5, weight_grad_VH=buffer)
+    (found.logprobs * upstream).sum().backward()
+    torch.testing.assert_close(h2.grad, h.grad, rtol=0, atol=0)
+    torch.testing.assert_close(buffer - 1, w.grad.float(), rtol=1e-2, atol=atol)
+    assert w2.grad is None
 
 
 def test_entropy_is_only_made_when_asked_for(inputs):

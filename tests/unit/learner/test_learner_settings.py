@@ -32,6 +32,7 @@ QWEN = {
     [
         ({"sequence_parallel": True}, "tp > 1"),
         ({"temperature": 0.0}, "temperature"),
+        ({"publish_adapters": True}, "lora.rank = 16"),
     ],
 )
 def test_settings_that_cannot_work(changes, word):
@@ -89,6 +90,9 @@ def test_rotary_base_of_either_transformers(tmp_path, rope):
         ({"num_local_experts": 8}, "mixture of experts"),
         ({"vocab_size": "100"}, "vocab_size"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "take rope_scaling out"),
+        ({"rope_scaling": {"type": "linear"}, "rope_parameters": {"rope_type": "default"}}, "linear"),
+        ({"dual_chunk_attention_config": {"chunk_size": 262144}}, "dual_chunk_attention_config"),
     ],
 )
 def test_models_that_would_train_wrongly(tmp_path, changes, word):

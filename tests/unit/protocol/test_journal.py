@@ -398,7 +398,10 @@ def test_a_network_file_system_is_refused_with_the_fix(tmp_path: Path) -> None:
     for kind in ("fuse.sshfs", "fuse.ceph-fuse", "fuse.mfs", "gfs2", "wekafs"):
         with pytest.raises(UserError, match="local disk"):
             require_local(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - {kind} x rw")
+    with pytest.raises(UserError, match=r"fuse\.mountpoint-s3"):
+        require_local(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - fuse mountpoint-s3 rw")
     require_local(tmp_path, "1 0 0:1 / / rw - fuse.fuse-overlayfs x rw")
+    require_local(tmp_path, "1 0 0:1 / / rw - fuse /dev/fuse rw")
 
 
 WRITER = """

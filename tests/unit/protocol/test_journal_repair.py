@@ -399,6 +399,18 @@ def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -
         recover(run_dir)
 
 
+def test_a_column_that_has_lost_its_name_is_damage_like_any_other(run_dir: Path) -> None:
+    data = (run_dir / FILE).read_bytes()
+    assert b"reward REAL" in data
+    (run_dir / FILE).write_bytes(data.replace(b"reward REAL", b"rewarf REAL", 1))
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):  # noqa: PT012  whichever meets it first
+        journal = open_journal(run_dir)
+        try:
+            journal.lease(1)
+        finally:
+            journal.close()
+
+
 def test_a_journal_of_another_longshore_is_left_to_it(run_dir: Path) -> None:
     with closing(sqlite3.connect(run_dir / FILE)) as database, database:
         database.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")

@@ -1,0 +1,43 @@
+"""How a server that stands still gets a version's weights: the last leg of every path, one interface.
+
+``stage`` is everything that can be done while the server decodes: reading, checking, copying into memory.  What it
+gives is done in the pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from actors.engines import weight_files
+from actors.engines.client import EngineClient
+from actors.engines.weight_files import ModelShape
+from protocol.weights import WeightManifest
+
+Load = Callable[[EngineClient], Awaitable[None]]
+"""Tells a server that stands still to take what was staged.  Raises :class:`~actors.engines.messages.ServerLost` or
+:class:`~actors.engines.messages.LoadError`; its weights are unknown then."""
+
+
+class Handover(Protocol):
+    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
+        """Raises :class:`~actors.engines.messages.BadWeights` for what must not be given to a server."""
+        ...
+
+
+class FromFiles:
+    """The server reads the folder, which is in the page cache by then."""
+
+    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
+        await asyncio.to_thread(weight_files.check, manifest, model)
+        return from_files(manifest)
+
+
+def from_files(manifest: WeightManifest) -> Load:
+    """Of files that were checked before."""
+
+    async def load(client: EngineClient) -> None:
+        await client.update_weights(manifest.path, manifest.version)
+
+    return load

@@ -1,0 +1,101 @@
+"""The gateway as HTTP: paths, keys, and errors in the words of the API that was spoken.
+
+A reply is told when it is whole: the body of a streamed one is its events, all at once.  So an engine that fails is
+still a status, 503, after which clients ask again.  A client that leaves cancels its handler, and with it the sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from aiohttp import web
+
+from actors.gateway import anthropic_replies, anthropic_requests, openai_replies, openai_requests
+from actors.gateway.api import Call, Named, Replies
+from actors.gateway.asked import Refused
+from actors.gateway.session import Session
+from protocol.errors import InfraError
+
+MOST_BODY_BYTES = 64 << 20
+_JSON, _EVENTS = "application/json", "text/event-stream"
+_AGAIN = {"Retry-After": "1"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Desk(Protocol):
+    """Who is let in, and what is served."""
+
+    model: str
+    created: int
+
+    def session_of(self, key: str) -> Session:
+        """Raises :class:`Refused`."""
+        ...
+
+
+def create_app(desk: Desk) -> web.Application:
+    def replying(read: Callable[[bytes], Call], replies: Replies) -> Handler:
+        async def handle(request: web.Request) -> web.Response:
+            session = desk.session_of(_key(request))
+            call = read(await request.read())
+            answer = await session.answer(call.asked)
+            named = Named(desk.model, desk.created)
+            if call.stream:
+                return web.Response(body=b"".join(replies.events(call, answer, named)), content_type=_EVENTS)
+            return web.Response(body=replies.whole(call, answer, named), content_type=_JSON)
+
+        return handle
+
+    async def count(request: web.Request) -> web.Response:
+        session = desk.session_of(_key(request))
+        tokens = session.count(anthropic_requests.read_to_count(await request.read()))
+        return web.Response(body=anthropic_replies.counted(tokens), content_type=_JSON)
+
+    async def models(request: web.Request) -> web.Response:
+        desk.session_of(_key(request))
+        return web.Response(body=_replies(request).models([desk.model], desk.created), content_type=_JSON)
+
+    async def model(request: web.Request) -> web.Response:
+        desk.session_of(_key(request))
+        if (name := request.match_info["name"]) != desk.model:
+            raise Refused(f"there is no model {name!r}, but {desk.model!r}", status=404, code="model_not_found")
+        return web.Response(body=_replies(request).model(name, desk.created), content_type=_JSON)
+
+    app = web.Application(middlewares=[_in_its_words], client_max_size=MOST_BODY_BYTES)
+    app.router.add_post("/v1/chat/completions", replying(openai_requests.read, openai_replies))
+    app.router.add_post("/v1/messages", replying(anthropic_requests.read, anthropic_replies))
+    app.router.add_post("/v1/messages/count_tokens", count)
+    app.router.add_get("/v1/models", models)
+    app.router.add_get("/v1/models/{name:.+}", model)
+    return app
+
+
+@web.middleware
+async def _in_its_words(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What is refused, and what failed, as the API that was spoken says it."""
+    try:
+        return await handler(request)
+    except Refused as error:
+        return _refusal(request, error)
+    except InfraError as error:
+        return _refusal(request, Refused(f"no engine answered: {error}", status=503, code="engine_unavailable"))
+    except web.HTTPException as error:
+        return _refusal(request, Refused(f"{request.method} {request.path}: {error.reason}", status=error.status))
+
+
+def _refusal(request: web.Request, refused: Refused) -> web.Response:
+    headers = _AGAIN if refused.status == 503 else {}
+    body = _replies(request).refusal(refused)
+    return web.Response(status=refused.status, body=body, content_type=_JSON, headers=headers)
+
+
+def _replies(request: web.Request) -> Replies:
+    anthropic = "anthropic-version" in request.headers or request.path.startswith("/v1/messages")
+    return anthropic_replies if anthropic else openai_replies
+
+
+def _key(request: web.Request) -> str:
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")

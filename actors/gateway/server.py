@@ -1,0 +1,109 @@
+"""The gateway's life: one server on this machine's loopback, and the sessions that it lets in.
+
+``async with Gateway(tokenizer, generate, model="policy") as gateway: with gateway.session(name, settings) as session:``
+gives a harness ``gateway.url`` and ``gateway.key(session)``; at the end of the block its calls are refused.  At the end
+of the gateway what is under way is cancelled.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import lru_cache
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+from actors.agents.chat import ChatFormat, Tokenizer
+from actors.engines.messages import Generate, GenerateReply
+from actors.gateway.app import create_app
+from actors.gateway.asked import Refused, Tool
+from actors.gateway.keys import Keys
+from actors.gateway.session import OnReply, Session, SessionSettings
+
+_SECRET_BYTES = 32
+_TOOL_LISTS = 64
+"""Kept ready, the latest."""
+
+
+def _unheard(turn: int, text: str, reply: GenerateReply) -> None:
+    """For who does not look."""
+
+
+class Gateway:
+    """``model`` is the name under which the policy is listed; a request may name any other."""
+
+    def __init__(self, tokenizer: Tokenizer, generate: Generate, *, model: str) -> None:
+        self.model, self.created = model, int(time.time())
+        self._generate = generate
+        self._keys = Keys(secrets.token_bytes(_SECRET_BYTES))
+        self._sessions: dict[str, Session] = {}
+        self._runner = web.AppRunner(
+            create_app(self), handler_cancellation=True, access_log=None, shutdown_timeout=0, handle_signals=False
+        )
+
+        @lru_cache(_TOOL_LISTS)
+        def chat_with(schemas: bytes) -> ChatFormat:
+            return ChatFormat(tokenizer, tools=msgspec.json.decode(schemas, type=list[dict[str, object]]) or None)
+
+        self._chat_with = chat_with
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """On this machine's loopback; OpenAI's clients take it with ``/v1`` behind it, Anthropic's as it is."""
+        host, port = self._runner.addresses[0][:2]
+        return f"http://{host}:{port}"
+
+    def key(self, session: Session) -> str:
+        """The API key with which a harness takes part in ``session``."""
+        return self._keys.of(session.name)
+
+    @contextmanager
+    def session(self, name: str, settings: SessionSettings, on_reply: OnReply = _unheard) -> Generator[Session]:
+        """A session that is open during the block; ``name`` is the rollout's, and no other open session's."""
+        if name in self._sessions:
+            raise ValueError(f"session {name} is open")
+        session = self._sessions[name] = Session(name, settings, self._generate, self._chat_for, on_reply=on_reply)
+        try:
+            yield session
+        finally:
+            session.end()
+            del self._sessions[name]
+
+    @asynccontextmanager
+    async def door(self, listening: socket.socket) -> AsyncGenerator[None]:
+        """Be reached at ``listening`` too, during the block; it is closed at its end."""
+        site = web.SockSite(self._runner, listening)
+        await site.start()
+        try:
+            yield
+        finally:
+            await site.stop()
+
+    def session_of(self, key: str) -> Session:
+        """Whose key it is.  Raises :class:`Refused`."""
+        name = self._keys.session_of(key)
+        if name is None:
+            raise Refused("this API key is no session's of this run", status=401, code="invalid_api_key")
+        if (session := self._sessions.get(name)) is None:
+            raise Refused(f"session {name} is not open: its episode is over", status=403)
+        return session
+
+    def _chat_for(self, tools: Sequence[Tool]) -> ChatFormat:
+        """Raises UserError where the model's template has no place for tools."""
+        return self._chat_with(msgspec.json.encode([tool.schema for tool in tools]))

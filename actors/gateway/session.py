@@ -1,0 +1,195 @@
+"""One session of a harness: one rollout, its limits, and what the engine gave.
+
+Calls may overlap.  Each sets aside the tokens that it may add before it asks the engine, so that all of them together
+stay within what the trajectory may hold; what follows an engine's answer happens without an await in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from actors.agents.chat import ChatFormat
+from actors.engines.messages import Generate, GenerateReply, GenerateRequest, RequestRefused
+from actors.gateway.answer import Answer, Ending, cut, take_apart
+from actors.gateway.asked import Asked, Refused, Tool
+from actors.gateway.history import History, Prompt
+from protocol.errors import InfraError, UserError
+from protocol.trajectory import Segment, Status
+
+_ENDED = "this session has ended: its episode is over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    max_replies: int
+    max_new_tokens: int
+    """A reply, whatever the harness asks for."""
+    context_tokens: int
+    """A prompt and its reply at most."""
+    max_tokens: int
+    """All segments together at most, each without what it shares with another."""
+    temperature: float
+    seed: int
+    greedy: bool
+    generate_deadline_s: float
+    engine_restart_s: float
+
+
+OnReply = Callable[[int, str, GenerateReply], None]
+"""Told of each reply that is kept: its number from 0, its text, and the engine's own.  Must not raise."""
+
+
+class Session:
+    """Made by :meth:`actors.gateway.server.Gateway.session`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: SessionSettings,
+        generate: Generate,
+        chat_for: Callable[[Sequence[Tool]], ChatFormat],
+        *,
+        on_reply: OnReply,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._settings, self._generate, self._chat_for = settings, generate, chat_for
+        self._on_reply, self._clock = on_reply, clock
+        self._history = History()
+        self._ended = False
+        self._set_aside = self._under_way = self._asked = 0
+        self._waited_s = self._waits_since = 0.0
+        self.replies = self.sampled_tokens = 0
+        self.generate_ms = 0.0
+        """Of all calls, one beside the other."""
+        self.engine = ""
+        """That answered last."""
+        self.limit: Status | None = None
+        """Which of the session's limits refused a call."""
+        self.trouble: InfraError | None = None
+        """Why the last call that went to the engine failed; None once one was answered again."""
+
+    def segments(self) -> tuple[Segment, ...]:
+        """What was asked and sampled until now; empty before the first reply."""
+        return self._history.segments()
+
+    def end(self) -> None:
+        """No call is taken any more; those under way are answered and not kept."""
+        self._ended = True
+
+    @property
+    def waited_s(self) -> float:
+        """How long some call has been under way, until now."""
+        return self._waited_s + (self._clock() - self._waits_since if self._under_way else 0.0)
+
+    def count(self, asked: Asked) -> int:
+        """Tokens of the prompt.  Raises :class:`Refused`."""
+        return len(self._prompt(asked)[1].ids)
+
+    async def answer(self, asked: Asked) -> Answer:
+        """Raises :class:`Refused`, or :class:`InfraError` when the engine failed: then the call may be made again."""
+        chat, prompt = self._prompt(asked)
+        with self._room(asked, prompt) as most:
+            reply = await self._ask(prompt, most, chat.turn_end)
+        if self._ended:
+            raise Refused(_ENDED, status=403)
+        reply, text, stop = cut(reply, asked.stop, chat.text)
+        said = take_apart(text, may_call=asked.may_call and bool(asked.tools))
+        self._history.keep(prompt, reply, said.message, malformed=said.malformed)
+        self._on_reply(self.replies, text, reply)
+        self.replies, self.engine = self.replies + 1, reply.engine
+        self.sampled_tokens += len(reply.token_ids)
+        self.generate_ms += reply.ms
+        ending = Ending.TURN
+        if stop is not None:
+            ending = Ending.STOP_TEXT
+        elif reply.finish == "length":
+            ending = Ending.LENGTH
+        elif said.calls:
+            ending = Ending.CALLS
+        return Answer(
+            said=said,
+            ending=ending,
+            stop_text=stop,
+            prompt_tokens=len(prompt.ids),
+            sampled_tokens=len(reply.token_ids),
+            cached_tokens=min(reply.cached_tokens, len(prompt.ids)),
+        )
+
+    async def _ask(self, prompt: Prompt, most: int, turn_end: int) -> GenerateReply:
+        settings = self._settings
+        self._asked += 1
+        request = GenerateRequest(
+            input_ids=prompt.ids,
+            max_new_tokens=most,
+            temperature=settings.temperature,
+            stop_token_ids=(turn_end,),
+            seed=(settings.seed + self._asked) & 0x7FFFFFFF,
+            greedy=settings.greedy,
+            session=self.name,
+            deadline_s=settings.generate_deadline_s,
+            restart_s=settings.engine_restart_s,
+        )
+        try:
+            reply = await self._generate(request)
+        except RequestRefused as error:
+            raise Refused(str(error)) from error
+        except InfraError as error:
+            self.trouble = error
+            raise
+        self.trouble = None
+        return reply
+
+    def _prompt(self, asked: Asked) -> tuple[ChatFormat, Prompt]:
+        settings = self._settings
+        if self._ended:
+            raise Refused(_ENDED, status=403)
+        if asked.temperature not in (None, settings.temperature):
+            raise Refused(
+                f"temperature {asked.temperature:g} is not the run's, {settings.temperature:g}, at which its "
+                "log-probabilities are: leave temperature out",
+                parameter="temperature",
+            )
+        if asked.messages[-1]["role"] == "assistant":
+            raise Refused(
+                "the last message is the assistant's, and a reply cannot be begun for the model: end with another's",
+                parameter="messages",
+            )
+        try:
+            chat = self._chat_for(asked.tools)
+            return chat, self._history.prompt(chat, asked.tools, asked.messages)
+        except UserError as error:
+            raise Refused(str(error)) from error
+
+    @contextmanager
+    def _room(self, asked: Asked, prompt: Prompt) -> Generator[int]:
+        """Set aside what the call may add, for as long as it is under way; gives the tokens that may be sampled."""
+        settings = self._settings
+        if self.replies + self._under_way >= settings.max_replies:
+            self.limit = Status.TURN_LIMIT
+            raise Refused(f"the session has had its {settings.max_replies} replies", code="session_limit_reached")
+        new = self._history.new(prompt)
+        left = settings.max_tokens - self._history.tokens - self._set_aside - new
+        most = min(asked.max_tokens or left, settings.max_new_tokens, settings.context_tokens - len(prompt.ids), left)
+        if most < 1:
+            self.limit = Status.CONTEXT_LIMIT
+            raise Refused(
+                f"the prompt has {len(prompt.ids)} tokens, {new} of them new: no place is left for a reply within "
+                f"{settings.context_tokens} tokens of context, and {settings.max_tokens} of the session",
+                parameter="messages",
+                code="context_length_exceeded",
+            )
+        if not self._under_way:
+            self._waits_since = self._clock()
+        self._set_aside += new + most
+        self._under_way += 1
+        try:
+            yield most
+        finally:
+            self._waited_s = self.waited_s
+            self._waits_since = self._clock()
+            self._set_aside -= new + most
+            self._under_way -= 1

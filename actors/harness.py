@@ -1,0 +1,143 @@
+"""One harness, one task, one trajectory: an agent process of somebody's in the sandbox, which asks the gateway.
+
+The process gets the addresses and the key that OpenAI's and Anthropic's clients look for in their environment, and the
+task's instruction; what it does with them is its own.  It ends by itself (``completed``), when its time is up, or after
+a limit of its session: then it is graded as any agent is.  The time that it waits for the policy is no time of its own.
+One that ends without having asked the policy, or after its last question was not answered for want of an engine, is
+infrastructure's failure.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from actors.engines.messages import GenerateReply
+from actors.episode import EpisodeSettings, Gradable, Observer, until_graded
+from actors.gateway.session import OnReply, Session, SessionSettings
+from protocol.errors import InfraError
+from protocol.trajectory import Status, Ticket, Trajectory
+from sandbox.tasks.task import Task
+
+_LAST_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessSettings:
+    command: str
+    """For the sandbox's shell."""
+    port: int
+    """Of the sandbox's loopback, where the gateway is reached."""
+
+
+class Ran(NamedTuple):
+    """A harness that has ended."""
+
+    exit_code: int | None
+    """As the sandbox's shell reported it, for people to read; None where it was killed."""
+    output: str
+    timed_out: bool = False
+
+
+class Place(Gradable, Protocol):
+    """Where a harness runs."""
+
+    async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:
+        """Run ``command`` to its end, or until ``left_s()`` is no more than 0.  Raises as :class:`Gradable` does."""
+        ...
+
+
+def environment(url: str, key: str, model: str, task: Task) -> dict[str, str]:
+    """What a harness is told; the first five are names that the two official clients and most harnesses read."""
+    return {
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_KEY": key,
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": key,
+        "OPENAI_MODEL": model,
+        "LONGSHORE_INSTRUCTION": task.instruction,
+    }
+
+
+def session_settings(settings: EpisodeSettings, ticket: Ticket) -> SessionSettings:
+    """The limits of an episode, for a harness: all segments together are within what its trajectory may hold."""
+    return SessionSettings(
+        max_replies=settings.max_turns,
+        max_new_tokens=settings.max_new_tokens,
+        context_tokens=settings.context_tokens,
+        max_tokens=settings.context_tokens,
+        temperature=settings.temperature_of(ticket),
+        seed=ticket.seed,
+        greedy=ticket.greedy,
+        generate_deadline_s=settings.generate_deadline_s,
+        engine_restart_s=settings.engine_restart_s,
+    )
+
+
+def on_reply(observer: Observer) -> OnReply:
+    """Shows an observer what a session's policy says."""
+
+    def told(turn: int, text: str, reply: GenerateReply) -> None:
+        observer.on_turn(turn, text, len(reply.token_ids), (min(reply.versions), max(reply.versions)), reply.ms)
+
+    return told
+
+
+@dataclass(slots=True)
+class HarnessEpisode:
+    """Runs one ticket to its end.  ``run`` may be called once."""
+
+    ticket: Ticket
+    task: Task
+    session: Session
+    place: Place
+    command: str
+    reach: AbstractAsyncContextManager[Mapping[str, str]]
+    """Open, the gateway can be reached from the place, in the environment that this gives."""
+    settings: EpisodeSettings
+    observer: Observer
+    clock: Callable[[], float] = time.monotonic
+    _acted_s: float = 0.0
+    _last_words: str = ""
+
+    async def run(self) -> Trajectory:
+        """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
+        ended = await until_graded(self._act(), self.place, self.task)
+        if not (segments := self.session.segments()):
+            why = ended.error or self._last_words
+            raise InfraError(f"the harness ended without an answer of the policy's: {why}")
+        reward = self.settings.reward.of(pass_ratio=ended.graded.pass_ratio, all_passed=ended.graded.all_passed)
+        self.observer.on_grade(ended.graded, reward)
+        timings_ms = {"generate": self.session.generate_ms, "tool": self._acted_s * 1000}
+        return ended.trajectory(self.ticket, reward, segments, self.session.engine, timings_ms)
+
+    async def _act(self) -> Status:
+        session, begun = self.session, self.clock()
+        limit_s = min(self.task.agent_timeout_s, self.settings.time_limit_s)
+
+        def acted_s() -> float:
+            return self.clock() - begun - session.waited_s
+
+        def left_s() -> float:
+            return limit_s - acted_s() - session.sampled_tokens / self.settings.nominal_tokens_per_s
+
+        self.observer.on_call("harness", self.command)
+        try:
+            async with self.reach as env:
+                exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+                command = f"(export {exports}; eval {shlex.quote(self.command)})"
+                ran = await self.place.run_agent(command, left_s, self.observer.on_output)
+        finally:
+            session.end()
+            self._acted_s = acted_s()
+        self.observer.on_result(ran.output)
+        self._last_words = f"exit code {ran.exit_code}, {ran.output[-_LAST_CHARS:]!r}"
+        if session.trouble is not None:
+            raise session.trouble
+        if ran.timed_out:
+            return Status.TIME_LIMIT
+        return session.limit or Status.COMPLETED

@@ -1,0 +1,177 @@
+"""One host's copies of published versions, which all engines of this host read.
+
+A version is fetched once, whoever of the host's engines asks first, while they decode: what changed since the newest
+version that the learner's host and this one both have is applied to that, and the copy has the manifest's digest when
+it appears.  Everything is found before an engine is told: a base that is missing or is not what it was, a block that
+is damaged.  Then the version is fetched whole, and an event says why.
+
+A version's copy lives until every engine serves a later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from actors.engines import weight_files
+from actors.engines.messages import BadWeights
+from actors.weights.folders import forget_before, version_folder, versions_in
+from actors.weights.plan import BLOCK_BYTES, Plan, PlannedFile
+from actors.weights.rounds import RoundFailed, receive
+from actors.weights.source import Source, read_base
+from protocol import deltas
+from protocol.deltas import DeltaError
+from protocol.errors import InfraError
+from protocol.events import EventLog
+from protocol.filesystem import whole_folder
+from protocol.structured import task_group
+from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+
+_AT_ONCE = 4
+"""Blocks on their way."""
+_STALL_S = 60.0
+"""A block that takes longer does not come."""
+
+
+class CopyError(InfraError):
+    """A version did not come to this host; the copies of others are as they were."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesSettings:
+    name: str
+    run_dir: Path
+    node: str
+    folder: Path
+    """Of the copies, on this host."""
+    broadcast: bool = False
+    """Whether a version comes to all hosts at once, whole; otherwise to each as what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A version that has come, and what that took."""
+
+    base: Version
+    bytes: int
+    """That were sent."""
+    whole_bytes: int
+    """Of the version's files."""
+    ms: float
+
+
+class HostCopies:
+    """See the module.  A plain class; an actor elsewhere."""
+
+    def __init__(self, settings: CopiesSettings, source: Source) -> None:
+        self._settings, self._source = settings, source
+        self._events = EventLog(settings.run_dir, settings.name, settings.node)
+        self._lock = asyncio.Lock()
+        settings.folder.mkdir(parents=True, exist_ok=True)
+
+    async def fetch(self, manifest: WeightManifest, served: Version, *, anew: bool = False) -> WeightManifest:
+        """The manifest of this host's copy, which is there.  No engine needs what is older than ``served``.  With
+        ``anew`` a copy that is there is not trusted.  Raises InfraError."""
+        folder = version_folder(self._settings.folder, manifest.version)
+        async with self._lock:
+            if anew:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            if not folder.exists():
+                broadcast = self._settings.broadcast and not anew
+                fetched = await self._receive(manifest, folder) if broadcast else None
+                self._tell(manifest, fetched or await self._fetch(manifest, folder))
+            await asyncio.to_thread(forget_before, self._settings.folder, served, keep=1)
+        return replace(manifest, path=str(folder))
+
+    async def _receive(self, manifest: WeightManifest, folder: Path) -> Fetched | None:
+        """With all other hosts; None where that failed, and an event says why."""
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(_STALL_S):
+                seat = await self._source.seat(manifest)
+            with whole_folder(folder) as partial:
+                await asyncio.to_thread(receive, seat, partial)
+                await asyncio.to_thread(weight_files.check_digest, replace(manifest, path=str(partial)))
+        except (RoundFailed, BadWeights, OSError, TimeoutError) as error:
+            self._resync(manifest, str(error) or f"the learner's host was silent for {_STALL_S:g} s")
+            return None
+        return Fetched(NO_VERSION, seat.plan.bytes, seat.plan.bytes, (time.monotonic() - begun) * 1000)
+
+    async def _fetch(self, manifest: WeightManifest, folder: Path) -> Fetched:
+        label, held, why = version_label(manifest.version), versions_in(self._settings.folder), ""
+        plan = await self._plan(manifest, held)
+        if plan.base != NO_VERSION:
+            try:
+                return await self._make(manifest, plan, folder)
+            except (DeltaError, BadWeights) as error:
+                why = str(error)
+            plan = await self._plan(manifest, ())
+        elif held:
+            why = f"the learner's host has none of {', '.join(map(version_label, held))} any more"
+        if why:
+            self._resync(manifest, why)
+        try:
+            return await self._make(manifest, plan, folder)
+        except (DeltaError, BadWeights) as error:
+            raise CopyError(f"version {label} did not come whole: {error}") from error
+
+    async def _plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+        try:
+            async with asyncio.timeout(_STALL_S):
+                return await self._source.plan(manifest, held)
+        except TimeoutError:
+            label = version_label(manifest.version)
+            raise CopyError(f"the learner's host said nothing of version {label} within {_STALL_S:g} s") from None
+
+    async def _make(self, manifest: WeightManifest, plan: Plan, folder: Path) -> Fetched:
+        """Raises DeltaError, BadWeights, CopyError, and what the source raises; then nothing is left of it."""
+        begun, sent = time.monotonic(), list[int]()
+        try:
+            with whole_folder(folder) as partial:
+                for file in plan.files:
+                    (partial / file.name).touch()
+                blocks = iter([(file, index) for file in plan.files for index in range(file.blocks)])
+                async with task_group() as group:
+                    for _ in range(_AT_ONCE):
+                        group.create_task(self._take(plan, blocks, partial, sent))
+                await asyncio.to_thread(weight_files.check_digest, replace(manifest, path=str(partial)))
+        except OSError as error:
+            raise CopyError(f"version {version_label(manifest.version)} cannot be kept here: {error}") from error
+        return Fetched(plan.base, sum(sent), plan.bytes, (time.monotonic() - begun) * 1000)
+
+    async def _take(self, plan: Plan, blocks: Iterator[tuple[PlannedFile, int]], folder: Path, sent: list[int]) -> None:
+        """Blocks, one after the other, until none is left."""
+        for file, index in blocks:
+            try:
+                async with asyncio.timeout(_STALL_S):
+                    block = await self._source.block(plan, file, index)
+            except TimeoutError:
+                raise CopyError(f"block {index} of {file.name} did not come within {_STALL_S:g} s") from None
+            sent.append(len(block))
+            await asyncio.to_thread(_apply, block, plan.base, folder / file.name, index)
+
+    def _resync(self, manifest: WeightManifest, why: str) -> None:
+        self._events.emit("weights.resync", host=self._settings.node, version=manifest.version, why=why)
+
+    def _tell(self, manifest: WeightManifest, fetched: Fetched) -> None:
+        self._events.emit(
+            "weights.copied",
+            host=self._settings.node,
+            version=manifest.version,
+            base=fetched.base,
+            bytes=fetched.bytes,
+            share=round(fetched.bytes / max(1, fetched.whole_bytes), 5),
+            ms=round(fetched.ms, 2),
+        )
+
+
+def _apply(block: bytes, base: Version, target: Path, index: int) -> None:
+    """Write the block into ``target``, whose folder stands beside that of ``base``."""
+    new = deltas.apply(read_base(target.parent.parent, base, target.name, index), block)
+    with target.open("rb+") as file:
+        file.seek(index * BLOCK_BYTES)
+        file.write(new)

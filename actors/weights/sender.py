@@ -1,0 +1,119 @@
+"""The learner's end of the direct path: reads what was published and broadcasts it into servers that stand still.
+
+A group of a server's is joined by the server's own function, so that both ends of it agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from actors.engines import weight_files
+from actors.engines.buckets import Piece, pieces, read
+from actors.engines.messages import Rendezvous
+from actors.remote import Remote
+from protocol.errors import InfraError
+from protocol.loopback import free_port
+from protocol.weights import WeightManifest
+
+_PATIENCE_S = 60.0
+"""What one piece may take, and the meeting of a group."""
+
+
+class NotSent(InfraError):
+    """A piece did not get to every rank of a server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SenderSettings:
+    address: str
+    """Of this host, where groups meet."""
+    device: Literal["cpu", "cuda"]
+    """``cuda``: by NCCL, from this process's GPU."""
+
+
+class WeightSender:
+    """See the module.  A plain class; an actor elsewhere."""
+
+    def __init__(self, settings: SenderSettings) -> None:
+        self._settings = settings
+        self._groups: dict[str, asyncio.Future[Any]] = {}
+        """Group's name → its process group, once it has met."""
+
+    async def offer(self, manifest: WeightManifest) -> Sequence[Piece]:
+        await asyncio.to_thread(weight_files.check_digest, manifest)
+        return await asyncio.to_thread(pieces, Path(manifest.path))
+
+    async def meet(self, name: str, ranks: int) -> Rendezvous:
+        backend = "nccl" if self._settings.device == "cuda" else "gloo"
+        place = Rendezvous(name, self._settings.address, free_port(), 1 + ranks, backend)
+        self._groups[name] = asyncio.get_running_loop().run_in_executor(None, _join, place)
+        return place
+
+    async def send(self, name: str, piece: Piece) -> None:
+        try:
+            group = await self._groups[name]
+            await asyncio.to_thread(_broadcast, group, piece, self._settings.device)
+        except (KeyError, OSError, RuntimeError) as error:
+            raise NotSent(f"{piece.names[0]} was not sent to {name}: {error}") from error
+
+    async def leave(self, name: str) -> None:
+        group = self._groups.pop(name, None)
+        if group is None or group.cancel():  # one that has not met gives up by itself
+            return
+        if group.exception() is None:
+            await asyncio.to_thread(_destroy, group.result())
+
+
+class RemoteSender:
+    """That actor, as a :class:`~actors.engines.direct.Sender`."""
+
+    def __init__(self, remote: Remote[WeightSender]) -> None:
+        self._remote = remote
+
+    async def offer(self, manifest: WeightManifest) -> Sequence[Piece]:
+        return await self._remote.call(WeightSender.offer, manifest)
+
+    async def meet(self, name: str, ranks: int) -> Rendezvous:
+        return await self._remote.call(WeightSender.meet, name, ranks)
+
+    async def send(self, name: str, piece: Piece) -> None:
+        await self._remote.call(WeightSender.send, name, piece)
+
+    async def leave(self, name: str) -> None:
+        await self._remote.call(WeightSender.leave, name)
+
+
+def _join(place: Rendezvous) -> Any:
+    """The process group, when all have come.  Raises OSError, RuntimeError."""
+    join: Any = importlib.import_module("sglang.srt.utils.common").init_custom_process_group
+    return join(
+        backend=place.backend,
+        init_method=f"tcp://{place.address}:{place.port}",
+        world_size=place.world,
+        rank=0,
+        group_name=place.name,
+        timeout=timedelta(seconds=_PATIENCE_S),
+    )
+
+
+def _destroy(group: Any) -> None:
+    """Close its connections: a server that waits for a piece gets an error."""
+    untyped: Any = importlib.import_module("torch.distributed")
+    untyped.destroy_process_group(group)
+
+
+def _broadcast(group: Any, piece: Piece, device: str) -> None:
+    """Raises OSError, RuntimeError."""
+    import torch
+
+    flat = read(piece, pinned=device == "cuda").flat.to(device)
+    untyped: Any = torch.distributed
+    untyped.broadcast(flat.view(torch.uint8), src=0, group=group)
+    if device == "cuda":
+        torch.cuda.synchronize()

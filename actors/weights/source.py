@@ -1,0 +1,134 @@
+"""What the learner's host has for others: a published version whole, or what changed in it since one that they have.
+
+Nothing is kept: a plan names the folders that it was made of, and a block is made of them when it is asked for.  Where
+the version was removed meanwhile that is an error; where its base was, the block is for another base than is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from actors.engines import weight_files
+from actors.remote import Remote
+from actors.weights.folders import version_folder
+from actors.weights.plan import BLOCK_BYTES, Plan, PlannedFile
+from actors.weights.rounds import Gathering, Seat, send
+from protocol import deltas
+from protocol.errors import InfraError
+from protocol.loopback import free_port
+from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+
+_TENSORS = ".safetensors"
+
+
+class NoSuchWeights(InfraError):
+    """A version is not, or no longer, on the learner's host."""
+
+
+class Source(Protocol):
+    """The learner's host, as another one sees it."""
+
+    async def plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+        """From the newest of ``held`` that the learner's host still has.  Raises :class:`NoSuchWeights`."""
+        ...
+
+    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
+        """The ``index``-th block of ``file`` (:mod:`protocol.deltas`).  Raises :class:`NoSuchWeights`."""
+        ...
+
+    async def seat(self, manifest: WeightManifest) -> Seat:
+        """A host's place in the broadcast of a version, once all have asked.  Raises :class:`NoSuchWeights`,
+        :class:`~actors.weights.rounds.RoundFailed`."""
+        ...
+
+
+class WeightSource:
+    """See the module.  A plain class; an actor elsewhere.
+
+    ``hosts`` others take part in each broadcast, which meets at this host's ``address``.
+    """
+
+    def __init__(self, hosts: int = 0, address: str = "127.0.0.1") -> None:
+        self._hosts, self._address = hosts, address
+        self._gathering: Gathering | None = None
+
+    async def plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+        return await asyncio.to_thread(_plan, manifest, held)
+
+    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
+        return await asyncio.to_thread(_block, plan, file, index)
+
+    async def seat(self, manifest: WeightManifest) -> Seat:
+        plan = await self.plan(manifest, ())
+        gathering = self._gathering
+        if gathering is None or gathering.version != manifest.version:
+            gathering = self._gathering = Gathering(manifest.version, self._hosts, free_port())
+        rank = await gathering.join()
+        seat = Seat(plan, self._address, gathering.port, rank, 1 + self._hosts)
+        if rank == self._hosts:
+            asyncio.get_running_loop().run_in_executor(None, send, replace(seat, rank=0))
+        return seat
+
+
+class RemoteSource:
+    """That actor, as a :class:`Source`."""
+
+    def __init__(self, remote: Remote[WeightSource]) -> None:
+        self._remote = remote
+
+    async def plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+        return await self._remote.call(WeightSource.plan, manifest, held)
+
+    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
+        return await self._remote.call(WeightSource.block, plan, file, index)
+
+    async def seat(self, manifest: WeightManifest) -> Seat:
+        return await self._remote.call(WeightSource.seat, manifest)
+
+
+def _plan(manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+    folder = Path(manifest.path)
+    kept = [version for version in held if version_folder(folder.parent, version).is_dir()]
+    try:
+        files = tuple(
+            PlannedFile(
+                path.name,
+                path.stat().st_size,
+                weight_files.item_bytes(path) if path.suffix == _TENSORS else 1,
+            )
+            for path in sorted(folder.iterdir())
+            if path.is_file()
+        )
+    except OSError as error:
+        raise _gone(manifest.version, error) from error
+    return Plan(manifest.version, manifest.path, max(kept, default=NO_VERSION), files)
+
+
+def _block(plan: Plan, file: PlannedFile, index: int) -> bytes:
+    folder = Path(plan.folder)
+    try:
+        new, base = read_block(folder / file.name, index), read_base(folder.parent, plan.base, file.name, index)
+    except OSError as error:
+        raise _gone(plan.version, error) from error
+    return deltas.encode(base, new, file.width)
+
+
+def read_base(parent: Path, base: Version, name: str, index: int) -> bytes:
+    """The block that stands in its place in version ``base``; nothing where there is no such file.  Raises OSError."""
+    path = version_folder(parent, base) / name
+    return read_block(path, index) if path.exists() else b""
+
+
+def read_block(path: Path, index: int) -> bytes:
+    """The bytes of one block; none behind the file's end.  Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(index * BLOCK_BYTES)
+        return file.read(BLOCK_BYTES)
+
+
+def _gone(version: Version, error: OSError) -> NoSuchWeights:
+    return NoSuchWeights(f"version {version_label(version)} cannot be read on the learner's host: {error}")

@@ -1,0 +1,96 @@
+"""What the runs of the bench are told beside their recipe.  All of an arm's keys but those of :func:`arm_values` are
+every arm's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launch.bench.modes.waits import Waits
+from launch.config import RunConfig, load_recipe
+from protocol.staleness import AdmissionMode
+
+GROUPS, GROUP_SIZE, ETA = 4, 8, 2
+BATCH = GROUPS * GROUP_SIZE
+MODES = (AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF)
+LONGEST_S = 60.0
+"""Most that a command may take, its wait included: one of 5,000 waits of median 3 s and p95 12 s is longer, and its
+episode runs out of its time as any other would."""
+
+
+def in_flight(mode: AdmissionMode) -> int:
+    """Most episodes at once."""
+    return BATCH * (ETA + 1) if mode is AdmissionMode.ASYNC else BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One run."""
+
+    name: str
+    mode: AdmissionMode
+    steps: int
+    """Optimizer steps, those of the warm-up included."""
+    attempts: int
+    """Evaluation attempts at each held-out task after training; 0 for none."""
+    waits: Waits
+    starts: int | None = None
+    """Containers that start at once; None for as many as the recipe says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all runs have in common."""
+
+    recipe: str
+    folder: Path
+    seed: int
+    overrides: Sequence[str] = field(default=())
+    """A person's own, which give way to the bench's."""
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    def config(self, arm: Arm) -> RunConfig:
+        """Raises UserError."""
+        return load_recipe(self.recipe, self.values(arm))
+
+    def words(self, arm: Arm) -> list[str]:
+        """Of the command line of ``launch.cluster``."""
+        sets = [word for value in self.values(arm) for word in ("--set", value)]
+        return ["--recipe", self.recipe, "--run-id", arm.name, *sets]
+
+    def values(self, arm: Arm) -> tuple[str, ...]:
+        return (*self.overrides, *self._common(), *arm_values(arm))
+
+    def _common(self) -> tuple[str, ...]:
+        places = max(in_flight(mode) for mode in MODES)
+        return (
+            f"run.dir='{self.runs}'",
+            f"run.seed={self.seed}",
+            f"rollout.groups_per_step={GROUPS}",
+            f"rollout.group_size={GROUP_SIZE}",
+            f"staleness.eta={ETA}",
+            "rollout.workers_per_node=1",
+            f"rollout.episodes_per_worker={places}",
+            f"sandbox.capacity_per_node={places}",
+            f"sandbox.command_timeout_s={LONGEST_S}",
+            "evaluation.before=false",
+            "evaluation.greedy_attempts=0",
+            "stop.after_trajectories=0",
+            "monitor.enabled=false",
+        )
+
+
+def arm_values(arm: Arm) -> tuple[str, ...]:
+    evaluation = f"evaluation.attempts={arm.attempts}" if arm.attempts else "evaluation.tasks_per_family=0"
+    starts = () if arm.starts is None else (f"sandbox.start_concurrency={arm.starts}",)
+    return (
+        f"run.mode='{arm.mode.value}'",
+        f"run.steps={arm.steps}",
+        f"rollout.in_flight={in_flight(arm.mode)}",
+        evaluation,
+        *starts,
+    )

@@ -1,0 +1,20 @@
+"""``python -m launch.bench.modes.driver WAITS WORD…``: ``launch.cluster WORD…`` with workers whose episodes wait."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from launch.args import parse
+from launch.bench.modes.crew import CREW, WAITS
+from launch.cluster import run_once
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+
+
+def main() -> int:
+    os.environ[WAITS], *words = sys.argv[1:]
+    return EXIT_OK if run_once(parse(words), crew=CREW)["ok"] else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))

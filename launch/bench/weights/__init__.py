@@ -1,0 +1,294 @@
+"""``python -m launch.bench weights``: what it costs two engines that decode to be given new weights.
+
+Two servers of a model of ten million parameters in bfloat16, as a run starts them, always have requests under way.
+Pushes take turns: each route of new weights, and the floor, which is the server's own pause, load and continue, told by
+hand.  What is pushed are a learner's weights before and after one step.  Then sessions with long histories talk to one
+server that gets new weights, by each rule for cached prefixes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Literal
+
+from actors.engines.direct import FromSender
+from actors.engines.engine import EngineSettings
+from actors.engines.handover import FromFiles
+from actors.engines.prefixes import KvReuse
+from actors.engines.server import OWN_TOKENS
+from actors.engines.tensors import FromTensors
+from actors.weights.copies import CopiesSettings, HostCopies
+from actors.weights.sender import SenderSettings, WeightSender
+from actors.weights.source import WeightSource
+from launch.bench.weights.by_hand import HandEngine
+from launch.bench.weights.histories import ROOM_TOKENS, Reuse
+from launch.bench.weights.histories import measure as measure_reuse
+from launch.bench.weights.pushes import Fleet, Pushes, Route, Window
+from launch.bench.weights.versions import CONTEXT_TOKENS, Versions, bytes_share, published
+from protocol.cli.output import error_console
+from protocol.errors import UserError
+from protocol.events import Json
+from protocol.weights import WeightManifest
+
+RATE, HIGHER_RATE = 1e-6, 1e-5
+"""Learning rates."""
+_SHARE = 0.1
+"""Most that a delta at :data:`RATE` may be of the version's bytes."""
+_CONTEXT = CONTEXT_TOKENS - 8
+"""SGLang keeps six positions for itself."""
+_PROMPT_ROOM = 32
+_START_S = 900.0
+_GPU_SHARE = 0.6
+"""Of a GPU's memory, for all servers on it; a bucket of weights needs room too."""
+_LONG = 4 * 1024
+"""Tokens of history beyond which one session talks, for a few pushes."""
+_LONG_PUSHES = 3
+_SESSIONS = 2
+"""With shorter ones: a CPU prefills their histories in seconds."""
+_LONGEST = 128 * 1024
+RULES: tuple[KvReuse, ...] = ("fresh", "session")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    pushes: int
+    requests: int
+    tokens: int
+    engines: int
+    seconds: float
+    drains: int
+    histories: tuple[int, ...]
+    """Tokens that a session begins with."""
+    device: Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    model_bytes: int
+    routes: dict[str, Pushes]
+    floor_ms: float
+    share: float
+    higher_share: float
+    before: Window
+    after: Window
+    drained_ms: float
+    reuse: dict[int, dict[KvReuse, Reuse]]
+    """Tokens of history → rule → what came of it."""
+
+    @property
+    def holds(self) -> bool:
+        """A delta is small.  Nothing else fails it: times say as much of the machine."""
+        return self.share <= _SHARE
+
+    def as_json(self) -> dict[str, Json]:
+        full, shares = self.routes["full"], {"bytes_share": self.share, "bytes_share_1e-5": self.higher_share}
+        said: dict[str, Json] = {"model_bytes": self.model_bytes, "pushes": len(full.push_ms)}
+        said |= {name: _times(pushes) for name, pushes in self.routes.items()}
+        said["delta"] = {name: round(share, 5) for name, share in shares.items()} | _times(self.routes["delta"])
+        rates: dict[str, Json] = {name: round(pushes.window.rate, 1) for name, pushes in self.routes.items()}
+        measured: dict[str, Json] = {
+            "floor_ms": round(self.floor_ms, 2),
+            "stall_vs_floor": round(median(full.stall_ms) / self.floor_ms, 3),
+            "tokens_per_s": {
+                "before": round(self.before.rate, 1),
+                "during": rates["full"],
+                "after": round(self.after.rate, 1),
+                "during_by_route": rates,
+            },
+            "during_vs_before": round(full.window.rate / self.before.rate, 3) if self.before.tokens else None,
+            "drained_update_ms": round(self.drained_ms, 2),
+            "kv": {
+                f"{history // 1024}k": {rule: reuse.as_json() for rule, reuse in by_rule.items()}
+                for history, by_rule in self.reuse.items()
+            },
+        }
+        return said | measured
+
+
+def _times(pushes: Pushes) -> dict[str, Json]:
+    said: dict[str, Json] = {
+        "stall_ms_p50": round(median(pushes.stall_ms), 2),
+        "stall_ms_p95": round(_p95(pushes.stall_ms), 2),
+        "push_ms": round(median(pushes.push_ms), 2),
+    }
+    return said | ({"apply_ms": round(median(pushes.copy_ms), 2)} if pushes.copy_ms else {})
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pushes", type=int, default=50, metavar="N", help="of each kind (default 50)")
+    parser.add_argument("--engines", type=int, default=2, metavar="N", help="SGLang servers (default 2)")
+    parser.add_argument("--requests", type=int, default=8, metavar="N", help="under way in each (default 8)")
+    parser.add_argument("--tokens", type=int, default=900, metavar="N", help="of each request (default 900)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, metavar="S", help="watched before and after (default 15)"
+    )
+    parser.add_argument("--drains", type=int, default=3, metavar="N", help="loads without a pause (default 3)")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="the servers'; on cuda they share one GPU (default cpu)",
+    )
+    parser.add_argument(
+        "--histories",
+        default="2,32",
+        metavar="K,…",
+        help="thousands (1,024) of tokens with which sessions begin, for the rules of cached prefixes; above 4 one "
+        "session and three pushes (default 2,32; empty for none)",
+    )
+
+
+def options(given: argparse.Namespace) -> Options:
+    """Raises UserError."""
+    try:
+        histories = tuple(1024 * int(each) for each in str(given.histories).split(",") if each)
+    except ValueError:
+        raise UserError(f"--histories {given.histories} is no list of whole numbers: write 2,32, or ''") from None
+    asked = Options(
+        given.pushes,
+        given.requests,
+        given.tokens,
+        given.engines,
+        given.seconds,
+        given.drains,
+        histories,
+        given.device,
+    )
+    most = _CONTEXT - _PROMPT_ROOM
+    if min(asked.pushes, asked.requests, asked.engines, asked.drains) < 1 or asked.seconds <= 0:
+        raise UserError("--pushes, --engines, --requests and --drains are 1 or more, --seconds above 0")
+    if not all(1024 <= history <= _LONGEST for history in histories):
+        raise UserError(f"--histories are 1 to {_LONGEST // 1024}")
+    if not 1 <= asked.tokens <= most:
+        raise UserError(f"--tokens {asked.tokens} does not fit the model's context: write 1 to {most}")
+    return asked
+
+
+async def measure(asked: Options) -> Report:
+    """Raises InfraError where an engine does not come up, does not take a version, or is lost."""
+    say = error_console().print
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
+        folder = Path(name)
+        say("one step of the learner at each learning rate")
+        context = max(asked.histories, default=0) + ROOM_TOKENS + OWN_TOKENS
+        steps = await asyncio.to_thread(published, folder, (RATE, HIGHER_RATE), context)
+        share, higher = [await bytes_share(steps[rate]) for rate in (RATE, HIGHER_RATE)]
+        say(f"a delta is {share:.2%} of the bytes at {RATE:g}, {higher:.2%} at {HIGHER_RATE:g}")
+        versions = Versions(folder / "weights", steps[RATE])
+        async with _engines(folder, asked, first := versions.next("first")) as engines:
+            fleet = Fleet(engines=engines, versions=versions, say=say)
+            async with fleet.decoding(asked.requests, asked.tokens):
+                await fleet.watch(asked.seconds)
+                before = await fleet.watch(asked.seconds)
+                routes, floor = await fleet.rounds(asked.pushes, _routes(folder, engines, asked.device))
+                after = await fleet.watch(asked.seconds)
+                drained = await fleet.drains(asked.drains)
+        reuse: dict[int, dict[KvReuse, Reuse]] = {history: {} for history in asked.histories}
+        for rule in RULES if asked.histories else ():
+            say(f"sessions whose prefixes are kept by the rule {rule}")
+            for history, found in (await _reuse(folder, asked, versions, rule)).items():
+                reuse[history][rule] = found
+        return Report(
+            model_bytes=first.bytes,
+            routes=routes,
+            floor_ms=median(floor),
+            share=share,
+            higher_share=higher,
+            before=before,
+            after=after,
+            drained_ms=median(drained),
+            reuse=reuse,
+        )
+
+
+def _routes(folder: Path, engines: Sequence[HandEngine], device: Literal["cpu", "cuda"]) -> list[Route]:
+    """All that a run can choose from, the learner's host and the engines' being one."""
+
+    def copies(name: str, *, broadcast: bool) -> HostCopies:
+        told = CopiesSettings(
+            name=name, run_dir=folder, node="node-1", folder=folder / "copies" / name, broadcast=broadcast
+        )
+        return HostCopies(told, WeightSource(hosts=1))
+
+    files, sender = [FromFiles()] * len(engines), WeightSender(SenderSettings(address="127.0.0.1", device="cpu"))
+    return [
+        Route("full", files),
+        Route("delta", files, copies("delta", broadcast=False)),
+        Route("broadcast", files, copies("broadcast", broadcast=True)),
+        Route("tensors", [FromTensors(device, 1)] * len(engines)),
+        Route("direct", [FromSender(f"engine-{index}", 1, sender) for index in range(len(engines))]),
+    ]
+
+
+async def _reuse(folder: Path, asked: Options, versions: Versions, rule: KvReuse) -> dict[int, Reuse]:
+    """Tokens of history → what came of them, on one engine."""
+    context = max(asked.histories) + ROOM_TOKENS
+    slots = max(history * sessions for history, sessions in zip(asked.histories, _sessions(asked), strict=True))
+    settings = replace(
+        _settings(folder, asked, f"engine-{rule}"),
+        context_length=context,
+        max_total_tokens=2 * slots + context,
+        kv=rule,
+    )
+    async with _running([HandEngine(settings)], versions.next("histories")) as (engine,):
+        return {
+            history: await measure_reuse(
+                engine,
+                versions,
+                history=history,
+                sessions=sessions,
+                pushes=min(asked.pushes, _LONG_PUSHES) if history > _LONG else asked.pushes,
+            )
+            for history, sessions in zip(asked.histories, _sessions(asked), strict=True)
+        }
+
+
+def _sessions(asked: Options) -> list[int]:
+    """Of each history, how many talk at once."""
+    return [1 if history > _LONG else _SESSIONS for history in asked.histories]
+
+
+@asynccontextmanager
+async def _engines(folder: Path, asked: Options, first: WeightManifest) -> AsyncGenerator[list[HandEngine]]:
+    engines = [HandEngine(_settings(folder, asked, f"engine-{index}")) for index in range(asked.engines)]
+    async with _running(engines, first):
+        yield engines
+
+
+@asynccontextmanager
+async def _running(engines: list[HandEngine], first: WeightManifest) -> AsyncGenerator[list[HandEngine]]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for engine in engines:
+                group.create_task(engine.start(first))
+        yield engines
+    finally:
+        async with asyncio.TaskGroup() as group:
+            for engine in engines:
+                group.create_task(engine.stop())
+
+
+def _settings(folder: Path, asked: Options, name: str) -> EngineSettings:
+    return EngineSettings(
+        name=name,
+        run_dir=folder,
+        model_path=str(folder / "model"),
+        context_length=_CONTEXT,
+        max_total_tokens=2 * asked.requests * (asked.tokens + _PROMPT_ROOM),
+        max_running=asked.requests,
+        device=asked.device,
+        memory_share=_GPU_SHARE / asked.engines,
+        dtype="bfloat16",
+        start_timeout_s=_START_S,
+    )
+
+
+def _p95(values: list[float]) -> float:
+    return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]

@@ -1,0 +1,151 @@
+"""Pushes to engines that decode: ours by each route and the floor, in turns, and what is sampled meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from actors.engines.handover import Handover
+from actors.engines.messages import GenerateRequest
+from actors.weights.copies import HostCopies
+from launch.bench.weights.by_hand import HandEngine
+from launch.bench.weights.versions import Versions
+from protocol.weights import NO_VERSION, Version
+
+_PROMPT_TOKENS = 20
+_DEADLINE_S = 600.0
+_GAP_S = 0.5
+"""Between two pushes, in which decoding comes back to its pace."""
+
+
+@dataclass(slots=True)
+class Window:
+    """Times of decoding, and what came in them."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+@dataclass(slots=True)
+class Pushes:
+    """All pushes of one kind: milliseconds."""
+
+    stall_ms: list[float] = field(default_factory=list[float])
+    """Of each engine, how long it stood still."""
+    push_ms: list[float] = field(default_factory=list[float])
+    """From the published version to the last engine's continue."""
+    copy_ms: list[float] = field(default_factory=list[float])
+    """Part of that: until the version was on the engines' host."""
+    window: Window = field(default_factory=Window)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way of new weights into the engines' servers."""
+
+    name: str
+    handovers: Sequence[Handover]
+    """Of each engine."""
+    copies: HostCopies | None = None
+    """Where a version comes to the engines' host first; None where they read the learner's folder."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Fleet:
+    """Engines under load, one of which at a time stands still, as in a run of two."""
+
+    engines: Sequence[HandEngine]
+    versions: Versions
+    say: Callable[[str], None]
+    _served: Version = NO_VERSION
+
+    @asynccontextmanager
+    async def decoding(self, requests: int, tokens: int) -> AsyncGenerator[None]:
+        """So many requests of each engine are always under way, each for so many tokens."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(_sample_for_ever(engine, slot, tokens))
+                for engine in self.engines
+                for slot in range(requests)
+            ]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    @property
+    def tokens(self) -> int:
+        return sum(engine.tokens for engine in self.engines)
+
+    async def watch(self, seconds: float) -> Window:
+        """Nothing is pushed meanwhile."""
+        before, begun = self.tokens, time.monotonic()
+        await asyncio.sleep(seconds)
+        return Window(time.monotonic() - begun, self.tokens - before)
+
+    async def rounds(self, count: int, routes: Sequence[Route]) -> tuple[dict[str, Pushes], list[float]]:
+        """The pushes of each route, and the floor's stalls; each comes first in its turn.  What a route has to do only
+        once is done before."""
+        pushes, floor = {route.name: Pushes() for route in routes}, list[float]()
+
+        async def by_hand() -> None:
+            manifest = self.versions.next("by hand")
+            floor.extend([await engine.by_hand(manifest) for engine in self.engines])
+            self._served = manifest.version
+
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            by_hand,
+            *(partial(self._push, route, pushes[route.name]) for route in routes),
+        ]
+        for route in routes:
+            await self._push(route, Pushes())
+        for number in range(count):
+            for kind in (*kinds[number % len(kinds) :], *kinds[: number % len(kinds)]):
+                await kind()
+                await asyncio.sleep(_GAP_S)
+            stalls = ", ".join(f"{name} {of.stall_ms[-1]:.0f}" for name, of in pushes.items())
+            self.say(f"round {number + 1}: stood still for {stalls} ms, {floor[-1]:.0f} by hand")
+        return pushes, floor
+
+    async def drains(self, count: int) -> list[float]:
+        return [await self.engines[0].drained(self.versions.next("drained")) for _ in range(count)]
+
+    async def _push(self, route: Route, pushes: Pushes) -> None:
+        manifest = self.versions.next(route.name)
+        before, begun = self.tokens, time.monotonic()
+        if route.copies is not None:
+            manifest = await route.copies.fetch(manifest, self._served)
+            pushes.copy_ms.append((time.monotonic() - begun) * 1000)
+        for engine, handover in zip(self.engines, route.handovers, strict=True):
+            pushes.stall_ms.append((await engine.load_by(handover, manifest, _DEADLINE_S)).pause_ms)
+        seconds = time.monotonic() - begun
+        pushes.push_ms.append(seconds * 1000)
+        pushes.window.seconds += seconds
+        pushes.window.tokens += self.tokens - before
+        self._served = manifest.version
+
+
+async def _sample_for_ever(engine: HandEngine, slot: int, tokens: int) -> None:
+    while True:
+        await engine.generate(
+            GenerateRequest(
+                input_ids=[slot] * _PROMPT_TOKENS,
+                max_new_tokens=tokens,
+                temperature=1.0,
+                stop_token_ids=(),
+                seed=None,
+                greedy=False,
+                session=f"bench-{slot}",
+                deadline_s=_DEADLINE_S,
+            )
+        )

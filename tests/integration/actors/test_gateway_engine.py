@@ -1,0 +1,95 @@
+"""The gateway before a real SGLang server on the CPU: a trainer computes the log-probabilities that were captured.
+
+The model has random weights, so what it says is no text that anybody would tokenise to the same ids again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import anthropic
+import numpy as np
+import openai
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from actors.agents.chat import load_tokenizer
+from actors.engines.engine import Engine, EngineSettings
+from actors.gateway.server import Gateway
+from launch.config.policy import ModelSection
+from launch.demo.model import build_demo_model
+from learner.sequences import whole
+from tests.integration.actors.tiny_qwen import manifest
+from tests.support.gateways import SETTINGS
+
+pytestmark = [pytest.mark.sglang, pytest.mark.slow]
+
+TEMPERATURE = 0.8
+LIMITS = replace(SETTINGS, temperature=TEMPERATURE, max_new_tokens=40, context_tokens=900, generate_deadline_s=300.0)
+TOOL = {"type": "function", "function": {"name": "shell", "description": "Run.", "parameters": {}}}
+
+
+async def by_openai(url: str, key: str) -> None:
+    """Three turns, the last two streamed."""
+    messages: list[object] = [{"role": "system", "content": "Go."}, {"role": "user", "content": "find words"}]
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+        for turn in range(3):
+            if turn:
+                stream = await client.chat.completions.create(model="m", messages=messages, tools=[TOOL], stream=True)
+                said = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+            else:
+                completion = await client.chat.completions.create(model="m", messages=messages, tools=[TOOL])
+                said = completion.choices[0].message.content or ""
+            messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}]
+
+
+async def by_anthropic(url: str, key: str) -> None:
+    """One call, streamed."""
+    async with (
+        anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=0) as client,
+        client.messages.stream(model="m", max_tokens=30, messages=[{"role": "user", "content": "hello"}]) as stream,
+    ):
+        message = await stream.get_final_message()
+    assert message.usage.output_tokens > 0
+
+
+async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_clients_sampled(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    build_demo_model(folder, ModelSection(), 7)
+    engine = Engine(
+        EngineSettings(
+            name="tiny",
+            run_dir=tmp_path,
+            model_path=str(folder),
+            context_length=1000,
+            max_total_tokens=8000,
+            max_running=4,
+            device="cpu",
+            start_timeout_s=1200.0,
+        )
+    )
+    tokenizer = load_tokenizer(str(folder))
+    await engine.start(manifest(7, folder))
+    try:
+        async with Gateway(tokenizer, engine.generate, model="demo") as gateway:
+            with gateway.session("s", LIMITS) as session:
+                await by_openai(gateway.url, gateway.key(session))
+                await by_anthropic(gateway.url, gateway.key(session))
+                talk, hello = session.segments()
+    finally:
+        await engine.stop()
+    text = tokenizer.decode(talk.token_ids.tolist(), skip_special_tokens=False)
+    assert tokenizer.encode(text, add_special_tokens=False) != talk.token_ids.tolist(), "or this would show little"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    sequences = whole((talk, hello))
+    for segment, (tokens, mask) in zip((talk, hello), sequences, strict=True):
+        places = np.flatnonzero(mask)
+        with torch.no_grad():
+            logits = model(torch.tensor(tokens[None].astype(np.int64))).logits[0] / TEMPERATURE
+        expected = logits.log_softmax(-1)[places - 1, tokens[places]]
+        own = segment.loss_mask == 1
+        np.testing.assert_allclose(segment.logprobs[own], expected.numpy(), atol=5e-5)
+        assert set(segment.versions[own]) == {7}
+    assert len([turn for turn in talk.turns if turn.key_version == 7]) == 3

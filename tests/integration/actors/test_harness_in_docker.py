@@ -1,0 +1,88 @@
+"""A real agent process in a real sandbox without a network, in front of the gateway.
+
+If these fail, a harness cannot reach the policy, reaches more than that, or its trajectory is not what it did.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from actors.episode import EpisodeSettings
+from actors.harness import HarnessSettings
+from actors.harnesses import Harnesses
+from actors.terminal import SandboxTerminal
+from learner.sequences import whole
+from protocol.trajectory import GroupId, Status, Ticket, Trajectory
+from sandbox.host import Host
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.tasks.task import Task
+from tests.support.bash_agent import AGENT
+from tests.support.fake_policy import END, FakeEngine, FakeTokenizer
+from tests.support.observers import FakeObserver
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+SETTINGS = EpisodeSettings("unused", 8, 2, 400, 8000, 0.7, 60.0, 0.0, 50.0, 120.0)
+TASK = Task(
+    id="answer",
+    instruction="it's 42: write it to /app/answer",
+    run_tests="""#!/bin/sh
+echo "==== short test summary info ===="
+if test "$(cat /app/answer)" = 42; then echo "PASSED test_answer"; else echo "FAILED test_answer"; fi
+if grep -q ":0C39 00000000:0000 0A" /proc/net/tcp; then echo "FAILED test_shut"; else echo "PASSED test_shut"; fi
+""",
+    expected_tests=("test_answer", "test_shut"),
+    files={"/opt/agent.sh": AGENT.encode()},
+    test_timeout_s=60.0,
+)
+
+
+def call(command: str) -> str:
+    return f'<tool_call>{{"name": "shell", "arguments": {{"command": "{command}"}}}}</tool_call>\x01'
+
+
+async def run(host: Host, engine: FakeEngine, command: str, settings: EpisodeSettings = SETTINGS) -> Trajectory:
+    ticket = Ticket("run", GroupId(1), 0, 8, TASK.id, 11)
+    pool_settings = PoolSettings(pool=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
+    async with (
+        SandboxPool(pool_settings, host) as pool,
+        Harnesses(HarnessSettings(command, 3129), FakeTokenizer(), engine.generate) as harnesses,
+        pool.acquire(TASK, 600.0) as session,
+    ):
+        terminal = SandboxTerminal(session, TASK, 60.0, 60.0, 1000)
+        return await harnesses.run(ticket, TASK, terminal, settings, FakeObserver())
+
+
+async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_what_it_sampled(
+    docker_engine: Host,
+) -> None:
+    texts = [
+        call("echo 42 > /app/answer"),
+        call("cat /app/answer; ls /sys/class/net; grep -c ':0C39 00000000:0000 0A' /proc/net/tcp | sed s/^0$/shut/"),
+        "it is 42\x01",
+    ]
+    engine = FakeEngine([*texts])
+    trajectory = await run(docker_engine, engine, "bash /opt/agent.sh")
+    assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": True, "test_shut": True}
+    assert (trajectory.status, trajectory.reward.total) == (Status.COMPLETED, 1.0)
+    (segment,) = trajectory.segments
+    sampled = [END if char == "\x01" else ord(char) for char in "".join(texts)]
+    assert segment.token_ids[segment.loss_mask == 1].tolist() == sampled
+    text = FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False)
+    assert f"<user>{TASK.instruction}\x01" in text
+    assert "<tool>42\nlo\n" in text, "the sandbox has a network beside its own loopback"
+    assert "shut\x01" not in text, "or that its door is shut while its tests run would show nothing"
+    assert len(whole(trajectory.segments)) == 1
+
+
+async def test_a_harness_whose_time_is_up_is_ended_and_graded(docker_engine: Host) -> None:
+    """Its first reply's tokens cost more than all of its time."""
+    engine = FakeEngine([call("sleep 600")])
+    settings = replace(SETTINGS, nominal_tokens_per_s=0.01)
+    trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", settings)
+    assert trajectory.status is Status.TIME_LIMIT
+    assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": False, "test_shut": True}
+    assert trajectory.sampled_tokens == len(engine.given[0].token_ids)

@@ -1,0 +1,214 @@
+"""If these fail, a path brings an engine other weights than were published, or leaves it standing still.
+
+One real server takes the same two versions by each path; what it holds is told by its own checksum of the bits in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from actors.engines.buckets import Piece, pieces
+from actors.engines.direct import FromSender
+from actors.engines.engine import Engine, EngineSettings
+from actors.engines.handover import FromFiles, Handover
+from actors.engines.messages import BadWeights, LoadError
+from actors.engines.tensors import FromTensors
+from actors.engines.updates import InPlace
+from actors.weights.copies import CopiesSettings, HostCopies
+from actors.weights.folders import version_folder
+from actors.weights.sender import NotSent, SenderSettings, WeightSender
+from actors.weights.source import WeightSource
+from protocol.weights import NO_VERSION, WeightManifest
+from tests.integration.actors import tiny_qwen
+from tests.support.engine_requests import request
+
+pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+_versions = itertools.count(1)
+HANDOVERS = ("files", "tensors", "direct")
+WAYS = ("full", "delta", "broadcast")
+
+
+class Site:
+    """A learner's host with versions, and a server."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.model = root, root / "random"
+        tiny_qwen.write_random(self.model)
+        self.engine = Engine(
+            EngineSettings(
+                name="tiny",
+                run_dir=root / "run",
+                model_path=str(self.model),
+                context_length=2048,
+                max_total_tokens=20_000,
+                max_running=16,
+                device="cpu",
+                probe_every_s=600.0,
+            )
+        )
+        self.sender = WeightSender(SenderSettings(address="127.0.0.1", device="cpu"))
+        self.parrots: dict[int, Path] = {}
+        for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
+            self.parrots[token] = root / str(token)
+            tiny_qwen.write_parrot(self.model, self.parrots[token], token)
+
+    def publish(self, token: int) -> WeightManifest:
+        """A version that says this token."""
+        version = next(_versions)
+        folder = version_folder(self.root / "weights", version)
+        shutil.copytree(self.parrots[token], folder)
+        return tiny_qwen.manifest(version, folder)
+
+    def handover(self, kind: str) -> Handover:
+        if kind == "direct":
+            return FromSender("tiny", 1, self.sender)
+        return FromTensors("cpu", 1) if kind == "tensors" else FromFiles()
+
+    async def checksum(self) -> str:
+        serving = self.engine._serving
+        assert serving is not None
+        return await serving.server.client.checksum()
+
+    async def says(self) -> tuple[set[int], set[int]]:
+        """Tokens, and the versions that sampled them."""
+        reply = await self.engine.generate(request([5] * 20, 10))
+        return set(reply.token_ids), set(reply.versions)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        site = Site(tmp_path_factory.mktemp("site"))
+        await site.engine.start(tiny_qwen.manifest(next(_versions), site.model))
+        yield site
+        await site.engine.stop()
+
+
+@pytest.fixture
+def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[Handover], None]:
+    """From now on the engine's server gets its weights like this."""
+    return lambda handover: monkeypatch.setattr(site.engine, "_updates", InPlace(handover, grace_s=60.0, exact=True))
+
+
+@pytest.mark.parametrize("kind", HANDOVERS)
+async def test_however_weights_are_handed_over_they_are_what_was_published_bit_by_bit(
+    site: Site, take: Callable[[Handover], None], kind: str
+) -> None:
+    await site.engine.load(site.publish(tiny_qwen.SAYS_A), 300)
+    expected = await site.checksum()
+    take(site.handover(kind))
+    other = site.publish(tiny_qwen.SAYS_B)
+    await site.engine.load(other, 300)
+    assert await site.says() == ({tiny_qwen.SAYS_B}, {other.version})
+    assert await site.checksum() != expected
+    report = await site.engine.load(again := site.publish(tiny_qwen.SAYS_A), 300)
+    assert report.version == again.version
+    assert await site.says() == ({tiny_qwen.SAYS_A}, {again.version})
+    assert await site.checksum() == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_however_weights_come_to_the_host_they_are_what_was_published_bit_by_bit(
+    site: Site, tmp_path: Path, way: str
+) -> None:
+    old, new = site.publish(tiny_qwen.SAYS_A), site.publish(tiny_qwen.SAYS_B)
+    await site.engine.load(new, 300)
+    expected = await site.checksum()
+    settings = CopiesSettings(
+        name="copies", run_dir=tmp_path, node="there", folder=tmp_path / "copies", broadcast=way == "broadcast"
+    )
+    host = HostCopies(settings, WeightSource(hosts=1))
+    for manifest in (old, again := site.publish(tiny_qwen.SAYS_B)):
+        here = manifest if way == "full" else await host.fetch(manifest, NO_VERSION)
+        await site.engine.load(here, 300)
+    assert await site.says() == ({tiny_qwen.SAYS_B}, {again.version})
+    assert await site.checksum() == expected
+
+
+@pytest.mark.parametrize("kind", HANDOVERS)
+async def test_requests_go_on_over_each_handover_and_every_token_is_labelled_with_what_sampled_it(
+    site: Site, take: Callable[[Handover], None], kind: str
+) -> None:
+    take(site.handover(kind))
+    tokens = {(first := site.publish(tiny_qwen.SAYS_A)).version: tiny_qwen.SAYS_A}
+    await site.engine.load(first, 300)
+    async with asyncio.TaskGroup() as group:
+        sampling = [group.create_task(site.engine.generate(request([5] * 20, 1500))) for _ in range(4)]
+        while (await site.engine.statistics()).running < 4:  # noqa: ASYNC110  # a state of another task, not an event
+            await asyncio.sleep(0.01)
+        for token in (tiny_qwen.SAYS_B, tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
+            tokens[(manifest := site.publish(token)).version] = token
+            await site.engine.load(manifest, 300)
+    for reply in (task.result() for task in sampling):
+        assert reply.token_ids == [tokens[version] for version in reply.versions]
+        assert len(set(reply.versions)) > 1
+
+
+class FakeSender(WeightSender):
+    """Fake: a learner's host that breaks off behind the first piece of each version, as often as it is told to."""
+
+    failures = 0
+
+    async def offer(self, manifest: WeightManifest) -> Sequence[Piece]:
+        await super().offer(manifest)
+        return pieces(Path(manifest.path), bucket_bytes=50_000)
+
+    async def send(self, name: str, piece: Piece) -> None:
+        if self.failures and "layers.1" in piece.names[0]:
+            self.failures -= 1
+            raise NotSent("the cable was cut")
+        await super().send(name, piece)
+
+
+async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_one_succeeds(
+    site: Site, take: Callable[[Handover], None]
+) -> None:
+    sender = FakeSender(SenderSettings(address="127.0.0.1", device="cpu"))
+    take(FromSender("tiny", 1, sender))
+    await site.engine.load(good := site.publish(tiny_qwen.SAYS_A), 300)
+    before, pid = await site.checksum(), site.engine.pids().server
+    sender.failures = 1
+    with pytest.raises(LoadError, match="cable"):
+        await site.engine.load(site.publish(tiny_qwen.SAYS_B), 300)
+    assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})
+    assert await site.checksum() == before
+    await site.engine.load(last := site.publish(tiny_qwen.SAYS_B), 300)
+    assert await site.says() == ({tiny_qwen.SAYS_B}, {last.version})
+    assert site.engine.pids().server == pid
+
+
+@pytest.mark.parametrize("kind", HANDOVERS)
+async def test_no_handover_gives_a_server_a_file_that_is_damaged(
+    site: Site, take: Callable[[Handover], None], kind: str
+) -> None:
+    await site.engine.load(good := site.publish(tiny_qwen.SAYS_A), 300)
+    take(site.handover(kind))
+    damaged = site.publish(tiny_qwen.SAYS_B)
+    file = Path(damaged.path) / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4] + b"\1\2\3\4")
+    with pytest.raises(BadWeights, match="digest"):
+        await site.engine.load(damaged, 300)
+    assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})
+
+
+async def test_a_machine_without_room_for_tensors_is_told_what_to_do(
+    site: Site, take: Callable[[Handover], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to allocate shared memory(shm) for file: No space left on device (28)")
+
+    await site.engine.load(good := site.publish(tiny_qwen.SAYS_A), 300)
+    take(site.handover("tensors"))
+    monkeypatch.setattr("actors.engines.tensors.read", full)
+    with pytest.raises(BadWeights, match=r"No space left.*shm-size.*engine\.handover = 'files'"):
+        await site.engine.load(site.publish(tiny_qwen.SAYS_B), 300)
+    assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})

@@ -1,0 +1,22 @@
+"""If this fails, a run cannot train an agent that is not ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.bash_agent import AGENT
+from tests.support.books import assert_books_balance
+from tests.support.cluster_runs import MiniRuns
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
+
+HARNESS = ("--set", f"agent.harness={AGENT}", "--set", "evaluation.tasks_per_family=0", "--steps", "1")
+
+
+def test_a_run_trains_on_what_a_harness_in_its_sandboxes_sampled(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("harness", *HARNESS)
+    assert run.succeed()["steps"] == 1
+    finished = run.events("episode.finished")
+    assert {event["status"] for event in finished} <= {"completed", "turn_limit", "context_limit"}
+    assert all(event["turns"] > 0 for event in finished)
+    assert_books_balance(run.path)

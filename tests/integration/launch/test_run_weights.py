@@ -1,0 +1,57 @@
+"""If this fails, a run whose engines are on another machine than its learner serves other weights than it trains, or
+none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.books import assert_books_balance
+from tests.support.cluster_runs import MiniRun, MiniRuns
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
+
+SMALL = ("--set", "engine.count=2", "--set", "warm_start.enabled=false", "--set", "evaluation.tasks_per_family=0")
+
+
+def test_each_version_comes_once_to_a_machine_for_all_of_its_engines(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("deltas", "--set", "engine.weights=delta", *SMALL, "--steps", "2")
+    assert run.succeed()["steps"] == 2
+    assert_books_balance(run.path)
+    versions = served_by_both(run)
+    copied = run.events("weights.copied")
+    assert [event["version"] for event in copied] == versions
+    assert [event["base"] for event in copied] == [-1, *versions[:-1]]
+    assert not run.events("weights.resync")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("engine.weights=broadcast", "engine.handover=files", "engine.kv=fresh"),
+        ("engine.weights=broadcast", "engine.handover=tensors", "engine.kv=session"),
+        ("engine.weights=direct", "engine.handover=files", "engine.kv=session"),
+    ],
+    ids=" ".join,
+)
+def test_weights_come_by_every_path_and_no_episode_is_lost_for_it(
+    mini_runs: MiniRuns, path: tuple[str, str, str]
+) -> None:
+    chosen = [word for key in path for word in ("--set", key)]
+    run = mini_runs.start("-".join(key.partition("=")[2] for key in path), *chosen, *SMALL, "--steps", "2")
+    assert run.succeed()["steps"] == 2
+    assert_books_balance(run.path)
+    versions = served_by_both(run)
+    copied = run.events("weights.copied")
+    assert [event["version"] for event in copied] == ([] if "direct" in path[0] else versions)
+    assert {event["base"] for event in copied} <= {-1}, "a broadcast is whole"
+    assert not run.events("weights.resync")
+    assert not run.events("engine.load_failed")
+
+
+def served_by_both(run: MiniRun) -> list[int]:
+    """The versions that were published, whose last one both engines serve."""
+    versions = [event["version"] for event in run.events("weights.published")]
+    served = {(event["engine"], event["version"]) for event in run.events("engine.load")}
+    assert len(versions) >= 2
+    assert {("engine-0", versions[-1]), ("engine-1", versions[-1])} <= served
+    return versions

@@ -1,0 +1,93 @@
+"""A policy without a model: a tokenizer of one id per character, and an engine that says what it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from actors.agents.chat import Message
+from actors.engines.messages import GenerateReply, GenerateRequest
+
+END = 1
+LS = 0xE000
+"""An id that decodes to "ls", which encodes to two others: as with every real tokenizer, a text has many encodings."""
+
+
+class FakeTokenizer:
+    """One id per character; id 1 is the turn's end."""
+
+    eos_token_id = END
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return [END if char == "\x01" else ord(char) for char in text]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        kept = (token for token in token_ids if token != END or not skip_special_tokens)
+        return "".join("ls" if token == LS else chr(token) for token in kept)
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Message],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        tools: Sequence[object] | None,
+    ) -> str:
+        text = f"<tools>{json.dumps(tools)}\x01\n" if tools else ""
+        for message in conversation:
+            calls = (json.dumps(call["function"]) for call in message.get("tool_calls", ()))
+            said = message["content"] + "".join(f"<tool_call>{call}</tool_call>" for call in calls)
+            text += f"<{message['role']}>{said}\x01\n"
+        return text + ("<assistant>" if add_generation_prompt else "")
+
+
+def reply_of(ids: list[int], version: int) -> GenerateReply:
+    """A whole reply of one version, whose log-probabilities tell it from another's."""
+    return GenerateReply(
+        token_ids=ids,
+        logprobs=[-0.5 * version] * len(ids),
+        versions=[version] * len(ids),
+        finish="stop" if ids[-1] == END else "length",
+        key_version=version,
+        mixed_prefix=False,
+        cuts=0,
+        ms=1.0,
+        cached_tokens=0,
+        engine="engine-0",
+    )
+
+
+@dataclass
+class FakeEngine:
+    """Answers with the given texts, one a turn, each sampled by the next version; an error in their place is raised.
+    Requests wait while ``open`` is not set."""
+
+    texts: list[str | Exception]
+    asked: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
+    given: list[GenerateReply] = field(default_factory=list[GenerateReply])
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    on_asked: Callable[[], None] = lambda: None
+    left: int = 0
+    """Requests whose caller went away."""
+
+    def __post_init__(self) -> None:
+        self.open.set()
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        self.asked.append(request)
+        self.on_asked()
+        turn = len(self.asked)
+        text = self.texts.pop(0)
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+        if isinstance(text, Exception):
+            raise text
+        ids = [END if char == "\x01" else ord(char) for char in text][: request.max_new_tokens]
+        reply = reply_of(ids, turn)
+        self.given.append(reply)
+        return reply

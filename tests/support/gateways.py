@@ -1,0 +1,54 @@
+"""A gateway over a fake engine, on a real socket of the loopback device, and one session of it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import anthropic
+import httpx
+import openai
+
+from actors.gateway.server import Gateway
+from actors.gateway.session import Session, SessionSettings
+from tests.support.fake_policy import FakeEngine, FakeTokenizer
+
+SETTINGS = SessionSettings(
+    max_replies=20,
+    max_new_tokens=500,
+    context_tokens=4000,
+    max_tokens=20_000,
+    temperature=0.7,
+    seed=11,
+    greedy=False,
+    generate_deadline_s=60.0,
+    engine_restart_s=0.0,
+)
+
+
+@dataclass
+class Rig:
+    """What a test of an API works with: the official clients, and what is behind the gateway."""
+
+    gateway: Gateway
+    session: Session
+    engine: FakeEngine
+    openai: openai.AsyncOpenAI
+    anthropic: anthropic.AsyncAnthropic
+
+
+@asynccontextmanager
+async def rig(*texts: str | Exception, retries: int = 0, **changes: float) -> AsyncGenerator[Rig]:
+    """``texts``: what the engine says, reply by reply; ``changes`` to :data:`SETTINGS`."""
+    engine = FakeEngine([*texts])
+    async with Gateway(FakeTokenizer(), engine.generate, model="policy") as gateway:
+        with gateway.session("train-g000001-s00-a0", replace(SETTINGS, **changes)) as session:
+            async with httpx.AsyncClient(
+                verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            ) as http:  # loads no authorities
+                key, url = gateway.key(session), gateway.url
+                first = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=retries, http_client=http)
+                second = anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=retries, http_client=http)
+                yield Rig(gateway, session, engine, first, second)

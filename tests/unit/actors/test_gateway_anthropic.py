@@ -1,0 +1,170 @@
+"""The official ``anthropic`` client against the gateway.  If these fail, a harness that speaks Anthropic's API cannot
+run, or what it did is trained as something else."""
+
+from __future__ import annotations
+
+import typing
+
+import anthropic
+import pytest
+from anthropic.types import Message
+from anthropic.types.message_create_params import MessageCreateParamsStreaming
+
+from actors.engines.messages import EngineUnavailable
+from actors.gateway.anthropic_requests import OPTIONS, Request
+from tests.support.fake_policy import END, LS, FakeTokenizer
+from tests.support.gateways import Rig, rig
+
+HELLO = [{"role": "user", "content": "hello"}]
+TOOL = {"name": "shell", "description": "Run.", "input_schema": {"type": "object", "properties": {}}}
+CALL = '<tool_call>{"name": "shell", "arguments": {"command": "' + chr(LS) + '"}}</tool_call>'
+"""Decodes to a command ``ls``; whoever tokenises that again gets other ids."""
+
+
+def ids(text: str) -> list[int]:
+    return [END if char == "\x01" else ord(char) for char in text]
+
+
+async def ask(rig: Rig, messages: list[object], *, stream: bool = False, **options: object) -> Message:
+    asked = {"model": "policy", "max_tokens": 200, "messages": messages, **options}
+    if not stream:
+        return await rig.anthropic.messages.create(**asked)
+    async with rig.anthropic.messages.stream(**asked) as events:
+        return await events.get_final_message()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_is_told_and_its_tokens_are_kept_as_they_were_sampled(stream: bool) -> None:
+    async with rig(f"hi {chr(LS)}\x01") as made:
+        message = await ask(made, HELLO, stream=stream, system=[{"type": "text", "text": "sys"}])
+        (segment,) = made.session.segments()
+    prompt = ids("<system>sys\x01\n<user>hello\x01\n<assistant>")
+    assert segment.token_ids.tolist() == [*prompt, *ids(f"hi {chr(LS)}\x01")]
+    assert segment.loss_mask.tolist() == [0] * len(prompt) + [1] * 5
+    (block,) = message.content
+    assert (block.type, block.text, message.stop_reason, message.stop_sequence) == ("text", "hi ls", "end_turn", None)
+    assert (message.usage.input_tokens, message.usage.output_tokens) == (len(prompt), 5)
+
+
+async def test_a_stream_begins_with_no_output_and_ends_with_all_of_it() -> None:
+    async with rig(f"I look.{CALL}\x01") as made:
+        stream = await made.anthropic.messages.create(
+            model="m", max_tokens=200, messages=HELLO, tools=[TOOL], stream=True
+        )
+        events = [event async for event in stream]
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    assert [event.type for event in events] == ["message_start", *block, *block, "message_delta", "message_stop"]
+    assert events[0].message.usage.output_tokens == 0
+    assert events[-2].usage.output_tokens == len(f"I look.{CALL}\x01")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_with_tools_is_one_segment_of_the_very_ids_that_were_sampled(stream: bool) -> None:
+    async with rig(f"I look.{CALL}{CALL}\x01", "done\x01") as made:
+        first = await ask(made, HELLO, stream=stream, tools=[TOOL])
+        calls = [block for block in first.content if block.type == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": call.id, "content": "a b"} for call in calls]
+        content = [*results, {"type": "text", "text": "and?"}]
+        echo = {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in first.content]}
+        messages = [*HELLO, echo, {"role": "user", "content": content}]
+        second = await ask(made, messages, stream=stream, tools=[TOOL])
+        (segment,) = made.session.segments()
+    assert first.stop_reason == "tool_use"
+    assert [call.input for call in calls] == [{"command": "ls"}] * 2
+    assert second.stop_reason == "end_turn"
+    text = FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False)
+    assert text.endswith("\x01\n<tool>a b\x01\n<tool>a b\x01\n<user>and?\x01\n<assistant>done\x01")
+    assert segment.token_ids[segment.loss_mask == 1].tolist() == ids(f"I look.{CALL}{CALL}\x01done\x01")
+
+
+async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
+    async with rig("one\x01", "two\x01") as made:
+        await ask(made, HELLO)
+        await ask(made, [*HELLO, {"role": "assistant", "content": "uno"}, {"role": "user", "content": "on"}])
+        first, second = made.session.segments()
+    assert (first.parent, second.parent) == (-1, 0)
+    assert [*first.token_ids[: second.offset], *second.token_ids] == [*made.engine.asked[1].input_ids, *ids("two\x01")]
+
+
+async def test_a_stop_sequence_is_named() -> None:
+    async with rig("abc STOP more\x01") as made:
+        message = await ask(made, HELLO, stop_sequences=["STOP"])
+        (segment,) = made.session.segments()
+    assert (message.content[0].text, message.stop_reason, message.stop_sequence) == ("abc ", "stop_sequence", "STOP")
+    assert segment.token_ids[segment.loss_mask == 1].tolist() == ids("abc STOP")
+
+
+async def test_a_reply_that_reaches_its_limit_says_so() -> None:
+    async with rig("abcdef\x01") as made:
+        message = await made.anthropic.messages.create(model="m", max_tokens=3, messages=HELLO)
+    assert (message.content[0].text, message.stop_reason) == ("abc", "max_tokens")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_thoughts_are_told_to_who_asks_for_them(stream: bool) -> None:
+    said = "<think>hm</think>\n\nyes\x01"
+    async with rig(said, said) as made:
+        plain = await ask(made, HELLO, stream=stream)
+        asked = await ask(made, HELLO, stream=stream, thinking={"type": "enabled", "budget_tokens": 1024})
+    assert [block.type for block in plain.content] == ["text"]
+    assert [(block.type, getattr(block, "thinking", "")) for block in asked.content] == [
+        ("thinking", "hm"),
+        ("text", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"top_p": 0.9},
+        {"top_k": 5},
+        {"temperature": 1.0},
+        {"tools": [TOOL], "tool_choice": {"type": "any"}},
+        {"tools": [TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
+        {"extra_body": {"mcp_servers": []}},
+    ],
+)
+async def test_an_option_under_which_log_probabilities_would_be_false_is_refused(options: dict[str, object]) -> None:
+    async with rig("never\x01") as made:
+        with pytest.raises(anthropic.BadRequestError) as refused:
+            await ask(made, HELLO, **options)
+    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    assert made.engine.asked == []
+
+
+def test_every_option_of_the_official_client_has_been_thought_of() -> None:
+    known = OPTIONS.harmless | OPTIONS.neutral.keys() | set(Request.__struct_fields__)
+    assert set(typing.get_type_hints(MessageCreateParamsStreaming)) <= known
+
+
+async def test_errors_have_the_apis_own_shape() -> None:
+    async with rig(EngineUnavailable("restarting")) as made:
+        with pytest.raises(anthropic.AuthenticationError) as stranger:
+            await made.anthropic.with_options(api_key="sk-nobody").messages.create(
+                model="m", max_tokens=9, messages=HELLO
+            )
+        with pytest.raises(anthropic.InternalServerError) as failed:
+            await ask(made, HELLO)
+        with pytest.raises(anthropic.NotFoundError) as missing:
+            await made.anthropic.models.retrieve("gpt")
+    kinds = [error.value.body["error"]["type"] for error in (stranger, failed, missing)]
+    assert kinds == ["authentication_error", "overloaded_error", "not_found_error"]
+    assert failed.value.status_code == 503
+
+
+async def test_a_bearer_token_is_as_good_as_an_api_key() -> None:
+    async with rig("yes\x01") as made:
+        bearer = made.anthropic.with_options(api_key=None, auth_token=made.anthropic.api_key)
+        message = await bearer.messages.create(model="m", max_tokens=9, messages=HELLO)
+    assert message.content[0].text == "yes"
+
+
+async def test_tokens_are_counted_and_the_policy_is_listed() -> None:
+    async with rig("yes\x01") as made:
+        counted = await made.anthropic.messages.count_tokens(model="m", messages=HELLO, tools=[TOOL])
+        listed = await made.anthropic.models.list()
+        await ask(made, HELLO, tools=[TOOL])
+    assert counted.input_tokens == len(made.engine.asked[0].input_ids)
+    assert [model.id for model in listed.data] == ["policy"]

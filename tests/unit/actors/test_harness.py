@@ -1,0 +1,144 @@
+"""If these fail, a harness's episode is charged for an engine's failure or delay, or nothing of it is trained."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import openai
+import pytest
+
+from actors.engines.messages import EngineUnavailable
+from actors.episode import EpisodeSettings, Graded, SandboxGone
+from actors.harness import HarnessEpisode, Ran, environment, session_settings
+from protocol.errors import InfraError
+from protocol.trajectory import GroupId, Status, TestResult, Ticket
+from sandbox.tasks.task import Task
+from tests.support.gateways import Rig, rig
+from tests.support.observers import FakeObserver
+
+SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
+TICKET = Ticket("run", GroupId(1), 0, 8, "t", 11)
+TASK = Task(id="t", instruction='it\'s "a" $task', expected_tests=("a", "b"))
+
+
+@dataclass
+class FakePlace:
+    """Runs ``agent`` in place of the command; passes the first of two tests."""
+
+    agent: Callable[[Callable[[], float]], Awaitable[Ran]]
+    command: str = ""
+
+    async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:
+        self.command = command
+        return await self.agent(left_s)
+
+    async def grade(self) -> Graded:
+        return Graded((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
+
+
+@asynccontextmanager
+async def reach(made: Rig) -> AsyncGenerator[dict[str, str]]:
+    yield environment(made.gateway.url, made.gateway.key(made.session), "policy", TASK)
+
+
+def episode(made: Rig, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> HarnessEpisode:
+    return HarnessEpisode(TICKET, TASK, made.session, place, "agent --go", reach(made), SETTINGS, FakeObserver(), clock)
+
+
+def asking(made: Rig, calls: int, ran: Ran) -> FakePlace:
+    """An agent that asks so often, refused or not, and ends."""
+
+    async def agent(_: Callable[[], float]) -> Ran:
+        for number in range(calls):
+            messages = [{"role": "user", "content": f"{number}"}]
+            try:
+                await made.openai.chat.completions.create(model="m", messages=messages)
+            except openai.APIStatusError as error:
+                return ran._replace(output=str(error))
+        return ran
+
+    return FakePlace(agent)
+
+
+@pytest.mark.parametrize(
+    ("ran", "limits", "status"),
+    [
+        (Ran(0, "bye"), {}, Status.COMPLETED),
+        (Ran(3, "bye"), {}, Status.COMPLETED),
+        (Ran(None, "bye", timed_out=True), {}, Status.TIME_LIMIT),
+        (Ran(1, "bye"), {"max_replies": 1}, Status.TURN_LIMIT),
+        (Ran(1, "bye"), {"max_tokens": 30}, Status.CONTEXT_LIMIT),
+    ],
+)
+async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_trajectory(
+    ran: Ran, limits: dict[str, float], status: Status
+) -> None:
+    async with rig("one\x01", "two\x01", **limits) as made:
+        trajectory = await episode(made, asking(made, 2, ran)).run()
+    assert trajectory.status is status
+    assert (trajectory.reward.total, trajectory.reward.parts["pass_ratio"]) == (0.0, 0.5)
+    assert trajectory.sampled_tokens == sum(len(reply.token_ids) for reply in made.engine.given) > 0
+    assert trajectory.engine == "engine-0"
+
+
+async def test_a_harness_that_never_had_an_answer_is_no_policy_outcome() -> None:
+    async with rig() as made:
+        with pytest.raises(InfraError, match="without an answer of the policy's: exit code 127, 'no such program'"):
+            await episode(made, asking(made, 0, Ran(127, "no such program"))).run()
+
+
+async def test_a_harness_whose_engine_failed_it_is_no_policy_outcome() -> None:
+    async with rig("one\x01", EngineUnavailable("gone")) as made:
+        with pytest.raises(EngineUnavailable, match="gone"):
+            await episode(made, asking(made, 2, Ran(1, ""))).run()
+
+
+async def test_an_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
+    async def destroy(_: Callable[[], float]) -> Ran:
+        await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
+        raise SandboxGone("PID 1 is gone")
+
+    async with rig("one\x01") as made:
+        trajectory = await episode(made, FakePlace(destroy)).run()
+    assert (trajectory.status, trajectory.sampled_tokens) == (Status.SANDBOX_DESTROYED, 4)
+    assert [test.passed for test in trajectory.tests] == [False, False]
+
+
+async def test_waiting_for_the_policy_is_no_time_of_the_agents_and_what_it_samples_is() -> None:
+    now = [0.0]
+
+    async def agent(left_s: Callable[[], float]) -> Ran:
+        now[0] += 10.0
+        left.append(left_s())
+        made.engine.on_asked = wait
+        await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
+        left.append(left_s())
+        return Ran(0, "")
+
+    def wait() -> None:
+        now[0] += 1000.0
+
+    left: list[float] = []
+    async with rig("x" * 49 + "\x01") as made:
+        made.session._clock = lambda: now[0]
+        await episode(made, FakePlace(agent), lambda: now[0]).run()
+    assert left == pytest.approx([50.0, 49.0])
+
+
+async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_word() -> None:
+    async with rig("one\x01") as made:
+        place = asking(made, 1, Ran(0, ""))
+        told = episode(made, place)
+        told.command = 'printf "%s|%s" "$LONGSHORE_INSTRUCTION" "$OPENAI_API_KEY"'
+        await told.run()
+        said = await asyncio.to_thread(subprocess.check_output, ["bash", "-c", place.command], text=True)
+        assert said == f"{TASK.instruction}|{made.gateway.key(made.session)}"
+
+
+@pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
+def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
+    assert session_settings(SETTINGS, replace(TICKET, purpose=purpose)).temperature == temperature
