@@ -7,6 +7,7 @@ import resource
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import transformers
 import transformers.models.qwen2.modeling_qwen2  # these two so that no rank imports them
 import transformers.models.qwen3.modeling_qwen3
 from safetensors.torch import load_file
+from torch.profiler import ProfilerActivity, profile
 
 import learner.checkpoint
 import learner.layers
@@ -51,12 +53,15 @@ def _peak_bytes():
 
 
 def step_peak_bytes(rank, world, port, settings, batch):
-    """How much more memory a first step needs than the model at rest."""
+    """The most that tensors held at once in a second step beyond what they held before it, counted by torch's profiler:
+    what the system reports of a process also has what its allocator keeps."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
-    before = _peak_bytes()
     made.sft(batch)
-    return _peak_bytes() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        made.sft(batch)
+    changes = [event.nbytes() for event in found.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(accumulate(changes))
 
 
 def logprob_peak_bytes(rank, world, port, tokens, vocabulary, chunk_bytes):

@@ -132,15 +132,14 @@ def deep(ranks, tmp_path_factory):
 
 
 def test_recomputation_saves_memory(ranks, settings, deep):
-    """Each peak in a process of its own."""
     from dataclasses import replace
 
     batch, peaks = SftBatch([sequence(1024), sequence(1024)], 1e-3), {}
     for recompute in ("none", "selective", "full"):
         made = replace(settings(recompute=recompute), model_path=deep)
         (peaks[recompute],) = ranks.run("step_peak_bytes", settings=made, batch=batch)
-    assert peaks["selective"] < 0.75 * peaks["none"], peaks
-    assert peaks["full"] < 0.75 * peaks["selective"], peaks
+    assert peaks["selective"] < 0.6 * peaks["none"], peaks
+    assert peaks["full"] < 0.6 * peaks["selective"], peaks
 
 
 def test_the_logits_are_never_whole(ranks):
