@@ -10,7 +10,8 @@ import sys
 
 from actors.engines import cpu_seam
 
-cpu_seam.install()
+if cpu_seam.install():
+    cpu_seam.hash_fast()
 
 
 def main(arguments: list[str]) -> None:
