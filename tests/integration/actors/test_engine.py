@@ -29,6 +29,7 @@ from actors.engines.prefixes import Prefixes
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.processes import process_group
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
 
@@ -49,16 +50,6 @@ def publish(folder: Path) -> WeightManifest:
 
 def prompt(length: int, seed: int) -> list[int]:
     return random.Random(seed).choices(range(3, tiny_qwen.VOCABULARY), k=length)
-
-
-def process_group(leader: int) -> set[int]:
-    """Pids of the live processes of a group."""
-    found = set()
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            if os.getpgid(int(entry.name)) == leader:
-                found.add(int(entry.name))
-    return found
 
 
 def processes_that_mention(text: str) -> set[int]:
@@ -498,6 +489,7 @@ from pathlib import Path
 from actors.engines.engine import Engine, EngineSettings
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.processes import process_group
 
 async def main(root: Path) -> None:
     model = root / "random"

@@ -1,0 +1,268 @@
+"""If these fail, what goes wrong with an engine costs a request, or leaves an engine paused or on weights nobody knows.
+
+Two real servers behind a worker's router always have requests under way.  Each version of the weights says a token of
+its own, so a reply shows what sampled it.  One harm is done at a time; then every request has been answered, each token
+bears the version that said it, and each engine serves, by its server's own checksum, the weights that it says it does.
+
+What harms a version before an engine hears of it (a damaged delta, a full disk) is in
+``tests/unit/actors/test_host_copies.py`` and ``test_weight_paths.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from actors.engines import weight_files
+from actors.engines.engine import Engine, EngineSettings
+from actors.engines.messages import BadWeights, EngineState, GenerateReply, GenerateRequest, LoadError
+from actors.engines.router import Router
+from protocol.weights import Version, WeightManifest
+from tests.integration.actors import tiny_qwen
+from tests.support.engine_requests import request
+from tests.support.processes import process_group
+
+pytestmark = [pytest.mark.sglang, pytest.mark.chaos, pytest.mark.asyncio(loop_scope="module")]
+
+_REPLY_TOKENS, _AT_ONCE = 300, 6
+_LOAD_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """An engine of this process, as a router sees engines."""
+
+    name: str
+    engine: Engine
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        return await self.engine.generate(request)
+
+
+class Fleet:
+    def __init__(self, root: Path) -> None:
+        self._root, self._versions, self._sessions = root, itertools.count(1), itertools.count()
+        self.model = root / "random"
+        tiny_qwen.write_random(self.model)
+        self._parrots: dict[int, Path] = {}
+        for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
+            self._parrots[token] = root / str(token)
+            tiny_qwen.write_parrot(self.model, self._parrots[token], token)
+        self.said_by: dict[Version, int] = {}
+        """Version → its token."""
+        self._checksums: dict[int, str] = {}
+        """Token → what a server says that holds those weights."""
+        self.engines = [Engine(self._settings(f"tiny-{number}")) for number in range(2)]
+        self._router = Router([Here(f"tiny-{number}", each) for number, each in enumerate(self.engines)])
+
+    def _settings(self, name: str) -> EngineSettings:
+        return EngineSettings(
+            name=name,
+            run_dir=self._root / "run",
+            model_path=str(self.model),
+            context_length=2048,
+            max_total_tokens=20_000,
+            max_running=16,
+            device="cpu",
+            probe_every_s=2.0,
+            stall_timeout_s=20.0,
+        )
+
+    def publish(self, token: int, *, step: int | None = None) -> WeightManifest:
+        """A version in a folder of its own that says this token."""
+        number = next(self._versions)
+        folder = self._root / "weights" / str(number)
+        shutil.copytree(self._parrots[token], folder)
+        manifest = tiny_qwen.manifest(number, folder)
+        self.said_by[manifest.version] = token
+        if step is None:
+            return manifest
+        return WeightManifest(
+            manifest.version, step, manifest.parent, manifest.path, manifest.sha256, manifest.tensors, manifest.bytes
+        )
+
+    async def push(self, manifest: WeightManifest) -> None:
+        """To one engine after the other, as a run does."""
+        for engine in self.engines:
+            await engine.load(manifest, _LOAD_S)
+
+    @asynccontextmanager
+    async def asked(self) -> AsyncGenerator[None]:
+        """So many requests are always under way meanwhile; after it each has been answered, and truly labelled."""
+        over, replies = asyncio.Event(), list[GenerateReply]()
+
+        async def ask() -> None:
+            while not over.is_set():
+                seed = next(self._sessions)
+                ids = [3 + seed % 90, *[5] * 19]
+                replies.append(await self._router.generate(request(ids, _REPLY_TOKENS, session=f"s{seed}")))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(ask())
+            await self._both_decode()
+            yield
+            over.set()
+        assert len(replies) >= _AT_ONCE
+        for reply in replies:
+            assert len(reply.token_ids) == _REPLY_TOKENS
+            assert [self.said_by[Version(version)] for version in reply.versions] == reply.token_ids
+
+    async def _both_decode(self) -> None:
+        for engine in self.engines:
+            while not (await engine.statistics()).running:  # noqa: ASYNC110  # a state of other tasks, not an event
+                await asyncio.sleep(0.01)
+
+    async def assert_sound(self, *allowed: WeightManifest) -> None:
+        """Each engine decodes, on one of these versions, and its server holds that one's weights."""
+        for engine in self.engines:
+            reply = await engine.generate(request([7] * 20, 5))
+            status = await engine.status()
+            assert status.state is EngineState.SERVING
+            assert status.version in {manifest.version for manifest in allowed}
+            assert set(reply.versions) == {status.version}
+            token = self.said_by[status.version]
+            assert set(reply.token_ids) == {token}
+            checksum = await self.checksum(engine)
+            assert self._checksums.setdefault(token, checksum) == checksum
+        assert len(set(self._checksums.values())) == len(self._checksums)
+
+    @staticmethod
+    async def checksum(engine: Engine) -> str:
+        serving = engine._serving
+        assert serving is not None
+        return await serving.server.client.checksum()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fleet]:
+    fleet = Fleet(await asyncio.to_thread(tmp_path_factory.mktemp, "fleet"))
+    first = fleet.publish(tiny_qwen.SAYS_A)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for engine in fleet.engines:
+                group.create_task(engine.start(first))
+        yield fleet
+    finally:
+        for engine in fleet.engines:
+            await engine.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def fleet(started: Fleet) -> Fleet:
+    """Each test begins on token A."""
+    before = started.publish(tiny_qwen.SAYS_A)
+    await started.push(before)
+    await started.assert_sound(before)
+    return started
+
+
+async def until_replaced(engine: Engine, restarts: int) -> None:
+    while (await engine.statistics()).restarts == restarts:  # noqa: ASYNC110  # a state of another task
+        await asyncio.sleep(0.05)
+
+
+async def test_a_server_is_killed_while_new_weights_come(fleet: Fleet) -> None:
+    new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[0]
+    restarts = (await hit.statistics()).restarts
+    async with fleet.asked():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fleet.push(new))
+            os.kill(hit.pids().server, signal.SIGKILL)
+        await until_replaced(hit, restarts)
+    await fleet.assert_sound(new)
+
+
+async def test_a_server_stops_and_says_nothing(fleet: Fleet) -> None:
+    """Longer than it may be silent: it is replaced, and its requests go on elsewhere."""
+    new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[1]
+    restarts, gone = (await hit.statistics()).restarts, hit.pids().server
+    async with fleet.asked():
+        for pid in process_group(gone):
+            os.kill(pid, signal.SIGSTOP)
+        await until_replaced(hit, restarts)
+        await fleet.push(new)
+    assert process_group(gone) == set()
+    await fleet.assert_sound(new)
+
+
+async def test_who_pushes_is_gone_between_pause_and_continue(fleet: Fleet) -> None:
+    new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[0]
+    async with fleet.asked():
+        async with asyncio.TaskGroup() as group:
+            pushing = group.create_task(hit.load(new, _LOAD_S))
+            while (await hit.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # a state of another task
+                await asyncio.sleep(0)
+            pushing.cancel()
+        await fleet.engines[1].load(new, _LOAD_S)
+    await fleet.assert_sound(new)
+
+
+async def test_two_learners_push_at_the_same_time(fleet: Fleet) -> None:
+    """Each engine is on one of both, whole."""
+    mine, theirs = fleet.publish(tiny_qwen.SAYS_B), fleet.publish(tiny_qwen.SAYS_A)
+    async with fleet.asked(), asyncio.TaskGroup() as group:
+        for engine, (first, second) in zip(fleet.engines, [(mine, theirs), (theirs, mine)], strict=True):
+            group.create_task(engine.load(first, _LOAD_S))
+            group.create_task(engine.load(second, _LOAD_S))
+    await fleet.assert_sound(mine, theirs)
+
+
+async def test_a_version_is_skipped_and_a_resume_rolls_the_step_back(fleet: Fleet) -> None:
+    skipped, last = fleet.publish(tiny_qwen.SAYS_A), fleet.publish(tiny_qwen.SAYS_B)
+    back = fleet.publish(tiny_qwen.SAYS_A, step=0)
+    async with fleet.asked():
+        await fleet.push(last)
+        await fleet.push(back)
+    assert skipped.version < last.version < back.version
+    await fleet.assert_sound(back)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known before", "found by the server"])
+async def test_a_version_cannot_be_loaded(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, known: bool) -> None:
+    old, bad, good = (fleet.publish(token) for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B, tiny_qwen.SAYS_B))
+    await fleet.push(old)
+    (Path(bad.path) / "model.safetensors").unlink()
+    async with fleet.asked():
+        with monkeypatch.context() as patch:
+            if not known:
+                patch.setattr(weight_files, "check", lambda manifest, model: None)
+            for engine in fleet.engines:
+                with pytest.raises(BadWeights if known else LoadError):
+                    await engine.load(bad, _LOAD_S)
+    await fleet.assert_sound(old)
+    await fleet.push(good)
+    await fleet.assert_sound(good)
+
+
+async def test_everything_at_once(fleet: Fleet) -> None:
+    """A server dies while its weights are exchanged, the other one's pusher goes, and another version comes."""
+    first, second = fleet.publish(tiny_qwen.SAYS_B), fleet.publish(tiny_qwen.SAYS_A)
+    hit, other = fleet.engines
+    restarts = (await hit.statistics()).restarts
+    async with fleet.asked():
+        async with asyncio.TaskGroup() as group:
+            loading, leaving = group.create_task(_tried(hit, first)), group.create_task(other.load(first, _LOAD_S))
+            while (await hit.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # a state of another task
+                await asyncio.sleep(0)
+            os.kill(hit.pids().server, signal.SIGKILL)
+            leaving.cancel()
+        assert loading.done()
+        await until_replaced(hit, restarts)
+        await fleet.push(second)
+    await fleet.assert_sound(second)
+
+
+async def _tried(engine: Engine, manifest: WeightManifest) -> None:
+    with suppress(LoadError):
+        await engine.load(manifest, _LOAD_S)
