@@ -1,8 +1,10 @@
 """Brings published weights to the engines while everything else goes on.
 
-First the files come to the engine's machine, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.
-Only the newest version counts: one that is overtaken before its push began is never pushed.  At most ``share`` of the
-fleet loads at once (a fleet of one stands still as a whole).  When all serve a version, the conductor is told.
+Each engine goes after the newest version by itself, so one that fails keeps no other from it.  First the files come to
+its machine and are read and checked, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.  A
+version that is overtaken before its push began is never pushed.  At most ``share`` of the fleet exchanges at once (a
+fleet of one stands still as a whole), and one whose server has to start again lets the others go first.  When all serve
+a version, the conductor is told.
 
 While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
 had.
@@ -43,12 +45,15 @@ class Pusher:
     """The engines stand aside, and serve nothing."""
     _away: bool = False
     """They did, and have not all been given weights since."""
+    _has: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
+    """Engine → what it took last, since the engines were last told to stand aside."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def begin(self, manifest: WeightManifest) -> None:
         """Every engine serves ``manifest``; nothing has been offered yet."""
         self.newest = self.served = manifest
         self.held = self._away = False
+        self._has = {engine.name: manifest for engine in self.engines}
 
     @property
     def to_start(self) -> WeightManifest | None:
@@ -58,6 +63,7 @@ class Pusher:
     def hold(self) -> None:
         """Push nothing until :meth:`release`."""
         self.held = self._away = True
+        self._has = {}
 
     async def release(self) -> None:
         """Push the newest again, to every engine."""
@@ -94,33 +100,50 @@ class Pusher:
 
     async def run(self) -> None:
         """Push until cancelled."""
+        turns = asyncio.Semaphore(max(1, math.floor(self.share * len(self.engines))))
+        async with asyncio.TaskGroup() as group:
+            for engine in self.engines:
+                group.create_task(self._keep(engine, turns), name=engine.name)
+            group.create_task(self._tell())
+
+    async def _keep(self, engine: Remote[Engine], turns: asyncio.Semaphore) -> None:
+        """Give the engine each newest version."""
         while True:
             async with self._changed:
                 await self._changed.wait_for(
-                    lambda: self.to_start is not None and (self.newest is not self.served or self._away)
+                    lambda: self.to_start is not None and self._has.get(engine.name) is not self.newest
                 )
                 manifest = self.newest
+                has = self._has  # another one once the engines were told to stand aside
             assert manifest is not None  # noqa: S101  # the condition above
-            if await self._push(manifest):
-                await self.stand.published(manifest.step)
+            if await self._load(engine, manifest, turns):
                 async with self._changed:
-                    self.served, self._away = manifest, self.held
+                    has[engine.name] = manifest
                     self._changed.notify_all()
 
-    async def _push(self, manifest: WeightManifest) -> bool:
-        """Load ``manifest`` on every engine; false when a newer one came meanwhile."""
-        turns = asyncio.Semaphore(max(1, math.floor(self.share * len(self.engines))))
-        async with asyncio.TaskGroup() as group:
-            loads = [group.create_task(self._load(engine, manifest, turns)) for engine in self.engines]
-        return all(load.result() for load in loads)
+    async def _tell(self) -> None:
+        """Say it when all engines have a version."""
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: (self.served is not self.newest or self._away) and self._all_have)
+                manifest = self.newest
+            assert manifest is not None  # noqa: S101  # the condition above
+            await self.stand.published(manifest.step)
+            async with self._changed:
+                self.served, self._away = manifest, self.held
+                self._changed.notify_all()
+
+    @property
+    def _all_have(self) -> bool:
+        return self.newest is not None and all(self._has.get(engine.name) is self.newest for engine in self.engines)
 
     async def _load(self, engine: Remote[Engine], manifest: WeightManifest, turns: asyncio.Semaphore) -> bool:
+        """False when a newer one came meanwhile."""
         said, anew = "", False
         while self.newest is manifest:
             try:
                 here = await self.delivery.to(engine, manifest, self.served, anew=anew)
-                async with turns, asyncio.timeout(self.deadline_s + _RETRY_S):
-                    report: LoadReport = await engine.call(Engine.load, here, self.deadline_s)
+                report = await self._exchange(engine, here, turns)
             except (InfraError, TimeoutError) as error:
                 anew = isinstance(error, BadWeights)
                 if said != str(error):
@@ -132,3 +155,9 @@ class Pusher:
                 self.pause_ms = report.pause_ms
             return True
         return False
+
+    async def _exchange(self, engine: Remote[Engine], here: WeightManifest, turns: asyncio.Semaphore) -> LoadReport:
+        async with asyncio.timeout(self.deadline_s + _RETRY_S):
+            await engine.call(Engine.stage, here, self.deadline_s)
+        async with turns, asyncio.timeout(self.deadline_s + _RETRY_S):
+            return await engine.call(Engine.load, here, self.deadline_s, patient=False)

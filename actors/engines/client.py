@@ -20,6 +20,7 @@ from actors.engines.buckets import Piece
 from actors.engines.messages import Rendezvous, RequestRefused, ServerLost
 from actors.engines.replies import ReplyStream, Sampled
 from protocol.errors import InfraError
+from protocol.weights import NO_VERSION
 
 _STREAM_INTERVAL = 8
 """Tokens a chunk: few enough that little is lost with a server, enough that streaming costs nothing."""
@@ -112,7 +113,7 @@ class EngineClient:
         }
         if adapter:
             message["lora_path"] = adapter
-        stream = stream or ReplyStream(options.max_new_tokens)
+        stream = stream or ReplyStream(options.max_new_tokens, NO_VERSION)
         async with self._asked("POST", "/generate", message) as response:
             async for line in response.content:
                 if line.startswith(b"data:") and (whole := stream.take(line[5:])) is not None:

@@ -79,10 +79,10 @@ class Dispatch:
         self._closed = True
         self.gate.set()
 
-    def weights_change(self) -> None:
-        """The server is about to load others, under requests that go on."""
+    def weights_change(self, version: Version) -> None:
+        """The server stands still, and is about to go on with others, under the same requests."""
         for work in self._under_way:
-            work.weights_change()
+            work.weights_change(version)
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         """See :meth:`actors.engines.engine.Engine.generate`."""

@@ -101,6 +101,11 @@ class EngineSettings:
     adapters: AdapterSettings | None = None
     """With them every version is an adapter of the model in ``model_path``, and :meth:`Engine.lend` is not used."""
 
+    @property
+    def item_bytes(self) -> int:
+        """Of each number that the server holds."""
+        return 4 if self.dtype == "float32" else 2
+
     def server(self) -> ServerSettings:
         return ServerSettings(
             device=self.device,
@@ -128,6 +133,16 @@ class _Lease:
     deadline: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A version that the server can be told of at once."""
+
+    manifest: WeightManifest
+    load: Load
+    ms: float
+    """What that took."""
+
+
 @dataclass(slots=True)
 class _Still:
     """How long the engine stood still for a load."""
@@ -152,6 +167,7 @@ class Engine:
             state=lambda: self._state,
         )
         self._updates = _updates(settings, self._dispatch, sender)
+        self._staged: _Staged | None = None
         self._update_lock = asyncio.Lock()
         self._lease: _Lease | None = None
         self._turn: Turn | None = None
@@ -238,30 +254,54 @@ class Engine:
 
     # weights
 
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+        """Do what :meth:`load` of this version can do while the server decodes.  Raises :class:`BadWeights` or
+        :class:`LoadError`."""
+        if self._serves(manifest):
+            return
+        try:
+            async with asyncio.timeout(deadline_s):
+                self._staged = await self._stage(manifest)
+        except TimeoutError:
+            label = version_label(manifest.version)
+            raise LoadError(f"engine {self._settings.name} has not read version {label} in {deadline_s:g} s") from None
+
+    def _serves(self, manifest: WeightManifest) -> bool:
+        serving = self._serving
+        return serving is not None and serving.confirmed.manifest.version == manifest.version and self._turn is None
+
+    async def _stage(self, manifest: WeightManifest) -> _Staged:
+        if self._model is None:
+            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
+        begun = time.monotonic()
+        load = await self._updates.stage(manifest, self._model)
+        return _Staged(manifest, load, (time.monotonic() - begun) * 1000)
+
+    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True) -> LoadReport:
         """Exchange the weights in place, or take the memory back with them.  A version that is served already is a
-        success at once.
+        success at once.  ``patient``: a restart of the server is waited for.
 
         Raises :class:`BadWeights` (the server was not told) or :class:`LoadError`: after it the engine serves, or will
         serve, the last confirmed weights, or the new ones if their load ended after the deadline.
         """
-        model, serving, group = self._model, self._serving, self._group
-        if model is None or serving is None or group is None or self._state is EngineState.STOPPED:
+        serving, group = self._serving, self._group
+        if serving is None or group is None or self._state is EngineState.STOPPED:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
-        if serving.confirmed.manifest.version == manifest.version and self._turn is None:
+        if self._serves(manifest):
             return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=0.0)
-        begun, deadline = time.monotonic(), asyncio.get_running_loop().time() + deadline_s
+        deadline = asyncio.get_running_loop().time() + deadline_s
         try:
             async with asyncio.timeout_at(deadline):
-                staged = await self._updates.stage(manifest, model)
-                prefetch_ms = (time.monotonic() - begun) * 1000
+                staged, self._staged = self._staged, None
+                if staged is None or staged.manifest != manifest:
+                    staged = await self._stage(manifest)
                 outcome = None
                 if self._turn is not None:
                     outcome = await self._turn.give_back(manifest)
                 while outcome is None:
-                    swap = group.create_task(
-                        self._swap(manifest, staged, _Lease(manifest.version, deadline), prefetch_ms)
-                    )
+                    if not patient and (self._serving is None or self._serving.trouble.done()):
+                        raise LoadError(f"engine {self._settings.name} lost its server and starts another")
+                    swap = group.create_task(self._swap(staged, _Lease(manifest.version, deadline)))
                     outcome = await asyncio.shield(swap)
         except TimeoutError:
             raise LoadError(
@@ -272,13 +312,12 @@ class Engine:
             raise outcome
         return outcome
 
-    async def _swap(
-        self, manifest: WeightManifest, staged: Load, lease: _Lease, prefetch_ms: float
-    ) -> LoadReport | LoadError | None:
+    async def _swap(self, staged: _Staged, lease: _Lease) -> LoadReport | LoadError | None:
         """The exchange under the update lock; every error that it can have is its value.
 
         None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again.
         """
+        manifest, prefetch_ms = staged.manifest, staged.ms
         async with self._update_lock:
             serving, label = self._serving, version_label(manifest.version)
             if serving is None or serving.trouble.done():
@@ -290,7 +329,7 @@ class Engine:
             still = _Still(ms=0.0)
             try:
                 load_ms = await self._updates.take(
-                    serving, manifest, staged, self._standing_still(serving, lease, still), lease.deadline
+                    serving, manifest, staged.load, self._standing_still(serving, lease, still), lease.deadline
                 )
             except (ServerLost, LoadError, TimeoutError) as error:
                 why = f"version {label} was not taken: {str(error) or 'no answer in time'}"
@@ -318,7 +357,6 @@ class Engine:
         """Nothing is dispatched, and health is not judged."""
         self._dispatch.gate.clear()
         self._state, self._lease = EngineState.UPDATING, lease
-        self._dispatch.weights_change()
         begun = time.monotonic()
         try:
             yield
@@ -388,9 +426,9 @@ class Engine:
     ) -> LoadReport | LoadError | None:
         if serving.trouble.done():
             return None
-        exact = self._server_settings.device == "cpu"
         try:
-            load_ms = await come_back(serving, manifest, grace_s=self._settings.load_grace_s, exact=exact)
+            settings = self._settings
+            load_ms = await come_back(serving, manifest, grace_s=settings.load_grace_s, item_bytes=settings.item_bytes)
         except (ServerLost, LoadError, TimeoutError) as error:
             label, why = version_label(manifest.version), str(error) or "no answer in time"
             return LoadError(f"version {label} was not taken after the learner's turn: {why}")
@@ -456,7 +494,8 @@ class Engine:
         try:
             async with asyncio.timeout(patience_s):
                 checksum = await server.client.checksum()
-                serving = Serving(server, Confirmed(base, checksum), self._dispatch.gate, trouble)
+                dispatch = self._dispatch
+                serving = Serving(server, Confirmed(base, checksum), dispatch.gate, trouble, dispatch.weights_change)
                 await self._updates.adopt(serving, manifest)
         except (TimeoutError, ServerLost, LoadError) as error:
             await server.stop()
@@ -513,7 +552,7 @@ class Engine:
 def _updates(settings: EngineSettings, dispatch: Dispatch, sender: Sender | None) -> Updates:
     if settings.adapters is not None:
         return ByName(settings.adapters, settings.model_path, dispatch)
-    return InPlace(_handover(settings, sender), grace_s=settings.load_grace_s, exact=settings.device == "cpu")
+    return InPlace(_handover(settings, sender), grace_s=settings.load_grace_s, item_bytes=settings.item_bytes)
 
 
 def _handover(settings: EngineSettings, sender: Sender | None) -> Handover:

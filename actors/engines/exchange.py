@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from actors.engines import weight_files
+from actors.engines.client import EngineClient
 from actors.engines.handover import Load, from_files
 from actors.engines.messages import LoadError, ServerLost
 from actors.engines.server import Server
 from protocol.structured import task_group
-from protocol.weights import WeightManifest, version_label
+from protocol.weights import Version, WeightManifest, version_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,13 @@ class Serving:
     """Set while requests may be dispatched; the engine's."""
     trouble: asyncio.Future[str]
     """What is wrong with the server, once it is known."""
+    weights_change: Callable[[Version], None]
+    """Told before the server goes on with other weights under the requests that it has."""
+
+    def confirm(self, manifest: WeightManifest, checksum: str) -> None:
+        """It stands still and was seen to hold these."""
+        self.confirmed = Confirmed(manifest, checksum)
+        self.weights_change(manifest.version)
 
     def condemn(self, why: str) -> None:
         """Shut the gate and let the supervisor replace the server.  The first reason counts."""
@@ -52,12 +61,12 @@ class Serving:
 
 
 async def exchange(
-    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, exact: bool
+    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, item_bytes: int
 ) -> float:
     """Give the server the manifest's weights by ``load``, checked before; give the load's milliseconds.
 
     Not begun at ``deadline`` (on the loop's clock) it is not begun any more; begun, it has ``grace_s`` beyond.
-    ``exact``: the server holds the file's numbers unrounded, so other tensors must change its checksum.
+    ``item_bytes``: of each number that the server holds.
     Raises :class:`ServerLost`, :class:`LoadError` or TimeoutError.
     """
     client = serving.server.client
@@ -67,7 +76,7 @@ async def exchange(
     except (ServerLost, TimeoutError):
         await _continue_as_old(serving, grace_s, reload=False)
         raise
-    return await _load(serving, manifest, load, deadline=deadline, grace_s=grace_s, exact=exact)
+    return await _load(serving, manifest, load, deadline=deadline, grace_s=grace_s, item_bytes=item_bytes)
 
 
 async def stand_aside(serving: Serving, grace_s: float) -> None:
@@ -81,7 +90,7 @@ async def stand_aside(serving: Serving, grace_s: float) -> None:
         await serving.server.stop()
 
 
-async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: float, exact: bool) -> float:
+async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: float, item_bytes: int) -> float:
     """Take the memory back and go on with the manifest's weights, checked before; as :func:`exchange` otherwise."""
     try:
         async with asyncio.timeout(grace_s):
@@ -90,27 +99,29 @@ async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: floa
         serving.condemn("it did not get its memory back")
         raise
     deadline = asyncio.get_running_loop().time() + grace_s
-    return await _load(serving, manifest, from_files(manifest), deadline=deadline, grace_s=grace_s, exact=exact)
+    return await _load(
+        serving, manifest, from_files(manifest), deadline=deadline, grace_s=grace_s, item_bytes=item_bytes
+    )
 
 
 async def _load(
-    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, exact: bool
+    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, item_bytes: int
 ) -> float:
     """Exchange the weights of a server that stands still, and let it go on."""
     client = serving.server.client
     begun = time.monotonic()
     try:
         async with asyncio.timeout_at(deadline + grace_s):
-            await load(client)
+            await _tell(client, load)
             load_ms = (time.monotonic() - begun) * 1000
-            checksum = await _confirm(serving, manifest, exact=exact)
+            checksum = await _confirm(serving, manifest, item_bytes=item_bytes)
     except (ServerLost, LoadError):
         await _continue_as_old(serving, grace_s, reload=True)
         raise
     except BaseException:
         serving.condemn("its weights are unknown: a load did not end")
         raise
-    serving.confirmed = Confirmed(manifest, checksum)
+    serving.confirm(manifest, checksum)
     try:
         async with asyncio.timeout(grace_s):
             await client.resume()
@@ -120,7 +131,16 @@ async def _load(
     return load_ms
 
 
-async def _confirm(serving: Serving, manifest: WeightManifest, *, exact: bool) -> str:
+async def _tell(client: EngineClient, load: Load) -> None:
+    """Raises :class:`ServerLost` or :class:`LoadError`, whatever went wrong with what is handed over here: a device
+    without room for a bucket, say."""
+    try:
+        await load(client)
+    except (OSError, RuntimeError) as error:
+        raise LoadError(f"the weights could not be handed over: {type(error).__name__}: {error}") from error
+
+
+async def _confirm(serving: Serving, manifest: WeightManifest, *, item_bytes: int) -> str:
     """The checksum of the weights in use.  Raises :class:`LoadError` unless they are the manifest's."""
     client, before = serving.server.client, serving.confirmed
     async with task_group() as both:
@@ -131,9 +151,9 @@ async def _confirm(serving: Serving, manifest: WeightManifest, *, exact: bool) -
     same_file = bool(manifest.sha256) and manifest.sha256 == before.manifest.sha256
     if same_file and checksum != before.checksum:
         raise LoadError("equal files gave the server unequal weights")
-    if exact and not same_file and checksum == before.checksum:
+    if not same_file and checksum == before.checksum:
         old, new = Path(before.manifest.path), Path(manifest.path)
-        if not await asyncio.to_thread(weight_files.same_tensors, old, new):
+        if await asyncio.to_thread(weight_files.differ, old, new, item_bytes):
             raise LoadError("the server says that it loaded the new weights but holds the old ones")
     return checksum
 

@@ -22,11 +22,14 @@ class EngineStartError(InfraError):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The beginning of a reply that was cut off: lists of equal length, each token with the weights that sampled it."""
+    """The beginning of a reply that was cut off: lists of equal length, each token with the weights that sampled it.
+    Of a token for which two come into question, the older: none is taken for younger than it is."""
 
     token_ids: list[int]
     logprobs: list[float]
     versions: list[int]
+    mixed_prefix: bool = False
+    """As :attr:`GenerateReply.mixed_prefix`."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -34,7 +37,10 @@ class Received:
     def plus(self, later: Received) -> Received:
         """Both, one after the other."""
         return Received(
-            self.token_ids + later.token_ids, self.logprobs + later.logprobs, self.versions + later.versions
+            self.token_ids + later.token_ids,
+            self.logprobs + later.logprobs,
+            self.versions + later.versions,
+            self.mixed_prefix or later.mixed_prefix,
         )
 
 
@@ -116,10 +122,10 @@ class GenerateReply:
     finish: Finish
     """``stop``: a stop token came and is the last one; ``length``: ``max_new_tokens`` were sampled."""
     key_version: int
-    """The version in the KV key under which the request was dispatched."""
+    """The version in the KV key under which the request was dispatched, last."""
     mixed_prefix: bool
-    """The first token's version differs from ``key_version``: part of the prefix was computed by other weights.  Of a
-    reply that was cut off, of its last part: of what was kept before, version and key are the same."""
+    """The first token's version differs from that of the key: part of the prefix was computed by other weights.  Of a
+    reply that was cut off, in any of its parts, each of which was dispatched under a key of its own."""
     cuts: int
     """Times that a server was lost, and another went on behind the tokens received."""
     ms: float

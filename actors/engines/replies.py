@@ -1,7 +1,9 @@
 """What a server streams of one reply: taken apart, checked and kept, so that a reply that is cut off is not lost.
 
 Pure.  A chunk holds the tokens since the one before it; the last says how sampling ended and which weights sampled
-which tokens.  Nothing that contradicts itself is used: :class:`ServerLost`.
+which tokens.  Until then that is known from when chunks came: those before the server went on with new weights are of
+the old ones, the next one may begin with some of these and counts as theirs, and what follows is of the new ones.
+Nothing that contradicts itself is used: :class:`ServerLost`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from actors.engines.messages import NOTHING_RECEIVED, Finish, Received, RequestRefused, ServerLost
+from actors.engines.messages import Finish, Received, RequestRefused, ServerLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +58,16 @@ def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
 
 
 class ReplyStream:
-    """One reply of at most ``most`` tokens, as it comes.  All of it is of ``version`` where there is one: of an adapter
-    the server says nothing."""
+    """One reply of at most ``most`` tokens, as it comes, begun under ``version``; all of it is of that version if it is
+    an ``adapter``'s, of which the server says nothing."""
 
-    def __init__(self, most: int, version: int | None = None) -> None:
-        self._most, self._version = most, version
+    def __init__(self, most: int, version: int, *, adapter: bool = False) -> None:
+        self._most, self._adapter = most, adapter
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
-        self._certain: int | None = None
-        """Tokens that came before the first exchange of weights since this began, once there was one."""
+        self._versions: list[int] = []
+        self._version = self._next_version = version
+        """Of the next chunk, and of those behind it."""
 
     def take(self, said: bytes) -> Sampled | None:
         """The whole reply with its last chunk.  Raises :class:`ServerLost`, or :class:`RequestRefused` where the server
@@ -77,9 +80,12 @@ class ReplyStream:
             least, most = 0, most - 1
         if not least <= count <= most:
             raise ServerLost(f"{count} tokens of at most {self._most}, and the reply has the end {chunk.finish}")
+        self._versions += [self._version] * len(chunk.token_ids)
+        if chunk.token_ids:
+            self._version = self._next_version
         if chunk.finish is None:
             return None
-        versions = expand_spans(chunk.spans, count) if self._version is None else [self._version] * count
+        versions = self._versions if self._adapter else expand_spans(chunk.spans, count)
         return Sampled(self._token_ids, self._logprobs, versions, chunk.finish, chunk.cached_tokens)
 
     @property
@@ -87,18 +93,14 @@ class ReplyStream:
         """Tokens, so far."""
         return len(self._token_ids)
 
-    def weights_change(self) -> None:
-        """Others are about to be loaded: which ones sampled what comes later is known from the last chunk only."""
-        if self._certain is None:
-            self._certain = len(self._token_ids)
+    def weights_change(self, version: int) -> None:
+        """The server is about to go on with others."""
+        self._next_version = version
 
-    def received(self, version: int) -> Received:
-        """What has come that ``version`` certainly sampled, which served when this began."""
-        if not self._token_ids:
-            return NOTHING_RECEIVED
-        kept = slice(self._certain)
-        tokens = self._token_ids[kept]
-        return Received(tokens, self._logprobs[kept], [version] * len(tokens))
+    def received(self, key_version: int) -> Received:
+        """What has come, of a request that was dispatched under a key of these weights."""
+        mixed = bool(self._versions) and self._versions[0] != key_version
+        return Received([*self._token_ids], [*self._logprobs], [*self._versions], mixed)
 
 
 def _read(said: bytes) -> _Chunk:

@@ -21,7 +21,7 @@ from actors.engines import weight_files
 from actors.engines.buckets import Bucket, pieces, read
 from actors.engines.client import EngineClient
 from actors.engines.handover import Load
-from actors.engines.messages import BadWeights
+from actors.engines.messages import LoadError
 from actors.engines.weight_files import ModelShape
 from protocol.weights import WeightManifest
 
@@ -36,12 +36,12 @@ class FromTensors:
         self._on_cuda, self._ranks = device == "cuda", ranks
 
     async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
-        """Raises BadWeights, also where this machine has no shared memory left."""
+        """Raises BadWeights, and LoadError where this machine has no shared memory left."""
         await asyncio.to_thread(weight_files.check, manifest, model)
         try:
             buckets = await asyncio.to_thread(self._read, Path(manifest.path))
         except (OSError, RuntimeError) as error:  # torch's for a full /dev/shm
-            raise BadWeights(
+            raise LoadError(
                 f"{manifest.path} does not fit into memory beside the server ({error}): give /dev/shm more room "
                 "(`mount -o remount,size=…`, `docker run --shm-size`), or set engine.handover = 'files'"
             ) from error

@@ -34,7 +34,7 @@ class UnderWay:
     def ask(self, version: Version, key: PrefixKey, adapter: str = "") -> ReplyStream:
         """A server of these weights is asked next, under this key."""
         self.version, self.key, self.adapter = version, key, adapter
-        self.stream = ReplyStream(self.left, version if adapter else None)
+        self.stream = ReplyStream(self.left, version, adapter=bool(adapter))
         return self.stream
 
     @property
@@ -48,18 +48,18 @@ class UnderWay:
 
     @property
     def received(self) -> Received:
-        """All that has come whose weights are certain."""
-        return self.kept if self.stream is None else self.kept.plus(self.stream.received(self.version))
+        """All that has come."""
+        return self.kept if self.stream is None else self.kept.plus(self.stream.received(self.key.version))
 
     @property
     def came(self) -> int:
-        """Tokens that have come, whatever weights sampled them."""
+        """Tokens that have come."""
         return len(self.kept) + (0 if self.stream is None else self.stream.came)
 
-    def weights_change(self) -> None:
-        """The server that works on it is about to load others."""
+    def weights_change(self, version: Version) -> None:
+        """The server that works on it is about to go on with others."""
         if self.stream is not None:
-            self.stream.weights_change()
+            self.stream.weights_change(version)
 
     def cut(self) -> int:
         """The server is lost; how many of its tokens are kept."""
@@ -70,15 +70,15 @@ class UnderWay:
 
     def whole(self, sampled: Sampled, engine: str) -> GenerateReply:
         """The reply, whose end is ``sampled``."""
-        end = Received(sampled.token_ids, sampled.logprobs, sampled.versions)
-        whole = self.kept.plus(end)
+        mixed = sampled.versions[0] != self.key.version
+        whole = self.kept.plus(Received(sampled.token_ids, sampled.logprobs, sampled.versions, mixed))
         return GenerateReply(
             token_ids=whole.token_ids,
             logprobs=whole.logprobs,
             versions=whole.versions,
             finish=sampled.finish,
             key_version=self.key.version,
-            mixed_prefix=sampled.versions[0] != self.key.version,
+            mixed_prefix=whole.mixed_prefix,
             cuts=self.cuts,
             ms=(time.monotonic() - self.begun) * 1000,
             cached_tokens=sampled.cached_tokens,

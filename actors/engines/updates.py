@@ -62,8 +62,8 @@ class Updates(Protocol):
 class InPlace:
     """See the module and :mod:`.exchange`."""
 
-    def __init__(self, handover: Handover, *, grace_s: float, exact: bool) -> None:
-        self._handover, self._grace_s, self._exact = handover, grace_s, exact
+    def __init__(self, handover: Handover, *, grace_s: float, item_bytes: int) -> None:
+        self._handover, self._grace_s, self._item_bytes = handover, grace_s, item_bytes
 
     async def check(self, manifest: WeightManifest, model: ModelShape) -> None:
         await asyncio.to_thread(weight_files.check, manifest, model)
@@ -87,7 +87,7 @@ class InPlace:
     ) -> float:
         with still:
             return await exchange(
-                serving, manifest, staged, deadline=deadline, grace_s=self._grace_s, exact=self._exact
+                serving, manifest, staged, deadline=deadline, grace_s=self._grace_s, item_bytes=self._item_bytes
             )
 
     async def tidy(self) -> None:

@@ -118,7 +118,7 @@ def check_digest(manifest: WeightManifest) -> None:
         raise BadWeights(f"version {label} in {folder} has digest {digest.hexdigest()}, not {manifest.sha256}")
 
 
-def item_bytes(file: Path) -> int:
+def item_bytes_of(file: Path) -> int:
     """Bytes of one number in a safetensors file: of its first tensor that has any, and 1 where none has.  Raises
     :class:`BadWeights`."""
     for entry in _read_header(file).tensors.values():
@@ -127,9 +127,11 @@ def item_bytes(file: Path) -> int:
     return 1
 
 
-def same_tensors(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same tensors, bit for bit, wherever in their files these stand."""
-    return _tensor_digests(one) == _tensor_digests(other)
+def differ(one: Path, other: Path, item_bytes: int) -> bool:
+    """Whether a server whose numbers have ``item_bytes`` must hold other bits of one folder's tensors than of the
+    other's, wherever in their files these stand.  Numbers that it rounds need not differ any more."""
+    rounded = any(item_bytes_of(file) > item_bytes for file in sorted(other.glob("*.safetensors")))
+    return not rounded and _tensor_digests(one) != _tensor_digests(other)
 
 
 def _tensor_digests(folder: Path) -> dict[str, bytes]:

@@ -98,7 +98,7 @@ def _plan(manifest: WeightManifest, held: Sequence[Version]) -> Plan:
             PlannedFile(
                 path.name,
                 path.stat().st_size,
-                weight_files.item_bytes(path) if path.suffix == _TENSORS else 1,
+                weight_files.item_bytes_of(path) if path.suffix == _TENSORS else 1,
             )
             for path in sorted(folder.iterdir())
             if path.is_file()

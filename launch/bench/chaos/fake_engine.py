@@ -84,7 +84,11 @@ class FakeEngine(Engine):
     async def statistics(self) -> EngineStatistics:
         return replace(self._counts)
 
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+        """Nothing: what is read is read in :meth:`load`."""
+
+    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True) -> LoadReport:
+        del patient  # it has no server that could start again
         begun = time.monotonic()
         if self._manifest is None:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from actors.engines.engine import Engine
-from actors.engines.exchange import Confirmed, Serving
+from actors.engines.exchange import Serving
 from actors.engines.handover import Handover
 from actors.engines.messages import LoadReport
 from actors.engines.updates import InPlace
@@ -25,7 +25,7 @@ class HandEngine(Engine):
     async def load_by(self, handover: Handover, manifest: WeightManifest, deadline_s: float) -> LoadReport:
         """:meth:`load`, as an engine does whose settings name this handover."""
         settings = self._settings
-        self._updates = InPlace(handover, grace_s=settings.load_grace_s, exact=settings.device == "cpu")
+        self._updates = InPlace(handover, grace_s=settings.load_grace_s, item_bytes=settings.item_bytes)
         return await self.load(manifest, deadline_s)
 
     async def by_hand(self, manifest: WeightManifest) -> float:
@@ -51,9 +51,8 @@ class HandEngine(Engine):
             serving = self._serving
             assert serving is not None  # noqa: S101  # it was started
             self._dispatch.gate.clear()
-            self._dispatch.weights_change()
             try:
                 yield serving
-                serving.confirmed = Confirmed(manifest, await serving.server.client.checksum())
+                serving.confirm(manifest, await serving.server.client.checksum())
             finally:
                 self._serve(serving)

@@ -96,7 +96,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 @pytest.fixture
 def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[Handover], None]:
     """From now on the engine's server gets its weights like this."""
-    return lambda handover: monkeypatch.setattr(site.engine, "_updates", InPlace(handover, grace_s=60.0, exact=True))
+    return lambda handover: monkeypatch.setattr(site.engine, "_updates", InPlace(handover, grace_s=60.0, item_bytes=4))
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
@@ -209,6 +209,6 @@ async def test_a_machine_without_room_for_tensors_is_told_what_to_do(
     await site.engine.load(good := site.publish(tiny_qwen.SAYS_A), 300)
     take(site.handover("tensors"))
     monkeypatch.setattr("actors.engines.tensors.read", full)
-    with pytest.raises(BadWeights, match=r"No space left.*shm-size.*engine\.handover = 'files'"):
+    with pytest.raises(LoadError, match=r"No space left.*shm-size.*engine\.handover = 'files'"):
         await site.engine.load(site.publish(tiny_qwen.SAYS_B), 300)
     assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})

@@ -84,7 +84,7 @@ class Desk:
     def started(self) -> Serving:
         base = self.updates.base(self.manifest(1))
         trouble = asyncio.get_running_loop().create_future()
-        return Serving(cast("Any", self.server), Confirmed(base, "sum"), asyncio.Event(), trouble)
+        return Serving(cast("Any", self.server), Confirmed(base, "sum"), asyncio.Event(), trouble, lambda version: None)
 
     def manifest(self, version: int) -> WeightManifest:
         return WeightManifest(Version(version), version, NO_VERSION, str(self.folder / str(version)), "", 0, 0)

@@ -55,7 +55,7 @@ def chunk(token_ids: list[int], *, ends: bool, **changes: object) -> bytes:
 
 
 def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
-    stream = ReplyStream(3)
+    stream = ReplyStream(3, 3)
     assert stream.take(chunk([7], ends=False)) is None
     whole = stream.take(chunk([8, 9], ends=True))
     assert whole is not None
@@ -64,7 +64,7 @@ def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
 
 
 def test_a_reply_of_an_adapter_is_its_own_whatever_the_server_says_of_the_weights_beneath() -> None:
-    stream = ReplyStream(3, 9)
+    stream = ReplyStream(3, 9, adapter=True)
     stream.take(chunk([7], ends=False))
     assert stream.received(9).versions == [9]
     whole = stream.take(chunk([8, 9], ends=True))
@@ -89,13 +89,13 @@ def test_a_reply_of_an_adapter_is_its_own_whatever_the_server_says_of_the_weight
 )
 def test_a_reply_that_contradicts_itself_is_not_used(changes: dict[str, object]) -> None:
     with pytest.raises(ServerLost):
-        ReplyStream(3).take(chunk([7, 8, 9], ends=True, **changes))
+        ReplyStream(3, 3).take(chunk([7, 8, 9], ends=True, **changes))
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"meta_info": 3}', b"\xff", b"[DONE]"])
 def test_a_reply_that_is_none_is_not_used(body: bytes) -> None:
     with pytest.raises(ServerLost):
-        ReplyStream(3).take(body)
+        ReplyStream(3, 3).take(body)
 
 
 @pytest.mark.parametrize(("code", "error"), [(400, RequestRefused), (503, ServerLost), (None, ServerLost)])
@@ -103,7 +103,7 @@ def test_what_the_server_says_of_a_request_in_the_stream_has_its_own_error(
     code: int | None, error: type[Exception]
 ) -> None:
     with pytest.raises(error, match="too long"):
-        ReplyStream(3).take(json.dumps({"error": {"code": code, "message": "too long"}}).encode())
+        ReplyStream(3, 3).take(json.dumps({"error": {"code": code, "message": "too long"}}).encode())
 
 
 ASKED = request([1, 2], 6)
@@ -125,17 +125,34 @@ def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
     assert (reply.cuts, reply.key_version, reply.mixed_prefix) == (1, 4, False)
 
 
-def test_what_either_of_two_weights_may_have_sampled_is_sampled_again() -> None:
-    """Only the last chunk says where they changed, and it never came."""
+def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_counts_as_younger_than_it_is() -> None:
+    """Only the last chunk says where they changed, and it never came: the first one after that may have some of both."""
     work = UnderWay(ASKED)
     stream = work.ask(*served(3))
     stream.take(chunk([7], ends=False))
-    work.weights_change()
+    work.weights_change(Version(4))
+    stream.take(chunk([], ends=False))
     stream.take(chunk([8], ends=False))
-    work.weights_change()
     stream.take(chunk([9], ends=False))
-    assert work.received == Received([7], [-0.7], [3])
-    assert work.cut() == 1
+    work.weights_change(Version(5))
+    work.weights_change(Version(6))
+    stream.take(chunk([7], ends=False))
+    stream.take(chunk([8], ends=False))
+    assert work.received == Received([7, 8, 9, 7, 8], [-0.7, -0.8, -0.9, -0.7, -0.8], [3, 3, 4, 4, 6])
+    assert work.cut() == 5
+
+
+def test_a_mixed_prefix_stays_marked_when_the_server_that_mixed_it_is_lost() -> None:
+    """Else these tokens count as made by one set of weights alone."""
+    work = UnderWay(ASKED)
+    stream = work.ask(Version(4), PrefixKey("v3-s", Version(3)))
+    stream.take(chunk([7, 8], ends=False))
+    assert work.cut() == 2
+    whole = work.ask(*served(4)).take(chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}]))
+    assert whole is not None
+    assert work.whole(whole, "e").mixed_prefix
+    elsewhere = UnderWay(replace(ASKED, received=work.kept))
+    assert elsewhere.received.mixed_prefix
 
 
 def test_another_engine_is_told_what_came_over_any_way() -> None:

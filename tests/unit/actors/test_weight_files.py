@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from actors.engines.messages import BadWeights
-from actors.engines.weight_files import check, read_model, read_shapes, same_tensors
+from actors.engines.weight_files import check, differ, read_model, read_shapes
 from protocol.weights import NO_VERSION, Version, WeightManifest
 
 
@@ -86,5 +86,13 @@ def test_tensors_are_compared_wherever_they_stand_in_the_file(tmp_path: Path) ->
     one, other = write(tmp_path / "one", tensors()), write(tmp_path / "other", tensors())
     save_file(load_file(other / "model.safetensors"), other / "model.safetensors", metadata={"step": "3"})
     third = write(tmp_path / "third", tensors() | {"norm": np.ones(4, np.float32)})
-    assert same_tensors(one, other)
-    assert not same_tensors(one, third)
+    assert not differ(one, other, 4)
+    assert differ(one, third, 4)
+
+
+def test_numbers_that_a_server_rounds_need_not_differ(tmp_path: Path) -> None:
+    """Else a step that is too small for a bfloat16 server is never taken, and tried for ever."""
+    one = write(tmp_path / "one", tensors())
+    other = write(tmp_path / "other", {name: values + np.float32(1e-6) for name, values in tensors().items()})
+    assert differ(one, other, 4)
+    assert not differ(one, other, 2)

@@ -33,7 +33,7 @@ class FakeConductor:
 
 
 class FakeFleet:
-    """Engines that share one gate; ``failing`` versions fail so many times more."""
+    """Engines that share one gate; ``failing`` versions fail so many times more, and a ``sick`` engine always."""
 
     def __init__(self, count: int) -> None:
         self.gate = asyncio.Event()
@@ -41,21 +41,31 @@ class FakeFleet:
         self.loading = self.most_loading = 0
         self.began: list[int] = []
         self.failing: dict[int, int] = {}
+        self.sick: set[int] = set()
+        self.serves: dict[int, int] = {}
+        """Engine → version."""
         self.refusing: set[str] = set()
         """Folders whose files an engine refuses, once each."""
-        self.remotes = [LocalRemote(FakeEngine(self), f"engine-{index}") for index in range(count)]
+        self.remotes = [LocalRemote(FakeEngine(self, index), f"engine-{index}") for index in range(count)]
 
 
 class FakeEngine:
-    def __init__(self, fleet: FakeFleet) -> None:
-        self.fleet = fleet
+    def __init__(self, fleet: FakeFleet, index: int) -> None:
+        self.fleet, self.index = fleet, index
+        self.staged: WeightManifest | None = None
 
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+        if manifest.path in self.fleet.refusing:
+            self.fleet.refusing.remove(manifest.path)
+            raise BadWeights("the digest differs")
+        self.staged = manifest
+
+    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> LoadReport:
+        """A patient one would keep its turn for as long as its server starts."""
+        assert self.staged == manifest
+        assert not patient
         fleet = self.fleet
         fleet.began.append(manifest.version)
-        if manifest.path in fleet.refusing:
-            fleet.refusing.remove(manifest.path)
-            raise BadWeights("the digest differs")
         fleet.loading += 1
         fleet.most_loading = max(fleet.most_loading, fleet.loading)
         try:
@@ -63,9 +73,10 @@ class FakeEngine:
             await asyncio.sleep(0)
         finally:
             fleet.loading -= 1
-        if fleet.failing.get(manifest.version, 0) > 0:
-            fleet.failing[manifest.version] -= 1
+        if fleet.failing.get(manifest.version, 0) > 0 or self.index in fleet.sick:
+            fleet.failing[manifest.version] = fleet.failing.get(manifest.version, 0) - 1
             raise InfraError("the server refused")
+        fleet.serves[self.index] = manifest.version
         return LoadReport(version=manifest.version, pause_ms=3.5, load_ms=2.0, prefetch_ms=1.0)
 
 
@@ -146,6 +157,22 @@ async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: P
         await breathe()
         await pusher.offer(manifest(2))
         await pusher.wait_served_newest(60)
+        assert conductor.published == [2]
+
+
+async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_path: Path) -> None:
+    """Else one sick server makes all of rollout stale."""
+    fleet = FakeFleet(3)
+    fleet.sick = {1}
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        for version in (1, 2):
+            await pusher.offer(manifest(version))
+            while (fleet.serves.get(0), fleet.serves.get(2)) != (version, version):  # noqa: ASYNC110  others' state
+                await asyncio.sleep(0)
+        assert conductor.published == []
+        fleet.sick = set()
+        await pusher.wait_served_newest(60)
+        assert fleet.serves == {0: 2, 1: 2, 2: 2}
         assert conductor.published == [2]
 
 

@@ -676,7 +676,10 @@ class SharingEngine:
     async def lend(self, lease_s: float, deadline_s: float) -> None:
         self.run.generations[-1].told.append("lend")
 
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+        pass
+
+    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> LoadReport:
         self.run.generations[-1].told.append("serve")
         return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, lent_s=1.0)
 

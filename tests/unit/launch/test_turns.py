@@ -40,7 +40,10 @@ class FakeEngine:
             raise LoadError("it is restarting")
         self.told.append("lend")
 
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+        pass
+
+    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> LoadReport:
         await asyncio.sleep(0)
         self.told.append(f"load {manifest.version}")
         return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=2.0, prefetch_ms=1.0, lent_s=1.0)
