@@ -92,9 +92,11 @@ class Fleet:
         )
 
     async def push(self, manifest: WeightManifest) -> None:
-        """To one engine after the other, as a run does."""
+        """To one engine after the other, again and again until it has them, as a run does."""
         for engine in self.engines:
-            await engine.load(manifest, _LOAD_S)
+            while (await engine.status()).version != manifest.version:
+                with suppress(LoadError):
+                    await engine.load(manifest, _LOAD_S)
 
     @asynccontextmanager
     async def asked(self) -> AsyncGenerator[None]:

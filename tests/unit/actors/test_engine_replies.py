@@ -126,7 +126,7 @@ def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
 
 
 def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_counts_as_younger_than_it_is() -> None:
-    """Only the last chunk says where they changed, and it never came: the first one after that may have some of both."""
+    """Only the last chunk says where they changed, and it never came: the next one may have some of both."""
     work = UnderWay(ASKED)
     stream = work.ask(*served(3))
     stream.take(chunk([7], ends=False))
