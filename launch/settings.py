@@ -231,6 +231,7 @@ def engine_settings(
         deterministic=config.engine.deterministic,
         handover=config.engine.handover,
         kv=config.engine.kv,
+        pause=config.engine.pause,
         seed=config.run.seed,
         attempt=directory.attempt,
         node=node.name,

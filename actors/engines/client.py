@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 
 from actors.engines.buckets import Piece
-from actors.engines.messages import Rendezvous, RequestRefused, ServerLost
+from actors.engines.messages import Pause, Rendezvous, RequestRefused, ServerLost
 from actors.engines.replies import ReplyStream, Sampled
 from protocol.errors import InfraError
 from protocol.weights import NO_VERSION
@@ -57,9 +57,10 @@ class SamplingOptions:
 class EngineClient:
     """One server's client.  An async context manager."""
 
-    def __init__(self, port: int, api_key: str) -> None:
+    def __init__(self, port: int, api_key: str, *, pause: Pause = "in_place") -> None:
         self._base = f"http://127.0.0.1:{port}"
         self._headers = {"Authorization": f"Bearer {api_key}"}
+        self._pause: Pause = pause
         self._session: aiohttp.ClientSession | None = None
         self._responses: set[aiohttp.ClientResponse] = set()
         """Under way."""
@@ -125,8 +126,8 @@ class EngineClient:
         await self._post("/abort_request", {"rid": rid})
 
     async def pause(self) -> None:
-        """Stop between two tokens; running requests keep their KV."""
-        await self._post("/pause_generation", {"mode": "in_place"})
+        """Stop between two tokens; running requests go on behind them after :meth:`resume`."""
+        await self._post("/pause_generation", {"mode": self._pause})
 
     async def resume(self) -> None:
         await self._post("/continue_generation", {})

@@ -47,6 +47,7 @@ from actors.engines.messages import (
     GenerateRequest,
     LoadError,
     LoadReport,
+    Pause,
     Received,
     RequestRefused,
     ServerLost,
@@ -96,6 +97,8 @@ class EngineSettings:
     """How the server gets weights that are on this machine: it reads their files, or is given them in memory."""
     kv: KvReuse = "fresh"
     """Which prefixes are reused (:mod:`.prefixes`)."""
+    pause: Pause = "in_place"
+    """What requests do that are being sampled while weights are exchanged."""
     lends: bool = False
     """Whether :meth:`Engine.lend` is used: on CUDA the server is started for it."""
     adapters: AdapterSettings | None = None
@@ -119,6 +122,7 @@ class EngineSettings:
             deterministic=self.deterministic,
             lends=self.lends,
             adapters=self.adapters,
+            pause=self.pause,
             log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log",
             start_timeout_s=self.start_timeout_s,
             stop_grace_s=self.stop_grace_s,

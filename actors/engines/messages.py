@@ -15,6 +15,11 @@ from protocol.weights import Version
 
 Finish = Literal["stop", "length"]
 
+Pause = Literal["in_place", "retract"]
+"""What a server does with requests that it is sampling while its weights are exchanged: it keeps their KV, or gives
+that back and prefills it anew.  With the first its scheduler must not run ahead of the device, else the token in flight
+bears the new version though the old weights sampled it."""
+
 
 class EngineStartError(InfraError):
     """The server did not come to answer a request; the message ends with its log's last lines."""

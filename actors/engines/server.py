@@ -20,7 +20,7 @@ from pathlib import Path
 
 from actors.engines.adapter_files import AdapterSettings
 from actors.engines.client import EngineClient, SamplingOptions
-from actors.engines.messages import EnginePids, EngineStartError, RequestRefused, ServerLost
+from actors.engines.messages import EnginePids, EngineStartError, Pause, RequestRefused, ServerLost
 from protocol.loopback import free_port
 from protocol.weights import WeightManifest
 
@@ -55,6 +55,7 @@ class ServerSettings:
     """Whether the server is to give its memory away at times."""
     adapters: AdapterSettings | None
     """With them the server can load adapters beside its weights."""
+    pause: Pause
     log: Path
     start_timeout_s: float
     stop_grace_s: float
@@ -75,8 +76,7 @@ class _Guardian:
 
 
 def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: int, api_key: str) -> list[str]:
-    """SGLang's command line.  Overlap scheduling is off because with it the token in flight at a pause is labelled
-    with the new version though the old weights sampled it."""
+    """SGLang's command line."""
     arguments = [
         "--model-path", manifest.path, "--weight-version", str(manifest.version), "--skip-tokenizer-init",
         "--host", "127.0.0.1", "--port", str(port), "--api-key", api_key,
@@ -85,9 +85,11 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
         "--max-running-requests", str(settings.max_running),
         "--mem-fraction-static", str(settings.memory_share if settings.device == "cuda" else _CPU_MEMORY_SHARE),
         "--tp-size", str(settings.tp), "--grammar-backend", "none",
-        "--sampling-backend", "pytorch", "--skip-server-warmup", "--disable-overlap-schedule", "--sleep-on-idle",
+        "--sampling-backend", "pytorch", "--skip-server-warmup", "--sleep-on-idle",
         "--incremental-streaming-output",
     ]  # fmt: skip
+    if settings.pause == "in_place":
+        arguments += ["--disable-overlap-schedule"]
     if settings.max_total_tokens is not None:
         arguments += ["--max-total-tokens", str(settings.max_total_tokens + OWN_TOKENS)]
     if settings.deterministic:
@@ -144,7 +146,7 @@ class Server:
         offset = settings.log.stat().st_size if settings.log.exists() else 0
         server: Server | None = None
         try:
-            server = cls(_spawn(command, settings), port, EngineClient(port, api_key))
+            server = cls(_spawn(command, settings), port, EngineClient(port, api_key, pause=settings.pause))
             await server.client.open()
             async with asyncio.timeout(settings.start_timeout_s):
                 await server._until_ready(manifest)

@@ -1,8 +1,10 @@
-"""Tokens a second of one engine by the requests that it decodes at once: the curve of :mod:`launch.simulate`.
+"""Tokens a second of an engine by the requests that it decodes at once: the curve of :mod:`launch.simulate`; and what
+it costs to pause it, by each of the two ways of ``engine.pause``.
 
-The engine is a run's own, on a model of the demo's shape with random weights.  Of each load so many requests begin
-together, each for as many tokens; one that the model ends before goes on, so that all end together.  The loads take
-turns within each round, and the median over the rounds counts.
+The engines, one for each way, are a run's own, on a model of the demo's shape with random weights.  Of each load so
+many requests begin together, each for as many tokens; one that the model ends before goes on, so that all end together.
+The loads and the engines take turns within each round, and the median over the rounds counts.  In the end of a round
+each engine takes the largest load once more, and meanwhile new versions of its weights, one right after the other.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ import asyncio
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Literal, Protocol
 
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.messages import Generate, GenerateRequest
+from actors.engines.messages import Generate, GenerateReply, GenerateRequest, LoadReport, Pause
 from launch.config import load_recipe
 from launch.demo.model import CONTEXT_TOKENS, build_demo_model
 from protocol.cli.output import error_console
@@ -27,8 +31,13 @@ from protocol.events import Json
 from protocol.weights import NO_VERSION, Version, WeightManifest
 
 REQUESTS = (1, 16, 32, 64)
+_PAUSES: tuple[Pause, ...] = ("in_place", "retract")
+_EXCHANGES = 5
+"""Of each engine, each round."""
 _PROMPT_TOKENS = 20
 _DEADLINE_S = 600.0
+_GPU_SHARE = 0.6
+"""Of a GPU's memory, for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,7 @@ class Options:
     tokens: int
     """Of each request."""
     rounds: int
+    device: Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +57,32 @@ class Load:
     """Of all together."""
 
 
+@dataclass(slots=True)
+class Measured:
+    """One engine."""
+
+    rates: dict[int, list[float]] = field(default_factory=lambda: defaultdict[int, list[float]](list))
+    """Requests at once → tokens a second, each round."""
+    exchanging: list[float] = field(default_factory=list[float])
+    """Tokens a second of the largest load while weights are exchanged, each round."""
+    stall_ms: list[float] = field(default_factory=list[float])
+    """Of each exchange."""
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        return tuple(Load(requests, round(median(found), 1)) for requests, found in self.rates.items())
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "loads": [asdict(load) for load in self.loads],
+            "tokens_per_s_exchanging": round(median(self.exchanging), 1),
+            "stall_ms_p50": round(median(self.stall_ms), 2),
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    loads: tuple[Load, ...]
+    pauses: dict[Pause, Measured]
 
     @property
     def holds(self) -> bool:
@@ -57,13 +90,32 @@ class Report:
         return True
 
     def as_json(self) -> dict[str, Json]:
-        return {"loads": [asdict(load) for load in self.loads]}
+        in_place, retract = self.pauses["in_place"], self.pauses["retract"]
+        faster = [theirs / ours for ours, theirs in zip(*map(_medians, (in_place, retract)), strict=True)]
+        return {
+            "loads": [asdict(load) for load in in_place.loads],
+            "pause": {pause: measured.as_json() for pause, measured in self.pauses.items()},
+            "retract_vs_in_place": {
+                "tokens_per_s": [round(ratio, 3) for ratio in faster],
+                "tokens_per_s_exchanging": round(median(retract.exchanging) / median(in_place.exchanging), 3),
+            },
+        }
+
+
+def _medians(measured: Measured) -> list[float]:
+    return [load.tokens_per_s for load in measured.loads]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", default=",".join(map(str, REQUESTS)), metavar="N,…", help="loads, in this order")
     parser.add_argument("--tokens", type=int, default=300, metavar="N", help="of each request (default 300)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the median of which counts (default 3)")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="the servers'; on cuda they share one GPU (default cpu)",
+    )
 
 
 def options(given: argparse.Namespace) -> Options:
@@ -75,53 +127,91 @@ def options(given: argparse.Namespace) -> Options:
     most = CONTEXT_TOKENS - _PROMPT_TOKENS
     if min(requests) < 1 or not 1 <= given.tokens <= most or given.rounds < 1:
         raise UserError(f"loads are 1 request or more, --tokens 1 to {most}, --rounds 1 or more")
-    return Options(requests, given.tokens, given.rounds)
+    return Options(requests, given.tokens, given.rounds, given.device)
 
 
 async def measure(asked: Options) -> Report:
-    """Raises InfraError where the engine does not come up, or is lost."""
-    say = error_console().print
-    with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
-        engine = await _started(Path(folder), asked)
+    """Raises InfraError where an engine does not come up, or is lost."""
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
+        folder, config = Path(name), load_recipe("demo")
+        await asyncio.to_thread(build_demo_model, folder / "model", config.model, config.run.seed)
+        engines: dict[Pause, Engine] = {pause: Engine(_settings(folder, asked, pause)) for pause in _PAUSES}
         try:
-            return await measure_loads(engine.generate, asked, say)
+            for engine in engines.values():
+                await engine.start(_version(folder, 0))
+            return await measure_loads(engines, asked, partial(_version, folder), error_console().print)
         finally:
-            await engine.stop()
+            for engine in engines.values():
+                await engine.stop()
 
 
-async def _started(folder: Path, asked: Options) -> Engine:
-    config, model, context = load_recipe("demo"), folder / "model", _PROMPT_TOKENS + asked.tokens
-    await asyncio.to_thread(build_demo_model, model, config.model, config.run.seed)
-    engine = Engine(
-        EngineSettings(
-            name="engine-0",
-            run_dir=folder,
-            model_path=str(model),
-            context_length=context,
-            max_total_tokens=max(asked.requests) * context,
-            max_running=max(asked.requests),
-            device=config.engine.device,
-            dtype=config.engine.dtype,
-            start_timeout_s=config.engine.start_timeout_s,
-        )
-    )
-    await engine.start(WeightManifest(Version(0), 0, NO_VERSION, str(model), "", 0, 0))
-    return engine
+class Measurable(Protocol):
+    """An engine, as it is measured."""
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply: ...
+    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport: ...
 
 
-async def measure_loads(generate: Generate, asked: Options, say: Callable[[str], None]) -> Report:
-    """Ask ``generate`` for every load in each round."""
-    rates: dict[int, list[float]] = defaultdict(list)
+async def measure_loads(
+    engines: Mapping[Pause, Measurable],
+    asked: Options,
+    version: Callable[[int], WeightManifest],
+    say: Callable[[str], None],
+) -> Report:
+    """Every load of each engine in each round; ``version`` has the weights of a number from 1 on."""
+    report = Report({pause: Measured() for pause in engines})
     for number in range(asked.rounds):
-        for requests in asked.requests:
-            begun = time.monotonic()
-            async with asyncio.TaskGroup() as together:
-                for slot in range(requests):
-                    together.create_task(_sample(generate, [slot] * _PROMPT_TOKENS, asked.tokens))
-            rate = requests * asked.tokens / (time.monotonic() - begun)
-            rates[requests].append(rate)
-            say(f"round {number + 1}: {requests:>4} requests at once {rate:>9,.0f} tokens/s")
-    return Report(tuple(Load(requests, round(median(found), 1)) for requests, found in rates.items()))
+        for pause, engine in engines.items():
+            measured = report.pauses[pause]
+            for requests in asked.requests:
+                rate = await _rate(engine, requests, asked.tokens)
+                measured.rates[requests].append(rate)
+                say(f"round {number + 1}: {pause:<8} {requests:>4} requests at once {rate:>9,.0f} tokens/s")
+            first = number * _EXCHANGES + 1
+            versions = [version(index) for index in range(first, first + _EXCHANGES)]
+            await _exchanging(engine, max(asked.requests), asked.tokens, versions, measured)
+    return report
+
+
+def _settings(folder: Path, asked: Options, pause: Pause) -> EngineSettings:
+    context = _PROMPT_TOKENS + asked.tokens
+    return EngineSettings(
+        name=f"engine-{pause}",
+        run_dir=folder,
+        model_path=str(folder / "model"),
+        context_length=context,
+        max_total_tokens=max(asked.requests) * context,
+        max_running=max(asked.requests),
+        device=asked.device,
+        memory_share=_GPU_SHARE / len(_PAUSES),
+        start_timeout_s=_DEADLINE_S,
+        pause=pause,
+    )
+
+
+def _version(folder: Path, number: int) -> WeightManifest:
+    """Always the same weights."""
+    return WeightManifest(Version(number), number, NO_VERSION, str(folder / "model"), "", 0, 0)
+
+
+async def _rate(engine: Measurable, requests: int, tokens: int) -> float:
+    """Tokens a second of so many requests at once."""
+    begun = time.monotonic()
+    async with asyncio.TaskGroup() as together:
+        for slot in range(requests):
+            together.create_task(_sample(engine.generate, [slot] * _PROMPT_TOKENS, tokens))
+    return requests * tokens / (time.monotonic() - begun)
+
+
+async def _exchanging(
+    engine: Measurable, requests: int, tokens: int, versions: Sequence[WeightManifest], measured: Measured
+) -> None:
+    """So many requests at once, and these versions meanwhile."""
+    async with asyncio.TaskGroup() as both:
+        rate = both.create_task(_rate(engine, requests, tokens))
+        for manifest in versions:
+            measured.stall_ms.append((await engine.load(manifest, _DEADLINE_S)).pause_ms)
+    measured.exchanging.append(rate.result())
 
 
 async def _sample(generate: Generate, prompt: Sequence[int], tokens: int) -> None:

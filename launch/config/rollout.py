@@ -207,6 +207,10 @@ class EngineSection(Section):
     kv: Literal["fresh", "session"] = "fresh"
     """Which cached prefixes are reused after new weights: ``fresh``, none; ``session``, an episode's own, made by older
     weights, so that long histories are not prefilled again.  Its turns are marked ``mixed_prefix`` then."""
+    pause: Literal["in_place", "retract"] = "in_place"
+    """What replies do that are being sampled while an engine's weights are exchanged: ``in_place``, keep their KV;
+    ``retract``, give it back and prefill it anew, for which SGLang's scheduler may run ahead of the device.
+    ``python -m launch.bench engine`` measures both on your machine."""
     max_total_tokens: PositiveInt = 40_000
     """Tokens in one server's KV cache."""
     max_running: PositiveInt = 64

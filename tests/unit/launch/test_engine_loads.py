@@ -8,17 +8,20 @@ from collections import Counter
 
 import pytest
 
-from actors.engines.messages import GenerateReply, GenerateRequest
+from actors.engines.messages import GenerateReply, GenerateRequest, LoadReport, Pause
 from launch.bench.engine import Options, add_options, measure_loads, options
 from protocol.errors import UserError
-from protocol.weights import Version
+from protocol.weights import NO_VERSION, Version, WeightManifest
 
 
 class FakeEngine:
-    """Ends its replies after ``at_most`` tokens, and counts how many requests it has at once."""
+    """Ends its replies after ``at_most`` tokens, counts how many requests it has at once, and stands still for
+    ``stall_ms``."""
 
-    def __init__(self, at_most: int) -> None:
-        self.at_most, self.running = at_most, 0
+    def __init__(self, at_most: int, stall_ms: float = 1.0) -> None:
+        self.at_most, self.stall_ms, self.running = at_most, stall_ms, 0
+        self.loaded: list[tuple[int, int]] = []
+        """Versions, and how many requests it had."""
         self.loads: list[int] = []
         self.sampled: Counter[int] = Counter()
         """Tokens by what the prompt begins with."""
@@ -44,15 +47,38 @@ class FakeEngine:
             engine="engine-0",
         )
 
+    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+        await asyncio.sleep(0)
+        self.loaded.append((manifest.version, self.running))
+        return LoadReport(version=manifest.version, pause_ms=self.stall_ms, load_ms=0.0, prefetch_ms=0.0)
+
+
+def version(number: int) -> WeightManifest:
+    return WeightManifest(Version(number), number, NO_VERSION, "/model", "", 0, 0)
+
 
 async def test_every_load_is_held_until_each_of_its_requests_has_all_its_tokens() -> None:
     fake, said = FakeEngine(at_most=4), list[str]()
-    report = await measure_loads(fake.generate, Options((1, 3), tokens=10, rounds=2), said.append)
-    assert fake.sampled == {0: 2 * 2 * 10, 1: 2 * 10, 2: 2 * 10}
-    assert fake.loads == 2 * [*[1] * 3, *[3] * 9]
-    assert [load.requests for load in report.loads] == [1, 3]
-    assert all(load.tokens_per_s > 0 for load in report.loads)
+    report = await measure_loads({"in_place": fake}, Options((1, 3), 10, 2, "cpu"), version, said.append)
+    assert fake.sampled == {0: 2 * 3 * 10, 1: 2 * 2 * 10, 2: 2 * 2 * 10}
+    assert fake.loads == 2 * [*[1] * 3, *[3] * 9, *[3] * 9]
+    loads = report.pauses["in_place"].loads
+    assert [load.requests for load in loads] == [1, 3]
+    assert all(load.tokens_per_s > 0 for load in loads)
     assert len(said) == 4
+
+
+async def test_both_ways_to_pause_get_new_weights_under_the_largest_load() -> None:
+    """Else nobody can tell which of them a machine should take."""
+    fakes: dict[Pause, FakeEngine] = {"in_place": FakeEngine(10, 4.0), "retract": FakeEngine(10, 6.0)}
+    report = await measure_loads(fakes, Options((2,), 10, 2, "cpu"), version, list[str]().append)
+    for fake in fakes.values():
+        assert [number for number, _ in fake.loaded] == [*range(1, 11)]
+        assert 2 in {busy for _, busy in fake.loaded}
+    said = report.as_json()
+    assert said["loads"] == said["pause"]["in_place"]["loads"]
+    assert [said["pause"][pause]["stall_ms_p50"] for pause in fakes] == [4.0, 6.0]
+    assert len(said["retract_vs_in_place"]["tokens_per_s"]) == 1
 
 
 def given(*words: str) -> argparse.Namespace:
@@ -62,8 +88,8 @@ def given(*words: str) -> argparse.Namespace:
 
 
 def test_loads_are_read_from_the_command_line() -> None:
-    assert options(given()) == Options((1, 16, 32, 64), 300, 3)
-    assert options(given("--requests", "2,8", "--tokens", "5", "--rounds", "1")) == Options((2, 8), 5, 1)
+    assert options(given()) == Options((1, 16, 32, 64), 300, 3, "cpu")
+    assert options(given("--requests", "2,8", "--tokens", "5", "--rounds", "1")) == Options((2, 8), 5, 1, "cpu")
 
 
 @pytest.mark.parametrize(
