@@ -1,22 +1,26 @@
 """The engine inside a Ray actor, as a run uses it: its event loop is Ray's, in a thread that is not the main one."""
 
+import asyncio
 import os
 import select
+import signal
 from pathlib import Path
 
 import pytest
 
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.messages import RequestRefused
+from actors.engines.messages import EngineState, RequestRefused
 from actors.remote import ActorOptions, kill, spawn
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
+from tests.support.processes import process_group
 
 pytestmark = [pytest.mark.ray, pytest.mark.sglang]
 
 
 @pytest.mark.usefixtures("ray_node")
 async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_is_killed(tmp_path: Path) -> None:
+    """Between pause and continue, too: a server that nobody would continue is not left behind."""
     folders = [tmp_path / "random", tmp_path / "a"]
     tiny_qwen.write_random(folders[0])
     tiny_qwen.write_parrot(folders[0], folders[1], tiny_qwen.SAYS_A)
@@ -38,8 +42,17 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
     with pytest.raises(RequestRefused, match="outside the vocabulary"):
         await engine.call(Engine.generate, request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
 
-    pidfd = os.pidfd_open((await engine.call(Engine.pids)).server)
+    server = (await engine.call(Engine.pids)).server
+    pidfd = os.pidfd_open(server)
+    for pid in process_group(server):
+        os.kill(pid, signal.SIGSTOP)  # so that the pause lasts
+    engine.ref(Engine.load, tiny_qwen.manifest(3, folders[0]), 60)
+    while (await engine.call(Engine.status)).state is not EngineState.UPDATING:  # noqa: ASYNC110  an actor's state
+        await asyncio.sleep(0.01)
     kill(engine)
     ended, _, _ = select.select([pidfd], [], [], 60)
     os.close(pidfd)
     assert ended
+    async with asyncio.timeout(60):
+        while process_group(server):  # noqa: ASYNC110  its children end behind it
+            await asyncio.sleep(0.05)
