@@ -210,8 +210,9 @@ class Fleet:
         """Who broadcasts weights into the servers, where that is their way."""
         if self._config.engine.weights is not WeightPath.DIRECT:
             return None
-        head = self._nodes[0]
-        sender = self._on(head, "sender", WeightSender, SenderSettings(address=head.address, device="cpu"))
+        head, device = self._nodes[0], self._config.engine.sender
+        options = replace(self._options(head, "sender"), num_gpus=int(device == "cuda"))
+        sender = spawn(WeightSender, options, SenderSettings(address=head.address, device=device))
         self._carriers = (sender,)
         return RemoteSender(sender)
 

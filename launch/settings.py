@@ -61,8 +61,8 @@ def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
     """Each engine's name and node: they are spread, over nodes with GPUs to spare where they need them.  The first node
     is the learner's.  Raises UserError where the GPUs are too few."""
     each, ranks = engine_gpus(config), config.learner.ranks if config.learner.device == "cuda" else 0
-    free = {node.name: node.gpus for node in nodes}
-    free[nodes[0].name] -= ranks
+    free, sender = {node.name: node.gpus for node in nodes}, config.engine.sender == "cuda"
+    free[nodes[0].name] -= ranks + sender
     homes: dict[str, Node] = {}
     for index in range(config.engine.count):
         able = [node for node in nodes if free[node.name] >= each] if each else nodes
@@ -73,10 +73,11 @@ def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
         free[home.name] -= each
     if min(free.values()) < 0 or len(homes) < config.engine.count:
         there = ", ".join(f"{node.name} {node.gpus}" for node in nodes if node.gpus) or "none"
+        head = f"{ranks} learner ranks{' and a sender' if sender else ''} on {nodes[0].name}"
         raise UserError(
-            f"too few GPUs ({there}) for {ranks} learner ranks on {nodes[0].name} and {config.engine.count} engines "
-            f"with {each} each: lower learner.ranks, engine.count or engine.tp, join nodes that have more, or let both "
-            "take turns on one (--set cluster.placement=shared --mode sync)"
+            f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each: lower learner.ranks, "
+            "engine.count or engine.tp, join nodes that have more, or let both take turns on one (--set "
+            "cluster.placement=shared --mode sync)"
         )
     return homes
 

@@ -224,6 +224,9 @@ class EngineSection(Section):
     are small where the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes adapters alone: no
     engine pauses for them, and requests end under the adapter that they began with.  To decode under several at once
     is slower."""
+    sender: Literal["cpu", "cuda"] = "cpu"
+    """From where ``weights = "direct"`` broadcasts: the host's memory, by gloo, or a GPU of its own beside the
+    learner's, by NCCL."""
     handover: Literal["files", "tensors"] = "files"
     """How a server gets weights that are on its machine: it reads their ``files``, or is given ``tensors`` in shared
     memory (CUDA IPC on GPUs), which need as much room there as the model.  Whole weights only, and not ``direct``."""
@@ -249,6 +252,11 @@ class EngineSection(Section):
             raise ValueError(
                 f"engine.handover = 'tensors' is for whole weights on the engine's machine, and engine.weights = "
                 f"'{self.weights}' brings none there: leave one of the two out"
+            )
+        if self.sender == "cuda" and (self.weights, self.device) != (WeightPath.DIRECT, "cuda"):
+            raise ValueError(
+                "engine.sender = 'cuda' is a GPU that broadcasts into those of the engines: set engine.weights = "
+                "'direct' and engine.device = 'cuda', or leave it out"
             )
         if self.kv == "session" and self.weights is WeightPath.ADAPTERS:
             raise ValueError(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import os
 import shutil
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import orjson
@@ -193,18 +194,25 @@ async def test_a_copy_that_an_engine_refused_is_fetched_again(hosts: Hosts) -> N
     hosts.check(await hosts.host.fetch(manifest, NO_VERSION, anew=True))
 
 
-async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await hosts.host.fetch(hosts.publish(1), NO_VERSION)
+@pytest.fixture
+def small_disk(hosts: Hosts) -> Iterator[Hosts]:
+    """Copies are on a tmpfs with room for one version."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(hosts.copied)], check=True)
+    yield hosts
+    subprocess.run(["umount", "--lazy", str(hosts.copied)], check=True)
 
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(copies, "_apply", full)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
+async def test_a_full_disk_costs_a_version_and_nothing_that_is_served(small_disk: Hosts) -> None:
+    hosts = small_disk
+    hosts.check(await hosts.host.fetch(hosts.publish(1), NO_VERSION))
+    new = hosts.publish(2)
     with pytest.raises(CopyError, match=r"cannot be kept here.*No space left"):
-        await hosts.host.fetch(hosts.publish(2), Version(1))
+        await hosts.host.fetch(new, Version(1))
     assert [path.name for path in hosts.copied.iterdir()] == ["v1"]
+    remount = ["mount", "-o", "remount,size=400k", str(hosts.copied)]
+    await asyncio.to_thread(subprocess.run, remount, check=True)
+    hosts.check(await hosts.host.fetch(new, Version(1)))
 
 
 async def test_copies_go_when_every_engine_serves_a_later_one(hosts: Hosts) -> None:

@@ -125,6 +125,15 @@ def test_on_gpus_engines_go_where_the_learner_and_the_others_leave_room() -> Non
     assert engine_gpus(config) == 2
 
 
+def test_a_sender_on_a_gpu_has_one_of_its_own() -> None:
+    """NCCL knows no two processes on one."""
+    config = load_recipe("demo", [*GPUS, "engine.weights=direct", "engine.sender=cuda"])
+    (alone,) = apart(1)
+    assert [*engine_homes(config, [replace(alone, gpus=3)])] == ["engine-0"]
+    with pytest.raises(UserError, match="1 learner ranks and a sender on node-0"):
+        engine_homes(config, [replace(alone, gpus=2)])
+
+
 def test_too_few_gpus_are_named_with_what_could_be_asked_for_instead() -> None:
     config = load_recipe("demo", [*GPUS, "engine.count=2"])
     (alone,) = apart(1)

@@ -1,0 +1,45 @@
+"""If this fails, a machine whose shared memory is full loses its engine, or nobody is told what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.actors import tiny_qwen
+
+STAGE = """
+import asyncio, sys
+from pathlib import Path
+from actors.engines.messages import BadWeights, LoadError
+from actors.engines.tensors import FromTensors
+from actors.engines.weight_files import read_model
+from tests.integration.actors import tiny_qwen
+folder = Path(sys.argv[1])
+try:
+    asyncio.run(FromTensors("cpu", 1).stage(tiny_qwen.manifest(1, folder), read_model(folder)))
+except LoadError as error:
+    print("the files are to blame" if isinstance(error, BadWeights) else error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
+async def test_a_machine_without_room_for_tensors_is_told_what_to_do(tmp_path: Path) -> None:
+    """In a mount namespace whose /dev/shm holds less than the model."""
+    await asyncio.to_thread(tiny_qwen.write_random, tmp_path / "model")
+    mount = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && exec "$@"'
+    staged = [sys.executable, "-c", STAGE, str(tmp_path / "model")]
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["unshare", "--mount", "sh", "-c", mount, "sh", *staged],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "No space left" in done.stdout
+    assert "engine.handover = 'files'" in done.stdout
