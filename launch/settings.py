@@ -75,8 +75,8 @@ def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
         there = ", ".join(f"{node.name} {node.gpus}" for node in nodes if node.gpus) or "none"
         head = f"{ranks} learner ranks{' and a sender' if sender else ''} on {nodes[0].name}"
         raise UserError(
-            f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each: lower learner.ranks, "
-            "engine.count or engine.tp, join nodes that have more, or let both take turns on one (--set "
+            f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each: lower "
+            "learner.ranks, engine.count or engine.tp, join nodes that have more, or let both take turns on one (--set "
             "cluster.placement=shared --mode sync)"
         )
     return homes
