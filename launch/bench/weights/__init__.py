@@ -236,6 +236,7 @@ async def _reuse(folder: Path, asked: Options, versions: Versions, rule: KvReuse
         context_length=context,
         max_total_tokens=2 * slots + context,
         kv=rule,
+        stall_timeout_s=_START_S,  # a CPU that is busy prefills a long history for minutes
     )
     async with _running([HandEngine(settings)], versions.next("histories")) as (engine,):
         return {
