@@ -136,7 +136,8 @@ def test_the_servers_death_ends_its_children_and_is_told(guarded: Guarded) -> No
     os.kill(guarded.server, signal.SIGKILL)
     assert guarded.end() == str(128 + signal.SIGKILL)
     os.close(guarded.stop_fd)
-    assert guarded.left() in ([], [f"longshore_test_{guarded.server}"]), "unless the guardian has seen it mapped"
+    unseen = f"longshore_test_{guarded.server}"  # its maps died with it, perhaps before they were looked at
+    assert set(guarded.left()) <= {unseen}
 
 
 @pytest.mark.parametrize(("part", "name"), [(1, "detokenizer"), (2, "subprocess")], ids=["named", "not yet named"])
