@@ -90,10 +90,11 @@ def _mapped(pids: set[int]) -> set[int]:
 
 
 class _Parts:
-    """The processes of a group without which its server serves nobody.
+    """The processes without which a server serves nobody: its leader's children that bear a title of SGLang's, or that
+    multiprocessing has spawned and that will.
 
-    They are those that bear SGLang's names, and, before they do, the children of the leader that multiprocessing
-    spawned: nothing else of SGLang's is both.  Whatever else comes and goes (compilers, a tracker of resources) may.
+    Whatever else comes and goes (compilers, a tracker of resources) may.  What a part has forked bears its title too
+    until it is something else, and is none of them.
     """
 
     def __init__(self, leader: int) -> None:
@@ -124,10 +125,11 @@ class _Parts:
         pidfd = os.pidfd_open(pid)  # before it is looked at: a moment later its pid may be another's
         try:
             title, *arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if title.startswith(_NAMED):
-                self._names[pid] = title.removeprefix(_NAMED).decode(errors="replace").strip()
-            elif _SPAWNED not in arguments or int(_stat(pid)[1]) != self._leader:
+            is_named = title.startswith(_NAMED)
+            if int(_stat(pid)[1]) != self._leader or not (is_named or _SPAWNED in arguments):
                 return
+            if is_named:
+                self._names[pid] = title.removeprefix(_NAMED).decode(errors="replace").strip()
             self._pidfds.setdefault(pid, pidfd)
         finally:
             if self._pidfds.get(pid) != pidfd:
@@ -237,11 +239,12 @@ def main(grace_s: float, command: list[str]) -> None:
     leader = _start(command)
     guard = _Guard(leader, born)
     _tell(f"{os.getpid()} {leader}")
-    why, stop_at = _watch(guard, woken), time.monotonic() + grace_s
+    why = _watch(guard, woken)
     guard.look()
     if not guard.server_ended and not why:
         guard.signal(signal.SIGTERM)
-        _await_end(guard, woken, stop_at)
+        _await_end(guard, woken, time.monotonic() + grace_s)
+        guard.look()
     _tell(f"{guard.finish()} {why}".rstrip())
 
 

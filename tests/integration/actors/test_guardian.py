@@ -38,11 +38,14 @@ import multiprocessing, signal, subprocess, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 gives_up = ["-S", "-c", "import signal, sys; signal.sigwait([signal.SIGTERM]); sys.exit(3)"]
 helper = subprocess.Popen(["helper", *gives_up], executable=sys.executable)
+forks = "import os, sys; print(os.spawnv(os.P_NOWAIT, sys.executable, ['sglang::scheduler', *sys.argv[1:]]))"
+part = subprocess.Popen([sys.executable, "-S", "-c", forks, *gives_up], stdout=subprocess.PIPE)
+forked = int(part.stdout.readline())
 named = subprocess.Popen(["sglang::detokenizer", *gives_up], executable=sys.executable)
 spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
 spawned.start()
 {SHARED_MEMORY}
-print("ready", helper.pid, named.pid, spawned.pid, file=sys.stderr, flush=True)
+print("ready", helper.pid, named.pid, spawned.pid, forked, file=sys.stderr, flush=True)
 signal.pause()
 """
 
@@ -160,11 +163,12 @@ def test_a_part_that_gives_up_ends_the_server_too() -> None:
     assert guarded.left() == []
 
 
-def test_what_helps_a_server_may_come_and_go() -> None:
+@pytest.mark.parametrize("helper", [0, 3], ids=["a helper", "what a part has forked"])
+def test_what_helps_a_server_may_come_and_go(helper: int) -> None:
     guarded = start(PARTS)
     guarded.wait_for_watch(guarded.children[1])
-    gone = os.pidfd_open(guarded.children[0])
-    os.kill(guarded.children[0], signal.SIGKILL)
+    gone = os.pidfd_open(guarded.children[helper])
+    os.kill(guarded.children[helper], signal.SIGKILL)
     assert select.select([gone], [], [], 30)[0]
     os.close(gone)
     os.kill(guarded.children[1], signal.SIGKILL)
