@@ -119,7 +119,7 @@ class Worker:
             ShardedSender(
                 settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
             ) as self._sender,
-            followed(self._engines),
+            followed(self._engines, self._router.hear),
             self._open_harnesses() as self._harnesses,
         ):
             try:

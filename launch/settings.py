@@ -225,6 +225,7 @@ def engine_settings(
         context_length=config.agent.context_tokens,
         max_total_tokens=config.engine.max_total_tokens,
         max_running=config.engine.max_running,
+        max_queued=config.engine.max_queued,
         device=config.engine.device,
         tp=config.engine.tp,
         memory_share=config.engine.memory_share,

@@ -26,6 +26,7 @@ from actors.engines.messages import (
     Received,
     RequestRefused,
     ServerLost,
+    TokensUnderWay,
 )
 from actors.engines.prefixes import KvReuse, Prefixes
 from actors.engines.replies import ReplyStream, Sampled
@@ -34,24 +35,25 @@ from actors.engines.underway import UnderWay
 from protocol.weights import Version
 
 _RESEND_PAUSE_S = 0.1
-_MAX_QUEUED = 4096
-"""Requests that wait for a place in the server; beyond it one is refused at once."""
 
 
 class Dispatch:
-    """See the module.  ``state`` says what the engine is at, for messages."""
+    """See the module.  Beside ``max_queued`` requests that wait one more is refused at once.  ``state`` says what the
+    engine is at, for messages."""
 
     def __init__(
         self,
         name: str,
         *,
         max_running: int,
+        max_queued: int,
         context_length: int,
         deterministic: bool,
         kv: KvReuse,
         state: Callable[[], EngineState],
     ) -> None:
         self._name, self._context_length, self._deterministic, self._state = name, context_length, deterministic, state
+        self._max_queued = max_queued
         self._prefixes = Prefixes(kv)
         self.gate = asyncio.Event()
         self.counts = EngineStatistics()
@@ -88,7 +90,7 @@ class Dispatch:
         """See :meth:`actors.engines.engine.Engine.generate`."""
         self._check(request)
         counts = self.counts
-        if counts.queued >= _MAX_QUEUED:
+        if counts.queued >= self._max_queued:
             counts.unavailable += 1
             raise EngineBusy(f"engine {self._name} has {counts.queued} requests waiting, its limit", request.received)
         work = UnderWay(request)
@@ -114,6 +116,15 @@ class Dispatch:
     def received(self, names: Collection[str]) -> dict[str, Received]:
         """What has come of those of these requests that are under way."""
         return {work.request.name: work.received for work in self._under_way if work.request.name in names}
+
+    def tokens_under_way(self, names: Collection[str]) -> TokensUnderWay:
+        """Of all requests; the asker's are those of these names."""
+        running = queued = of_asker = 0
+        for work in self._under_way:
+            tokens = work.request.tokens
+            running, queued = (running + tokens, queued) if work.stream is not None else (running, queued + tokens)
+            of_asker += tokens * (work.request.name in names)
+        return TokensUnderWay(running=running, queued=queued, of_asker=of_asker)
 
     @property
     def tokens(self) -> int:

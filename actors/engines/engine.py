@@ -37,6 +37,8 @@ from actors.engines.dispatch import Dispatch
 from actors.engines.exchange import Confirmed, Serving, come_back, stand_aside
 from actors.engines.handover import FromFiles, Handover, Load
 from actors.engines.messages import (
+    EngineLoad,
+    EngineNews,
     EnginePids,
     EngineStartError,
     EngineState,
@@ -62,6 +64,7 @@ from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _FAILED_PROBES = 3
+_QUEUED_PER_RUNNING = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +78,8 @@ class EngineSettings:
     """KV slots; None lets the server fill its memory share."""
     max_running: int
     """Requests that the server works on at once; further ones wait in the engine."""
+    max_queued: int = 0
+    """How many may wait; one more is refused at once.  0: sixteen times ``max_running``."""
     device: Literal["cpu", "cuda"]
     tp: int = 1
     """GPUs that share the server's model."""
@@ -108,6 +113,10 @@ class EngineSettings:
     def item_bytes(self) -> int:
         """Of each number that the server holds."""
         return 4 if self.dtype == "float32" else 2
+
+    @property
+    def most_queued(self) -> int:
+        return self.max_queued or _QUEUED_PER_RUNNING * self.max_running
 
     def server(self) -> ServerSettings:
         return ServerSettings(
@@ -165,6 +174,7 @@ class Engine:
         self._dispatch = Dispatch(
             settings.name,
             max_running=settings.max_running,
+            max_queued=settings.most_queued,
             context_length=settings.context_length,
             deterministic=settings.deterministic,
             kv=settings.kv,
@@ -174,6 +184,8 @@ class Engine:
         self._staged: _Staged | None = None
         self._update_lock = asyncio.Lock()
         self._lease: _Lease | None = None
+        self._still_since = 0.0
+        """Of the last pause for new weights; monotonic seconds."""
         self._turn: Turn | None = None
         self._model: weight_files.ModelShape | None = None
         self._serving: Serving | None = None
@@ -255,6 +267,16 @@ class Engine:
     async def received(self, names: Collection[str]) -> dict[str, Received]:
         """What has come of those of these requests that are under way."""
         return self._dispatch.received(names)
+
+    async def news(self, names: Collection[str]) -> EngineNews:
+        """For a router: that of its requests, which have these names, and what is to be known of the engine."""
+        load = EngineLoad(
+            state=self._state,
+            paused_s=time.monotonic() - self._still_since if self._state is EngineState.UPDATING else 0.0,
+            version=self._serving.confirmed.manifest.version if self._serving else NO_VERSION,
+            tokens=self._dispatch.tokens_under_way(names),
+        )
+        return EngineNews(await self.received(names), load)
 
     # weights
 
@@ -361,7 +383,7 @@ class Engine:
         """Nothing is dispatched, and health is not judged."""
         self._dispatch.gate.clear()
         self._state, self._lease = EngineState.UPDATING, lease
-        begun = time.monotonic()
+        self._still_since = begun = time.monotonic()
         try:
             yield
         finally:

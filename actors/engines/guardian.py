@@ -2,13 +2,16 @@
 
 Run by path, standard library only, so that it stands within milliseconds:
 ``python -I -S guardian.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps; standard
-output is a pipe that gets two lines, ``<guardian's pid> <server's pid>`` and at the end the server's exit status, and
-whose end of file is the guardian's death; standard error is the server's log.
+output is a pipe that gets two lines, ``<guardian's pid> <server's pid>`` and at the end the server's exit status, with
+the reason if one of its parts was that, and whose end of file is the guardian's death; standard error is the server's
+log.
 
 - The process that is started returns at once; the guardian is its child and nobody else's, because Ray kills the
   children of an actor that ends before they could clean up.  It leads a session; the server leads a group in it.
 - The owner's death (end of file), a byte on the pipe, or SIGTERM ends the group: SIGTERM, then SIGKILL after the grace.
-- The server's death ends the rest of its group at once.  The guardian's own death kills the server (PDEATHSIG).
+- The server's death ends the rest of its group at once.  So does the death of a part without which it serves nobody
+  (:class:`_Parts`): left alone, a server whose detokenizer is gone hangs for a minute.
+- The guardian's own death kills the server (PDEATHSIG).
 - As child subreaper it inherits every descendant, and it exits only when none is left.
 - Files in /dev/shm that were made in its time and mapped by the group, or that carry one of its pids, are removed.
 """
@@ -27,8 +30,17 @@ from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_LOOK_EVERY_S = 5.0
+_LOOK_EVERY_S = 1.0
+_CLOSELY_EVERY_S = 5.0
+_NEW_S = 10.0
+"""While a file in shared memory is younger and nobody's, whose it is is looked for at each look."""
+_SETTLES_S = 0.1
+"""A leader that is killed takes its parts with it, one of which may be seen to end first."""
 _SHM = Path("/dev/shm")  # noqa: S108  # the system's shared memory, where servers leave files
+_NAMED = b"sglang::"
+"""With this the titles begin that SGLang's processes give themselves."""
+_SPAWNED = b"--multiprocessing-fork"
+"""In the command line of what multiprocessing has spawned, until it gives itself a title."""
 _NAMED_BY_PID = re.compile(r"^(?:sgl|sglang|torch|psm)[A-Za-z_]*_(\d+)(?:_|$)")
 
 
@@ -77,18 +89,94 @@ def _mapped(pids: set[int]) -> set[int]:
     return found
 
 
+class _Parts:
+    """The processes without which a server serves nobody: its leader's children that bear a title of SGLang's, or that
+    multiprocessing has spawned and that will.
+
+    Whatever else comes and goes (compilers, a tracker of resources) may.  What a part has forked bears its title too
+    until it is something else, and is none of them.
+    """
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._pidfds: dict[int, int] = {}
+        """Pid → file descriptor that is readable once the process has ended."""
+        self._names: dict[int, str] = {}
+        """Pid → what it calls itself, if it does."""
+
+    @property
+    def pidfds(self) -> list[int]:
+        return list(self._pidfds.values())
+
+    def look(self, members: set[int]) -> None:
+        """Find the new ones, and what those without a name call themselves."""
+        for pid in members - self._names.keys():
+            with contextlib.suppress(OSError):
+                self._look_at(pid)
+
+    def ended(self, ready: list[int]) -> str:
+        """Which of them has ended, and how; empty if none has."""
+        for pid, pidfd in self._pidfds.items():
+            if pidfd in ready:
+                return f"its {self._names.get(pid, 'subprocess')} {_how_ended(pid)}"
+        return ""
+
+    def _look_at(self, pid: int) -> None:
+        pidfd = os.pidfd_open(pid)  # before it is looked at: a moment later its pid may be another's
+        try:
+            title, *arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            is_named = title.startswith(_NAMED)
+            if int(_stat(pid)[1]) != self._leader or not (is_named or _SPAWNED in arguments):
+                return
+            if is_named:
+                self._names[pid] = title.removeprefix(_NAMED).decode(errors="replace").strip()
+            self._pidfds.setdefault(pid, pidfd)
+        finally:
+            if self._pidfds.get(pid) != pidfd:
+                os.close(pidfd)
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat behind the name: state, parent, …"""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def _how_ended(pid: int) -> str:
+    """Of a process that has: the kernel tells until its parent has collected it."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = _stat(pid)
+        status = os.waitstatus_to_exitcode(int(fields[49]))
+        if fields[0] == "Z":
+            return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    return "ended"
+
+
 class _Guard:
-    """What is known of one server: its group, every pid seen in it and every shared memory file seen mapped by it."""
+    """What is known of one server: its group and parts, every pid and every shared memory file seen mapped in it."""
 
     def __init__(self, leader: int, born: float) -> None:
         self._leader, self._born = leader, born
+        self.parts = _Parts(leader)
         self._pids, self._inodes = {leader}, set[int]()
         self._status: int | None = None
 
-    def look(self) -> None:
+    def look(self, *, closely: bool = True) -> None:
+        """``closely``: at what they have mapped as well, which takes the kernel ten times as long."""
         members = _members(self._leader)
         self._pids |= members
-        self._inodes |= _mapped(members)
+        self.parts.look(members)
+        if closely or self._sees_new_files():
+            self._inodes |= _mapped(members)
+
+    def _sees_new_files(self) -> bool:
+        """Whether in shared memory something is new that may be this server's."""
+        after = max(self._born, time.time() - _NEW_S)
+        for path in _SHM.iterdir():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                if status.st_ctime >= after and status.st_ino not in self._inodes:
+                    return True
+        return False
 
     def reap(self) -> bool:
         """Collect the dead; True while a descendant is left."""
@@ -151,22 +239,39 @@ def main(grace_s: float, command: list[str]) -> None:
     leader = _start(command)
     guard = _Guard(leader, born)
     _tell(f"{os.getpid()} {leader}")
-    stop_at: float | None = None
-    while not guard.server_ended and (stop_at is None or time.monotonic() < stop_at):
-        wait_s = _LOOK_EVERY_S if stop_at is None else max(0.0, stop_at - time.monotonic())
-        ready, _, _ = select.select([woken] if stop_at is not None else [0, woken], [], [], wait_s)
+    why = _watch(guard, woken)
+    guard.look()
+    if not guard.server_ended and not why:
+        guard.signal(signal.SIGTERM)
+        _await_end(guard, woken, time.monotonic() + grace_s)
+        guard.look()
+    _tell(f"{guard.finish()} {why}".rstrip())
+
+
+def _watch(guard: _Guard, woken: int) -> str:
+    """Until the server has ended or is to end; why, where one of its parts has ended."""
+    closely_at = 0.0
+    while True:
+        ready, _, _ = select.select([0, woken, *guard.parts.pidfds], [], [], _LOOK_EVERY_S)
         signals = os.read(woken, 4096) if woken in ready else b""
         guard.reap()
-        if guard.server_ended:
-            break
-        if stop_at is None and (0 in ready or set(signals) - {signal.SIGCHLD}):
-            guard.look()
-            guard.signal(signal.SIGTERM)
-            stop_at = time.monotonic() + grace_s
-        elif not ready:
-            guard.look()
-    guard.look()
-    _tell(str(guard.finish()))
+        if guard.server_ended or 0 in ready or set(signals) - {signal.SIGCHLD}:
+            return ""
+        if why := guard.parts.ended(ready):
+            time.sleep(_SETTLES_S)
+            guard.reap()
+            return "" if guard.server_ended else why
+        if not ready:
+            is_due = time.monotonic() >= closely_at
+            guard.look(closely=is_due)
+            closely_at = time.monotonic() + _CLOSELY_EVERY_S if is_due else closely_at
+
+
+def _await_end(guard: _Guard, woken: int, stop_at: float) -> None:
+    while not guard.server_ended and (left_s := stop_at - time.monotonic()) > 0:
+        if select.select([woken], [], [], left_s)[0]:
+            os.read(woken, 4096)
+        guard.reap()
 
 
 if __name__ == "__main__":

@@ -115,6 +115,11 @@ class GenerateRequest:
     name: str = ""
     """By which :meth:`actors.engines.engine.Engine.received` knows it while it is under way; empty: not at all."""
 
+    @property
+    def tokens(self) -> int:
+        """Prompt and reply, at most: what it may take up of an engine."""
+        return len(self.input_ids) + self.max_new_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateReply:
@@ -172,6 +177,43 @@ class EngineStatus:
     """Seconds that the last start took."""
     error: str
     """Why the last server was lost, or the last start failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensUnderWay:
+    """What an engine's requests may take up (:attr:`GenerateRequest.tokens`), whoever asked for them."""
+
+    running: int
+    """Of those that its server works on."""
+    queued: int
+    """Of those that wait for a place or for the server."""
+    of_asker: int
+    """Of both: those of whoever wants to know."""
+
+    @property
+    def of_others(self) -> int:
+        return self.running + self.queued - self.of_asker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLoad:
+    """What an engine tells routers of itself."""
+
+    state: EngineState
+    paused_s: float
+    """How long it has stood still for new weights; 0 while it does not."""
+    version: Version
+    """That it serves."""
+    tokens: TokensUnderWay
+
+
+@dataclass(frozen=True, slots=True)
+class EngineNews:
+    """What an engine tells one router, again and again."""
+
+    received: dict[str, Received]
+    """Of the router's requests that are under way: what has come, by name."""
+    load: EngineLoad
 
 
 @dataclass(slots=True, kw_only=True)

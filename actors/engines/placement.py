@@ -1,15 +1,55 @@
 """Which engine a request goes to: the router's rules as a state machine without clock, I/O or engine.
 
-Engines are numbers below ``engines``.  A session stays on its engine, where its prefix is cached; it moves when that
-engine has ``slack`` more requests of this router under way than the least loaded one, or has failed it.  An engine that
-failed is avoided for ``avoid_s``.  Among equally loaded ones the one that was idle longest is next, beginning at
-``first``: routers that know nothing of each other must not all begin with the same engine.
+Engines are numbers below ``engines``.  Load is counted in tokens: a request's prompt and the most that it may sample.
+What an engine is expected to have is what it said last of other routers' requests and what this router has there now;
+an engine that has said nothing for ``believe_s`` is known by this router's requests alone.
+
+An engine is avoided for ``avoid_s`` after it failed a request, and out while it says that it serves nobody, a pause for
+new weights of less than ``blink_s`` excepted.  Such are chosen only where there is no other: some engine always is.
+
+A session stays on its engine, where its prefix is cached; it moves when that one is avoided or out and another is not,
+or has more load than the least loaded one by ``slack`` times the request.  A session that is new, or moves, goes to the
+least loaded engine, or to one that serves newer weights, if nobody waits there and ``slack`` allows.  Among equals the
+one whose own requests changed longest ago is next, beginning at ``first``: routers that have heard nothing yet must
+not all begin with the same engine.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from actors.engines.messages import EngineLoad, EngineState
+from protocol.weights import NO_VERSION
+
+
+class _Rank(IntEnum):
+    SERVES = 0
+    OUT = 1
+    """It says so itself."""
+    AVOIDED = 2
+    """It failed a request."""
+
+
+class _Standing(NamedTuple):
+    """Engines are chosen in this order."""
+
+    rank: _Rank
+    tokens: int
+    """Expected there."""
+    turn: int
+    """When its requests of this router changed last."""
+    engine: int
+
+
+class _Heard(NamedTuple):
+    load: EngineLoad
+    until: float
+    """When it is too old to be believed."""
 
 
 @dataclass(slots=True)
@@ -17,14 +57,19 @@ class Placement:
     engines: int
     slack: int = 8
     avoid_s: float = 10.0
+    blink_s: float = 1.0
+    believe_s: float = 5.0
     max_sessions: int = 100_000
     first: int = 0
     moved: int = 0
-    """Sessions sent elsewhere because their engine was overloaded or failed."""
+    """Sessions sent elsewhere because their engine was overloaded, out or failed."""
     in_flight: list[int] = field(init=False)
     """Requests under way, by engine."""
-    _levels: list[dict[int, None]] = field(init=False)
-    """Load → engines that have it, idle longest first; those that are avoided stand in none."""
+    _own: list[int] = field(init=False)
+    """Their tokens."""
+    _standings: list[_Standing] = field(init=False)
+    _turns: Iterator[int] = field(init=False)
+    _heard: dict[int, _Heard] = field(default_factory=dict[int, _Heard])
     _avoided: dict[int, float] = field(default_factory=dict[int, float])
     """Engine → until when."""
     _sessions: OrderedDict[str, int] = field(default_factory=OrderedDict[str, int])
@@ -32,74 +77,104 @@ class Placement:
     def __post_init__(self) -> None:
         if self.engines < 1:
             raise ValueError("a router needs at least one engine")
-        self.in_flight = [0] * self.engines
-        self._levels = [{(self.first + index) % self.engines: None for index in range(self.engines)}]
+        self.in_flight, self._own = [0] * self.engines, [0] * self.engines
+        turns = [(engine - self.first) % self.engines for engine in range(self.engines)]
+        self._standings = [_Standing(_Rank.SERVES, 0, turn, engine) for engine, turn in enumerate(turns)]
+        self._turns = itertools.count(self.engines)
 
     @property
     def sessions(self) -> int:
         return len(self._sessions)
 
-    def begin(self, session: str, now: float) -> int:
-        """The engine for ``session``'s next request, which is under way until :meth:`end`."""
-        self._forgive(now)
-        least = self._least()
+    @property
+    def tokens(self) -> list[int]:
+        """Load that is expected, by engine."""
+        return [standing.tokens for standing in self._standings]
+
+    def begin(self, session: str, tokens: int, now: float) -> int:
+        """The engine for ``session``'s next request, of so many tokens at most; it is under way until :meth:`end`."""
+        self._forget(now)
+        best, most = min(self._standings), self.slack * tokens
         known = self._sessions.get(session)
-        if known is not None and self._stays(known, least):
-            self._sessions.move_to_end(session)
+        if known is not None and self._stays(known, best, most):
             engine = known
         else:
-            self.moved += known is not None and known != least
-            engine = least
+            self.moved += known is not None
+            engine = self._newest(best, most)
             self._sessions[session] = engine
-            self._sessions.move_to_end(session)
-            if len(self._sessions) > self.max_sessions:
-                self._sessions.popitem(last=False)
-        self._load(engine, 1)
+        self._sessions.move_to_end(session)
+        if len(self._sessions) > self.max_sessions:
+            self._sessions.popitem(last=False)
+        self._change(engine, 1, tokens)
         return engine
 
-    def end(self, engine: int) -> None:
+    def end(self, engine: int, tokens: int) -> None:
         """A request to ``engine`` is over, however."""
-        self._load(engine, -1)
+        self._change(engine, -1, -tokens)
 
     def failed(self, engine: int, now: float) -> None:
         """``engine`` failed a request: it is avoided for a while."""
-        self._levels[self.in_flight[engine]].pop(engine, None)
         self._avoided[engine] = now + self.avoid_s
+        self._stand(engine)
+
+    def hear(self, engine: int, load: EngineLoad, now: float) -> None:
+        """What ``engine`` says of itself."""
+        self._heard[engine] = _Heard(load, now + self.believe_s)
+        self._stand(engine)
 
     def at_hand(self, now: float) -> int:
-        """How many engines are not avoided."""
-        self._forgive(now)
-        return self.engines - len(self._avoided)
+        """How many engines are neither avoided nor out."""
+        self._forget(now)
+        return sum(standing.rank is _Rank.SERVES for standing in self._standings)
 
     def another_at_hand(self, engine: int, now: float) -> bool:
-        """Whether an engine other than ``engine`` is not avoided."""
-        return self.at_hand(now) > (engine not in self._avoided)
+        """Whether an engine other than ``engine`` is neither avoided nor out."""
+        return self.at_hand(now) > (self._standings[engine].rank is _Rank.SERVES)
 
-    def _stays(self, known: int, least: int) -> bool:
-        if known in self._avoided and len(self._avoided) < self.engines:
-            return False
-        return self.in_flight[known] - self.in_flight[least] <= self.slack
+    def _stays(self, known: int, best: _Standing, most: int) -> bool:
+        standing = self._standings[known]
+        return standing.rank is best.rank and standing.tokens - best.tokens <= most
 
-    def _least(self) -> int:
-        for level in self._levels:
-            for engine in level:
-                return engine
-        return min(self._avoided, key=lambda engine: (self.in_flight[engine], engine))
+    def _newest(self, best: _Standing, most: int) -> int:
+        """The best engine that serves the newest weights of all, if it has room; else the best."""
+        newest = max((heard.load.version for heard in self._heard.values()), default=NO_VERSION)
+        known = self._heard.get(best.engine)
+        if known is None or known.load.version == newest:
+            return best.engine
+        with_room = [
+            self._standings[engine]
+            for engine, heard in self._heard.items()
+            if heard.load.version == newest and not heard.load.tokens.queued
+        ]
+        newer = min(with_room, default=best)
+        return newer.engine if newer.rank is best.rank and newer.tokens - best.tokens <= most else best.engine
 
-    def _load(self, engine: int, change: int) -> None:
-        old = self.in_flight[engine]
-        self.in_flight[engine] = old + change
-        if engine not in self._avoided:
-            del self._levels[old][engine]
-            self._enter(engine)
+    def _change(self, engine: int, requests: int, tokens: int) -> None:
+        self.in_flight[engine] += requests
+        self._own[engine] += tokens
+        self._stand(engine, next(self._turns))
 
-    def _enter(self, engine: int) -> None:
-        while len(self._levels) <= self.in_flight[engine]:
-            self._levels.append({})
-        self._levels[self.in_flight[engine]][engine] = None
+    def _stand(self, engine: int, turn: int | None = None) -> None:
+        """Note how an engine of which something has changed stands."""
+        heard, rank, others = self._heard.get(engine), _Rank.SERVES, 0
+        if heard is not None:
+            others = heard.load.tokens.of_others
+            rank = _Rank.OUT if self._is_out(heard.load) else _Rank.SERVES
+        if engine in self._avoided:
+            rank = _Rank.AVOIDED
+        turn = self._standings[engine].turn if turn is None else turn
+        self._standings[engine] = _Standing(rank, others + self._own[engine], turn, engine)
 
-    def _forgive(self, now: float) -> None:
-        if self._avoided:
-            for engine in [engine for engine, until in self._avoided.items() if until <= now]:
-                del self._avoided[engine]
-                self._enter(engine)
+    def _is_out(self, load: EngineLoad) -> bool:
+        if load.state is EngineState.UPDATING:
+            return load.paused_s >= self.blink_s
+        return load.state is not EngineState.SERVING
+
+    def _forget(self, now: float) -> None:
+        """What was so long ago that it says nothing any more."""
+        for engine in [engine for engine, until in self._avoided.items() if until <= now]:
+            del self._avoided[engine]
+            self._stand(engine)
+        for engine in [engine for engine, heard in self._heard.items() if heard.until <= now]:
+            del self._heard[engine]
+            self._stand(engine)

@@ -1,7 +1,8 @@
 """Engine actors as a worker's router sees them.
 
 What an engine has sampled is asked for every second, so that it is not lost with the actor: another engine goes on
-behind it.
+behind it.  In the same call it says how it stands, for the worker's router.  So each engine is asked while a request is
+under way anywhere, and nobody waits for its answer.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import asyncio
 import contextlib
 import itertools
 import secrets
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, Received
+from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest, Received
 from actors.remote import Remote, RemoteError
 
 _ASK_S = 1.0
+
+Hear = Callable[[str, EngineLoad], None]
+"""Is told by its name how an engine stands."""
 
 
 class RemoteEngine:
@@ -42,23 +46,33 @@ class RemoteEngine:
         finally:
             del self._told[name]
 
-    async def follow(self) -> None:
-        """Until cancelled: keep what the engine says that it has received."""
+    @property
+    def is_asked(self) -> bool:
+        """A request is under way."""
+        return bool(self._told)
+
+    async def follow(self, is_anyone_asked: Callable[[], bool], hear: Hear) -> None:
+        """Until cancelled: keep what the engine says that it has received, and pass on how it stands."""
         while True:
             await asyncio.sleep(_ASK_S)
-            if not self._told:
+            if not is_anyone_asked():
                 continue
             with contextlib.suppress(RemoteError, TimeoutError):
                 async with asyncio.timeout(_ASK_S):
-                    received = await self._remote.call(Engine.received, set(self._told))
-                self._told |= {name: said for name, said in received.items() if name in self._told}
+                    news = await self._remote.call(Engine.news, set(self._told))
+                self._told |= {name: said for name, said in news.received.items() if name in self._told}
+                hear(self.name, news.load)
 
 
 @contextlib.asynccontextmanager
-async def followed(engines: Iterable[RemoteEngine]) -> AsyncGenerator[None]:
+async def followed(engines: Sequence[RemoteEngine], hear: Hear) -> AsyncGenerator[None]:
     """Each is followed meanwhile."""
+
+    def is_anyone_asked() -> bool:
+        return any(engine.is_asked for engine in engines)
+
     async with asyncio.TaskGroup() as group:
-        following = [group.create_task(engine.follow()) for engine in engines]
+        following = [group.create_task(engine.follow(is_anyone_asked, hear)) for engine in engines]
         try:
             yield
         finally:

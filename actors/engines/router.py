@@ -1,10 +1,10 @@
 """Sends each request to the engine that knows its session best, unless that one is overloaded or in trouble.
 
-One router in each worker; it knows only what passed through itself.  Which engine is next is :mod:`.placement`'s to
-say; here requests are sent, and sent again.  While another engine is at hand a request waits only ``patience_s`` for
-one that serves nobody; without another it waits as long as a restart may take.  The next engine goes on behind what the
-last one has sampled.  All attempts together end with both times of the request; an engine that does not keep them is
-given up ``_MARGIN_S`` later.
+One router in each worker; it knows what passed through itself, and what engines say of themselves.  Which engine is
+next is :mod:`.placement`'s to say; here requests are sent, and sent again.  While another engine is at hand a request
+waits only ``patience_s`` for one that serves nobody; without another it waits as long as a restart may take.  The next
+engine goes on behind what the last one has sampled.  All attempts together end with both times of the request; an
+engine that does not keep them is given up ``_MARGIN_S`` later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
+from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest
 from actors.engines.placement import Placement
 from protocol.errors import InfraError
 
@@ -36,9 +36,11 @@ class EngineLike(Protocol):
 class RouterStatistics:
     in_flight: dict[str, int]
     """Engine → requests under way from this router."""
+    tokens: dict[str, int]
+    """Engine → load that is expected there, of all routers."""
     sessions: int
     moved: int
-    """Sessions sent elsewhere because their engine was overloaded or failed."""
+    """Sessions sent elsewhere because their engine was overloaded, out or failed."""
 
 
 class Router:
@@ -57,7 +59,8 @@ class Router:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._engines, self._patience_s, self._clock, self._pause = tuple(engines), patience_s, clock, pause
-        self._placement = Placement(len(engines), slack, avoid_s, max_sessions, first)
+        self._placement = Placement(len(engines), slack, avoid_s, max_sessions=max_sessions, first=first)
+        self._numbers = {engine.name: number for number, engine in enumerate(engines)}
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` when the request's time is over,
@@ -66,7 +69,7 @@ class Router:
         end = self._clock() + allowed_s
         last, placement = "no engine was tried", self._placement
         while (left := end - self._clock()) > 0:
-            index = placement.begin(request.session, self._clock())
+            index = placement.begin(request.session, request.tokens, self._clock())
             engine = self._engines[index]
             sampling_s = min(left, request.deadline_s)
             patience, restart_s = None, left - sampling_s
@@ -82,12 +85,20 @@ class Router:
                     request = replace(request, received=error.received)
                 placement.failed(index, self._clock())
             finally:
-                placement.end(index)
+                placement.end(index, request.tokens)
             if not placement.at_hand(self._clock()):
                 await self._pause(_PAUSE_S)
         raise EngineUnavailable(f"no engine answered within {allowed_s:g} s: {last}")
 
+    def hear(self, engine: str, load: EngineLoad) -> None:
+        """What an engine says of itself."""
+        self._placement.hear(self._numbers[engine], load, self._clock())
+
     def statistics(self) -> RouterStatistics:
-        placement = self._placement
-        in_flight = {engine.name: count for engine, count in zip(self._engines, placement.in_flight, strict=True)}
-        return RouterStatistics(in_flight, placement.sessions, placement.moved)
+        placement, names = self._placement, self._numbers
+        return RouterStatistics(
+            dict(zip(names, placement.in_flight, strict=True)),
+            dict(zip(names, placement.tokens, strict=True)),
+            placement.sessions,
+            placement.moved,
+        )

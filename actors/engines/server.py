@@ -72,7 +72,7 @@ class _Guardian:
     stop_fd: int
     """Write end: a byte, or the end of this process, ends the server."""
     told_fd: int
-    """Read end: the exit status comes here; end of file is the guardian's death."""
+    """Read end: at the end the exit status comes here, and why; end of file alone is the guardian's death."""
 
 
 def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: int, api_key: str) -> list[str]:
@@ -194,7 +194,7 @@ class Server:
             await asyncio.shield(self.ended)
 
     def _on_told(self) -> None:
-        """The guardian wrote the server's exit status, or, at end of file, is gone."""
+        """The guardian wrote how the server ended, or, at end of file, is gone."""
         try:
             chunk = os.read(self._guardian.told_fd, 64)
         except BlockingIOError:
@@ -206,7 +206,7 @@ class Server:
         os.close(self._guardian.told_fd)
         os.close(self._guardian.stop_fd)
         if self._told:
-            self.ended.set_result(_describe(int(self._told)))
+            self.ended.set_result(_describe(self._told.decode()))
             return
         with contextlib.suppress(OSError):  # the guardian was killed and may have left some of the group
             os.killpg(self.pids.server, signal.SIGKILL)
@@ -262,7 +262,12 @@ def _tail(log: Path, offset: int) -> str:
     return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
 
 
-def _describe(status: int) -> str:
+def _describe(told: str) -> str:
+    """How the server ended, by its guardian's last line: a part that ended before it says more than its own status."""
+    first, _, why = told.strip().partition(" ")
+    if why:
+        return f"the server was ended: {why}"
+    status = int(first)
     with contextlib.suppress(ValueError):
         return f"the server was ended by {signal.Signals(status - 128).name}"
     return f"the server ended with status {status}"

@@ -215,6 +215,9 @@ class EngineSection(Section):
     """Tokens in one server's KV cache."""
     max_running: PositiveInt = 64
     """Requests that one server decodes together."""
+    max_queued: CountInt = 0
+    """Requests that may wait for one server; further ones are refused at once, and go to another engine or come again.
+    0 for sixteen times ``engine.max_running``."""
     start_timeout_s: Seconds = 900.0
     """Longest wait for a server that lives to come up: half a minute on a quiet machine, minutes on a busy one."""
     request_timeout_s: Seconds = 60.0

@@ -20,6 +20,8 @@ from protocol.trajectory import InfraFailure, Status, Ticket, trajectory_id
 
 _PATROL_S = 60.0
 _RETRY_S = 0.2
+_SIZE = 1
+"""Of a request, to its router: prompts are not simulated, so that all count alike."""
 _PAYLOAD = b"\0"
 """The simulated buffer has room for everything, and so nothing depends on a trajectory's bytes."""
 
@@ -157,7 +159,7 @@ class Rollout:
         if not episode.alive:
             return
         turn = episode.plan.turns[episode.turn]
-        episode.engine = episode.worker.placement.begin(episode.session, self._clock.now)
+        episode.engine = episode.worker.placement.begin(episode.session, _SIZE, self._clock.now)
         episode.request = Request(episode, turn.tokens, turn.generate_s)
         self._engines[episode.engine].submit(episode.request)
 
@@ -170,7 +172,7 @@ class Rollout:
 
     def sampled(self, episode: Episode, request: Request) -> None:
         """A turn is whole: the tool is next, or the grader."""
-        episode.worker.placement.end(episode.engine)
+        episode.worker.placement.end(episode.engine, _SIZE)
         episode.request = None
         for span in request.spans:
             episode.spans.append((episode.turn, span))
@@ -186,7 +188,7 @@ class Rollout:
         self.lost_tokens += request.sampled
         episode.request = None
         placement.failed(episode.engine, now)
-        placement.end(episode.engine)
+        placement.end(episode.engine, _SIZE)
         self._clock.after(0.0 if placement.at_hand(now) else _RETRY_S, self._sample, episode)
 
     def _arrive(self, episode: Episode) -> None:

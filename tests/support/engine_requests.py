@@ -1,8 +1,9 @@
-"""Requests to an engine: of a test's own is only what it is about."""
+"""Requests to an engine, and what it says of itself: of a test's own is only what it is about."""
 
 from __future__ import annotations
 
-from actors.engines.messages import GenerateRequest
+from actors.engines.messages import EngineLoad, EngineState, GenerateRequest, TokensUnderWay
+from protocol.weights import Version
 
 
 def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> GenerateRequest:
@@ -15,3 +16,17 @@ def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> Gen
         "deadline_s": 600.0,
     }
     return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))
+
+
+def load(
+    others: int = 0,
+    *,
+    own: int = 0,
+    queued: int = 0,
+    state: EngineState = EngineState.SERVING,
+    paused_s: float = 0.0,
+    version: int = 1,
+) -> EngineLoad:
+    """Of an engine that has ``others`` tokens of other routers' requests under way, and ``own`` of the asker's."""
+    tokens = TokensUnderWay(running=others + own - queued, queued=queued, of_asker=own)
+    return EngineLoad(state=state, paused_s=paused_s, version=Version(version), tokens=tokens)

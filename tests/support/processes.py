@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
 
 
 def process_group(leader: int) -> set[int]:
@@ -15,3 +18,21 @@ def process_group(leader: int) -> set[int]:
             if os.getpgid(int(entry.name)) == leader:
                 found.add(int(entry.name))
     return found
+
+
+def title(pid: int) -> str:
+    """What a process calls itself; empty of one that is gone."""
+    with contextlib.suppress(OSError):
+        return (Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]).decode(errors="replace").strip()
+    return ""
+
+
+def shared_memory_of(pids: Iterable[int]) -> set[Path]:
+    """Files in shared memory that any of these has mapped; semaphores are, under another name."""
+    inodes: set[int] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+            inodes |= {int(line.split(maxsplit=5)[4]) for line in lines if f" {SHARED_MEMORY}/" in line}
+    with os.scandir(SHARED_MEMORY) as entries:
+        return {Path(entry.path) for entry in entries if entry.inode() in inodes}

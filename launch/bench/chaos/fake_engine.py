@@ -20,6 +20,8 @@ from actors.engines import weight_files
 from actors.engines.direct import Sender
 from actors.engines.engine import Engine, EngineSettings
 from actors.engines.messages import (
+    EngineLoad,
+    EngineNews,
     EngineStartError,
     EngineState,
     EngineStatistics,
@@ -30,6 +32,7 @@ from actors.engines.messages import (
     LoadError,
     LoadReport,
     Received,
+    TokensUnderWay,
 )
 from launch.bench.chaos.evidence import weights_digest
 from protocol.events import EventLog
@@ -139,6 +142,12 @@ class FakeEngine(Engine):
     async def received(self, names: Collection[str]) -> dict[str, Received]:  # noqa: ARG002  the real one's
         """Nothing: a recital is begun anew."""
         return {}
+
+    async def news(self, names: Collection[str]) -> EngineNews:
+        """It is never full."""
+        status, nothing = await self.status(), TokensUnderWay(running=0, queued=0, of_asker=0)
+        load = EngineLoad(state=status.state, paused_s=0.0, version=status.version, tokens=nothing)
+        return EngineNews(await self.received(names), load)
 
     def _words(self, request: GenerateRequest, dice: random.Random) -> list[int]:
         (end,) = request.stop_token_ids

@@ -29,7 +29,7 @@ from actors.engines.prefixes import Prefixes
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
-from tests.support.processes import process_group
+from tests.support.processes import process_group, shared_memory_of, title
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
 
@@ -447,6 +447,31 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
     assert statistics.resent >= 6
     assert (status.state, status.version) == (EngineState.SERVING, newest.version)
     assert engine.pids().server != pid
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("part", ["scheduler", "detokenizer"])
+async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing(
+    engine: Engine, folders: Folders, part: str
+) -> None:
+    """By itself it notices the end of its detokenizer a minute later, and requests hang until then."""
+    manifest = publish(folders.a)
+    await engine.load(manifest, 300)
+    restarts, pid = (await engine.statistics()).restarts, engine.pids().server
+    (victim,) = [member for member in process_group(pid) if title(member) == f"sglang::{part}"]
+    left_behind = shared_memory_of(process_group(pid))
+    async with asyncio.TaskGroup() as group:
+        tasks = await sampling(engine, group, 6)
+        os.kill(victim, signal.SIGKILL)
+    for reply in (task.result() for task in tasks):
+        assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {manifest.version})
+        assert (len(reply.token_ids), reply.cuts) == (1500, 1)
+    status = await engine.status()
+    assert (status.state, status.restarts) == (EngineState.SERVING, restarts + 1)
+    assert status.error == f"the server was ended: its {part} was killed by SIGKILL"
+    assert process_group(pid) == set()
+    assert left_behind
+    assert not [path for path in left_behind if path.exists()]
 
 
 @pytest.mark.chaos

@@ -1,10 +1,12 @@
-"""The guardian with plain processes: whoever dies first, no process and no shared memory of the server is left."""
+"""The guardian with plain processes: whoever dies first, no process and no shared memory of the server is left, and
+whoever asks the server does not wait for what is dead."""
 
 import os
 import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +15,37 @@ import pytest
 
 from actors.engines import guardian as guardian_module
 
-SERVER = """
-import mmap, os, signal, subprocess, sys
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
-child = subprocess.Popen([sys.executable, "-S", "-c", deaf])
+SHARED_MEMORY = """
+import mmap, os
 mapped = open(f"/dev/shm/longshore_test_{os.getpid()}", "w+b")
 mapped.truncate(4096)
 view = mmap.mmap(mapped.fileno(), 4096)
-open(f"/dev/shm/sgl_test_{os.getpid()}_x", "w").close()
+open(f"/dev/shm/sgl_shm_mq_{os.getpid()}_ab12cd34", "w").close()
+"""
+
+SERVER = f"""
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-S", "-c", deaf])
+{SHARED_MEMORY}
 print("ready", child.pid, file=sys.stderr, flush=True)
+signal.pause()
+"""
+
+PARTS = f"""
+import multiprocessing, signal, subprocess, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+gives_up = ["-S", "-c", "import signal, sys; signal.sigwait([signal.SIGTERM]); sys.exit(3)"]
+helper = subprocess.Popen(["helper", *gives_up], executable=sys.executable)
+forks = "import os, sys; print(os.spawnv(os.P_NOWAIT, sys.executable, ['sglang::scheduler', *sys.argv[1:]]))"
+part = subprocess.Popen([sys.executable, "-S", "-c", forks, *gives_up], stdout=subprocess.PIPE)
+forked = int(part.stdout.readline())
+named = subprocess.Popen(["sglang::detokenizer", *gives_up], executable=sys.executable)
+spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+spawned.start()
+{SHARED_MEMORY}
+print("ready", helper.pid, named.pid, spawned.pid, forked, file=sys.stderr, flush=True)
 signal.pause()
 """
 
@@ -31,7 +54,7 @@ signal.pause()
 class Guarded:
     guardian: int
     server: int
-    child: int
+    children: list[int]
     stop_fd: int
     told_fd: int
 
@@ -45,12 +68,24 @@ class Guarded:
 
     def left(self) -> list[str]:
         """Processes that live and shared memory files that are there."""
-        pids = [pid for pid in (self.server, self.child) if Path(f"/proc/{pid}").exists()]
+        pids = [pid for pid in (self.server, *self.children) if Path(f"/proc/{pid}").exists()]
         return [str(pid) for pid in pids] + [path.name for path in shared_memory_of(self.server)]
+
+    def wait_for_watch(self, pid: int) -> None:
+        """Until the guardian has found a part of the server."""
+        while f"Pid:\t{pid}\n" not in "".join(map(_read, Path(f"/proc/{self.guardian}/fdinfo").iterdir())):
+            time.sleep(0.01)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 def shared_memory_of(server: int) -> list[Path]:
-    return list(Path("/dev/shm").glob(f"*_test_{server}*"))
+    return list(Path("/dev/shm").glob(f"*_{server}*"))
 
 
 def start(code: str, stop_pipe: tuple[int, int] | None = None) -> Guarded:
@@ -69,7 +104,7 @@ def start(code: str, stop_pipe: tuple[int, int] | None = None) -> Guarded:
     guardian, server = map(int, os.read(told_fd, 64).split())
     with os.fdopen(log_fd) as lines:
         words = lines.readline().split()
-    return Guarded(guardian, server, int(words[1]) if len(words) > 1 else 0, stop_fd, told_fd)
+    return Guarded(guardian, server, [int(word) for word in words[1:]], stop_fd, told_fd)
 
 
 @pytest.fixture
@@ -104,7 +139,41 @@ def test_the_servers_death_ends_its_children_and_is_told(guarded: Guarded) -> No
     os.kill(guarded.server, signal.SIGKILL)
     assert guarded.end() == str(128 + signal.SIGKILL)
     os.close(guarded.stop_fd)
-    assert not Path(f"/proc/{guarded.child}").exists()
+    unseen = f"longshore_test_{guarded.server}"  # its maps died with it, perhaps before they were looked at
+    assert set(guarded.left()) <= {unseen}
+
+
+@pytest.mark.parametrize(("part", "name"), [(1, "detokenizer"), (2, "subprocess")], ids=["named", "not yet named"])
+def test_a_part_that_is_killed_ends_the_server_and_is_told(part: int, name: str) -> None:
+    """SGLang takes a minute to notice; requests would hang as long."""
+    guarded = start(PARTS)
+    guarded.wait_for_watch(guarded.children[part])
+    os.kill(guarded.children[part], signal.SIGKILL)
+    assert guarded.end() == f"{128 + signal.SIGKILL} its {name} was killed by SIGKILL"
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
+
+
+def test_a_part_that_gives_up_ends_the_server_too() -> None:
+    guarded = start(PARTS)
+    guarded.wait_for_watch(guarded.children[1])
+    os.kill(guarded.children[1], signal.SIGTERM)
+    assert guarded.end() == f"{128 + signal.SIGKILL} its detokenizer ended with status 3"
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
+
+
+@pytest.mark.parametrize("helper", [0, 3], ids=["a helper", "what a part has forked"])
+def test_what_helps_a_server_may_come_and_go(helper: int) -> None:
+    guarded = start(PARTS)
+    guarded.wait_for_watch(guarded.children[1])
+    gone = os.pidfd_open(guarded.children[helper])
+    os.kill(guarded.children[helper], signal.SIGKILL)
+    assert select.select([gone], [], [], 30)[0]
+    os.close(gone)
+    os.kill(guarded.children[1], signal.SIGKILL)
+    assert guarded.end() == f"{128 + signal.SIGKILL} its detokenizer was killed by SIGKILL"
+    os.close(guarded.stop_fd)
 
 
 def test_the_guardians_death_ends_the_server_and_is_told(guarded: Guarded) -> None:

@@ -9,6 +9,7 @@ import pytest
 from actors.engines.messages import (
     NOTHING_RECEIVED,
     EngineBusy,
+    EngineState,
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
@@ -16,7 +17,7 @@ from actors.engines.messages import (
     RequestRefused,
 )
 from actors.engines.router import Router
-from tests.support.engine_requests import request
+from tests.support.engine_requests import load, request
 
 
 class FakeClock:
@@ -202,6 +203,24 @@ async def test_forgotten_sessions_do_not_pile_up(fleet: list[FakeEngine]) -> Non
     for number in range(50):
         await router.generate(ask(str(number)))
     assert router.statistics().sessions == 10
+
+
+async def test_what_engines_say_of_other_routers_requests_counts(router: Router) -> None:
+    """Else every worker's new episodes go to an engine that all the others fill."""
+    for name, tokens in (("e0", 900), ("e1", 500), ("e2", 700)):
+        router.hear(name, load(tokens))
+    assert router.statistics().tokens == {"e0": 900, "e1": 500, "e2": 700}
+    assert (await router.generate(ask("s"))).engine == "e1"
+
+
+async def test_a_request_waits_for_an_engine_that_is_out_if_every_other_is(
+    router: Router, fleet: list[FakeEngine]
+) -> None:
+    """It has no other: it is not called back after two seconds."""
+    for engine in fleet:
+        router.hear(engine.name, load(state=EngineState.RESTARTING))
+    assert (await router.generate(ask("s"))).engine == "e0"
+    assert fleet[0].asked[0].patience_s is None
 
 
 def test_a_router_without_engines_is_refused() -> None:

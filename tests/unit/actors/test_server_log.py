@@ -1,10 +1,12 @@
-"""If this fails, an engine that did not start is explained by colour codes and blank lines."""
+"""If these fail, an engine that did not start, or ended, is explained by colour codes, blank lines and numbers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from actors.engines.server import _tail
+import pytest
+
+from actors.engines.server import _describe, _tail
 
 
 def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> None:
@@ -17,3 +19,15 @@ def test_the_end_of_a_log_is_short_plain_and_of_this_start(tmp_path: Path) -> No
     assert _tail(log, offset).splitlines() == [f"    line {n}" for n in range(4, 9)]
     log.write_text("of an earlier start\n--- 2026-11-21 13:00:00 UTC\nonly line\n")
     assert _tail(log, offset) == "    only line"
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("137\n", "the server was ended by SIGKILL"),
+        ("1\n", "the server ended with status 1"),
+        ("137 its scheduler was killed by SIGKILL\n", "the server was ended: its scheduler was killed by SIGKILL"),
+    ],
+)
+def test_the_end_of_a_server_is_told_by_what_ended_first(told: str, said: str) -> None:
+    assert _describe(told) == said

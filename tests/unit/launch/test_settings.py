@@ -86,6 +86,14 @@ def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: R
     assert told.adapters == told.server().adapters == AdapterSettings(rank=8, alpha=32.0, targets=("o_proj",), most=4)
 
 
+@pytest.mark.parametrize(("given", "most"), [([], 128), (["engine.max_queued=5"], 5)])
+def test_the_queue_of_an_engine_is_as_long_as_is_said_or_follows_from_what_runs_at_once(
+    directory: RunDirectory, given: list[str], most: int
+) -> None:
+    config = load_recipe("demo", ["engine.max_running=8", *given])
+    assert engine_settings(config, directory, MODEL, "engine-0", here(1)[0]).most_queued == most
+
+
 @pytest.mark.parametrize("count", range(1, 33))
 def test_simulated_nodes_share_the_containers_of_one_machine(count: int) -> None:
     config = load_recipe("demo", [f"cluster.nodes={count}"])

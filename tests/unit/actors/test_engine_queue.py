@@ -1,0 +1,122 @@
+"""If these fail, an engine takes more than it can ever answer, or routers hear something else than what it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from actors.engines.client import SamplingOptions
+from actors.engines.dispatch import Dispatch
+from actors.engines.engine import Engine, EngineSettings
+from actors.engines.exchange import Confirmed, Serving
+from actors.engines.messages import EngineBusy, EngineState, TokensUnderWay
+from actors.engines.replies import ReplyStream, Sampled
+from protocol.weights import NO_VERSION, Version, WeightManifest
+from tests.support.engine_requests import request
+
+MANIFEST = WeightManifest(Version(7), 0, NO_VERSION, "/weights", "", 0, 0)
+
+
+class FakeServer:
+    """A fake: a server, and its client too, that samples one token when it is let."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    @property
+    def client(self) -> FakeServer:
+        return self
+
+    async def generate(
+        self, rid: str, input_ids: list[int], options: SamplingOptions, key: str, stream: ReplyStream, *, adapter: str
+    ) -> Sampled:
+        await self.go.wait()
+        return Sampled([5], [-0.5], [7], "length", 0)
+
+
+class Desk:
+    """A dispatch with one place and room for two that wait."""
+
+    def __init__(self) -> None:
+        self.server = FakeServer()
+        self.dispatch = Dispatch(
+            "tiny",
+            max_running=1,
+            max_queued=2,
+            context_length=512,
+            deterministic=False,
+            kv="fresh",
+            state=lambda: EngineState.SERVING,
+        )
+        self.dispatch.vocabulary = 100
+
+    def serve(self) -> None:
+        trouble = asyncio.get_running_loop().create_future()
+        serving = Serving(
+            cast("Any", self.server), Confirmed(MANIFEST, "sum"), self.dispatch.gate, trouble, lambda _: None
+        )
+        self.dispatch.open(serving)
+
+    @asynccontextmanager
+    async def asked(self, *sizes: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
+        """Requests of so many tokens each, named 0, 1, …, are in the engine meanwhile, and answered at its end."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self.dispatch.generate(request([3] * (size - 10), 10, name=str(number))))
+                for number, size in enumerate(sizes)
+            ]
+            counts = self.dispatch.counts
+            while counts.running + counts.queued < len(sizes):  # noqa: ASYNC110  # a state of other tasks, not an event
+                await asyncio.sleep(0)
+            yield tasks
+            self.server.go.set()
+
+
+async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_room() -> None:
+    desk = Desk()
+    desk.serve()
+    async with desk.asked(20, 20, 20):
+        with pytest.raises(EngineBusy, match="engine tiny has 2 requests waiting, its limit"):
+            await desk.dispatch.generate(request([3], 1))
+    assert (await desk.dispatch.generate(request([3], 1))).token_ids == [5]
+    assert desk.dispatch.counts.unavailable == 1
+
+
+@pytest.mark.parametrize(("given", "most"), [({}, 320), ({"max_queued": 3}, 3)])
+def test_how_many_may_wait_follows_from_how_many_run_at_once(given: dict[str, int], most: int) -> None:
+    settings = EngineSettings(
+        name="e", run_dir=Path(), model_path="", context_length=512, max_running=20, device="cpu", **given
+    )
+    assert settings.most_queued == most
+
+
+async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_askers() -> None:
+    desk = Desk()
+    desk.serve()
+    async with desk.asked(100, 30, 50):
+        said = desk.dispatch.tokens_under_way({"0", "2"})
+        assert said == TokensUnderWay(running=100, queued=80, of_asker=150)
+        assert said.of_others == 30
+    assert desk.dispatch.tokens_under_way(()) == TokensUnderWay(running=0, queued=0, of_asker=0)
+
+
+async def test_what_waits_for_a_server_is_queued() -> None:
+    desk = Desk()
+    async with desk.asked(100):
+        assert desk.dispatch.tokens_under_way(()) == TokensUnderWay(running=0, queued=100, of_asker=0)
+        desk.serve()
+
+
+async def test_an_engine_says_what_it_is_at_and_which_weights_it_serves(tmp_path: Path) -> None:
+    engine = Engine(
+        EngineSettings(name="e", run_dir=tmp_path, model_path="", context_length=512, max_running=2, device="cpu")
+    )
+    load = (await engine.news(())).load
+    assert (load.state, load.version, load.paused_s) == (EngineState.NEW, NO_VERSION, 0.0)
+    await engine.stop()
+    assert (await engine.news(())).load.state is EngineState.STOPPED
