@@ -48,7 +48,7 @@ _LOOKS = {"ls", "find", "tree", "cat", "head", "tail", "less", "nl", "wc", "sed"
 _SEARCHES = {"grep", "rg"}
 """Their first operand is a pattern."""
 _TEST_PATH = re.compile(
-    r"(?:^|/)(?:tests?|__tests__|specs?)/|/(?:tests?|__tests__|specs?)$|(?:^|/)test_[\w*?.-]+|\w_tests?\.\w+$|"
+    r"(?:^|/)(?:tests?|__tests__|specs?)/|/(?:tests?|__tests__|specs?)$|(?:^|/)test_[\w*?.-]+|[\w*?]_tests?\.\w+$|"
     r"\.(?:test|spec)\.[jt]sx?$|[A-Za-z]Tests?\.(?:java|kt|cs)$"
 )
 _TEST_FOLDERS = {"test", "tests", "__tests__", "spec"}
@@ -87,12 +87,15 @@ def _simple(plain: str) -> Iterator[list[str]]:
     """The words of each simple command, the program first; what only sets variables or runs another is passed over."""
     for part in _BETWEEN.split(plain):
         words = part.split()
-        while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _WRAPPERS or words[0] == "timeout"):
-            words = words[2:] if words[0] == "timeout" else words[1:]
-        if words and words[0] in _RUNS and len(words) > 1:
-            words = words[2:] if words[1] in {"run", "exec"} else words[1:]
-        if words:
-            yield [words[0].rpartition("/")[2] or words[0], *words[1:]]
+        at = 0
+        while at < len(words) and (
+            _ASSIGNMENT.fullmatch(words[at]) or words[at] in _WRAPPERS or words[at] == "timeout"
+        ):
+            at += 2 if words[at] == "timeout" else 1
+        if at + 1 < len(words) and words[at] in _RUNS:
+            at += 2 if words[at + 1] in {"run", "exec"} else 1
+        if at < len(words):
+            yield [words[at].rpartition("/")[2] or words[at], *words[at + 1 :]]
 
 
 def is_idle(command: str) -> bool:

@@ -23,7 +23,7 @@ MOST_A_TURN = 0.1
 
 _CONTEXT = re.compile(
     r"^Traceback \(most recent call last\)|^E   +\S|^FAILED \S+::|^\S+:\d+(?::\d+)?: (?:fatal )?error\b|"
-    r"^error\[E\d+\]|^thread '.*' panicked at|^\s+at \S+ \(?\S+:\d+:\d+\)?$",
+    r"^error\[E\d+\]|^thread '.*' panicked at|^[ \t]+at \S+ \(?\S+:\d+:\d+\)?$",
     re.MULTILINE,
 )
 _LOOKED_AT = 16 << 10
