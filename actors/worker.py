@@ -259,7 +259,7 @@ class Worker:
             ticket.task,
             self._tasks[ticket.task].family,
             ticket.greedy,
-            bool(trajectory.reward.parts["all_passed"]),
+            trajectory.passed,
             trajectory.reward.total,
             trajectory.status,
             trajectory.sampled_tokens,

@@ -57,8 +57,9 @@ class FakeBuffer:
         plan = self.plans[group]
         rewards = {sample: float(sample % 2) if reward is None else reward for sample in range(plan.size)}
         async with self._changed:
+            passed = frozenset(sample for sample, reward in rewards.items() if reward >= 1)
             self.closed.append(
-                GroupClosed(len(self.closed) + 1, GroupId(group), plan.task, outcome, plan.size, rewards)
+                GroupClosed(len(self.closed) + 1, GroupId(group), plan.task, outcome, plan.size, rewards, passed)
             )
             self._changed.notify_all()
 
