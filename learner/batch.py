@@ -81,7 +81,7 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
     names = tuple(trajectory.ticket.trajectory_id for trajectory in trajectories)
-    metrics = staleness(verdicts, age) | marks(trajectories)
+    metrics = staleness(verdicts, age) | marks(trajectories) | reward_parts(trajectories)
     return TrainBatch(found, tuple(trained), dropped, names, by_age, metrics, account(trajectories, verdicts))
 
 
@@ -202,6 +202,15 @@ def marks(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "mixed_prefix_turns": float(sum(turn.mixed_prefix for turn in turns)),
         "cut_turns": float(sum(turn.cuts > 0 for turn in turns)),
     }
+
+
+def reward_parts(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Metrics of what rewards were made of: the mean of each part, over the trajectories that have it."""
+    found: dict[str, list[float]] = {}
+    for trajectory in trajectories:
+        for name, value in trajectory.reward.parts.items():
+            found.setdefault(f"part_{name}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()) -> list[Sample]:

@@ -1,6 +1,7 @@
 """From an episode's reward to each token's advantage and share of the loss."""
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -123,6 +124,15 @@ def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
 
     assert good(shuffle=False) == 8
     assert good(shuffle=True) < 8
+
+
+def test_the_metrics_of_a_step_say_what_rewards_were_made_of():
+    """A judge that fails every vote is seen in no other figure."""
+    ticket = Ticket("run", GroupId(0), 0, 4, "task", 0)
+    made = Trajectory(ticket, Status.COMPLETED, Reward(1.0, {"judge_down": 3.0, "bonus": 0.5}), (turns_of(0.0),))
+    other = replace(made, ticket=replace(ticket, sample=1), reward=Reward(0.0, {"judge_down": 1.0}))
+    metrics = read([dumps(made), dumps(other)]).metrics
+    assert (metrics["part_judge_down"], metrics["part_bonus"]) == (2.0, 0.5)
 
 
 def test_step_advantages_of_an_episode_cut_at_a_turn():
