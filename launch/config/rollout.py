@@ -32,7 +32,8 @@ class DataSection(Section):
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
     order: TaskOrder = TaskOrder.LISTED
-    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (those first of which half of the episodes pass)."""
+    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (those first of whose episodes about half
+    pass)."""
     held_out_family: str = ""
     """A family that only the evaluation sees, reported apart; empty for none."""
 
