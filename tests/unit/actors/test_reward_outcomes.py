@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.rewards.named import named, names
 from actors.rewards.played import Call, ModelTurn, Played
+from actors.rewards.process import RULES, UNREADABLE
+from launch.config.rollout import RolloutSection
 from protocol.errors import UserError
 from protocol.trajectory import Status, TestResult
 
@@ -130,3 +134,11 @@ def test_a_name_or_a_bonus_that_goes_nowhere_is_refused(name: str, bonus: float 
     with pytest.raises(UserError) as caught:
         named(name, bonus)
     assert says in str(caught.value)
+
+
+def test_the_documents_and_the_help_text_name_every_reward_and_rule() -> None:
+    table = (Path(__file__).parents[3] / "docs" / "rewards.md").read_text()
+    rules = [rule.name for rule in (*RULES, UNREADABLE)]
+    assert [name for name in (*names(), *rules) if f"| `{name}` |" not in table] == []
+    help_text = RolloutSection.model_fields["reward"].description or ""
+    assert [name for name in names() if f"``{name}``" not in help_text] == []
