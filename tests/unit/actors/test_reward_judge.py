@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,9 @@ def episode(turns: int) -> Played:
     return replace(PLAYED, turns=tuple(said))
 
 
-async def judged(url: str, played: Played, **changes: object) -> Judged:
+async def judged(url: str, played: Played, **changes: Any) -> Judged:
     settings = JudgeSettings(url=url, model="judge", prompt=PROMPT, vote_timeout_s=LONG_S, timeout_s=LONG_S)
-    async with Judge(replace(settings, **changes)) as judge:  # pyright: ignore[reportArgumentType]
+    async with Judge(replace(settings, **changes)) as judge:
         return await judge.judged(played)
 
 

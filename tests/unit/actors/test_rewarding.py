@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,8 +48,8 @@ class FakeJudging:
         return self._judged
 
 
-def rewards(name: str, judging: FakeJudging | None = None, /, **settings: object) -> Rewards:
-    return Rewards(named(name).formula, RewardSettings(**settings), judging)  # pyright: ignore[reportArgumentType]
+def rewards(name: str, judging: FakeJudging | None = None, /, **settings: Any) -> Rewards:
+    return Rewards(named(name).formula, RewardSettings(**settings), judging)
 
 
 def segment_of(turns: int, tokens: int = 2) -> Segment:
