@@ -22,16 +22,11 @@ class TaskRecord:
     """What closed groups showed of one task."""
 
     episodes: int = 0
-    total: float = 0.0
-    """Sum of rewards."""
-
-    def add(self, rewards: Sequence[float]) -> None:
-        self.episodes += len(rewards)
-        self.total += sum(rewards)
+    passed: int = 0
 
     @property
-    def mean(self) -> float:
-        return self.total / self.episodes
+    def pass_rate(self) -> float:
+        return self.passed / self.episodes
 
 
 Records: TypeAlias = Mapping[str, TaskRecord]
@@ -39,8 +34,10 @@ Records: TypeAlias = Mapping[str, TaskRecord]
 
 
 def note(records: dict[str, TaskRecord], closing: GroupClosed) -> None:
-    """Take in what closed; always in the order of ``seq``, so that the same closings give the same sums to the bit."""
-    records.setdefault(closing.task, TaskRecord()).add(list(closing.rewards.values()))
+    """Take in what closed."""
+    record = records.setdefault(closing.task, TaskRecord())
+    record.episodes += len(closing.rewards)
+    record.passed += len(closing.passed)
 
 
 Curriculum = Callable[[int, Sequence[str], Mapping[str, TaskRecord]], Sequence[int]]
@@ -53,8 +50,8 @@ class TaskOrder(StrEnum):
     SHUFFLED = "shuffled"
     """Another permutation each epoch."""
     FRONTIER = "frontier"
-    """Tasks first whose mean reward is nearest to one half, where groups differ most; never tried ones stand among
-    them.  The first epoch is shuffled."""
+    """Tasks first of whose episodes nearest to one half passed, where groups differ most, whatever the reward's scale;
+    never tried ones stand among them.  The first epoch is shuffled."""
 
 
 def curriculum(order: TaskOrder, seed: int) -> Curriculum:
@@ -82,6 +79,6 @@ def _shuffled(seed: int, epoch: int, tasks: Sequence[str], _records: Mapping[str
 def _frontier(seed: int, epoch: int, tasks: Sequence[str], records: Mapping[str, TaskRecord]) -> list[int]:
     def distance(index: int) -> float:
         record = records.get(tasks[index])
-        return abs(record.mean - 0.5) if record else 0.0
+        return abs(record.pass_rate - 0.5) if record and record.episodes else 0.0
 
     return sorted(_shuffled(seed, epoch, tasks, records), key=distance)

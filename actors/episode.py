@@ -15,9 +15,11 @@ from typing import NamedTuple, Protocol
 from actors.agents.chat import ChatFormat, Message, opening
 from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
 from actors.engines.messages import Generate, GenerateReply, GenerateRequest
-from actors.rewards.outcome import OutcomeReward
+from actors.rewards.played import Diary, ModelTurn, Played, call_of
+from actors.rewards.rewarding import PLAIN, Rewarding, rewarded
 from actors.tape import Tape
 from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory, TurnKind
+from sandbox.grading.answer import ANSWER, is_right
 from sandbox.tasks.task import Task
 
 _EVALUATION_TEMPERATURE = 1.0
@@ -32,6 +34,7 @@ class ToolOutcome:
     raw: str
     exit_code: int | None
     ms: float
+    timed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Graded:
     ms: float
     suspicious: tuple[str, ...] = ()
     """Of a full pass: what a person should read, one line each."""
+    score: float = 0.0
+    """Weight of what passed ÷ weight of all; the tests' own reward where that is all that they wrote."""
 
 
 class SandboxGone(Exception):
@@ -68,6 +73,20 @@ class Ended(NamedTuple):
     error: str
     """One line for a person: why the status is not ``completed``."""
 
+    def played(self, task: Task, turns: Sequence[ModelTurn], segments: Sequence[Segment]) -> Played:
+        """What its reward is taken of."""
+        graded = self.graded
+        return Played(
+            task.instruction,
+            self.status,
+            graded.tests,
+            graded.pass_ratio,
+            graded.all_passed,
+            graded.score,
+            tuple(turns),
+            sum(int(segment.loss_mask.sum()) for segment in segments),
+        )
+
     def trajectory(
         self,
         ticket: Ticket,
@@ -88,16 +107,24 @@ class Ended(NamedTuple):
         )
 
 
-async def until_graded(acting: Coroutine[None, None, Status], place: Gradable, task: Task) -> Ended:
-    """Let the agent act, then grade.  An agent that destroyed its sandbox failed each test."""
+async def until_graded(
+    acting: Coroutine[None, None, Status], place: Gradable, task: Task, last_words: Callable[[], str]
+) -> Ended:
+    """Let the agent act, then grade: by its last words where the task asks for an answer, else by the task's tests.  An
+    agent that destroyed its sandbox failed each test."""
     try:
         status = await acting
-        graded = await place.grade()
+        graded = _answered(task.answer, last_words()) if task.answer else await place.grade()
     except SandboxGone as gone:
-        failed = tuple(TestResult(name, False) for name in task.expected_tests)
+        failed = tuple(TestResult(name, False) for name in ((ANSWER,) if task.answer else task.expected_tests))
         return Ended(Status.SANDBOX_DESTROYED, Graded(failed, 0.0, False, 0.0), str(gone))
     error = "" if status is Status.COMPLETED else f"ended by its {status.value.replace('_', ' ')}"
     return Ended(status, graded, error)
+
+
+def _answered(wanted: str, last_words: str) -> Graded:
+    right = is_right(last_words, wanted)
+    return Graded((TestResult(ANSWER, right),), float(right), right, 0.0, score=float(right))
 
 
 class Observer(Protocol):
@@ -132,7 +159,7 @@ class EpisodeSettings:
     """A sampled token costs the agent 1 ÷ this many seconds of its time, however busy the engine was."""
     time_limit_s: float
     """The agent's own time, unless its task allows less."""
-    reward: OutcomeReward = OutcomeReward.BINARY
+    reward: Rewarding = PLAIN
 
     def temperature_of(self, ticket: Ticket) -> float:
         return self.temperature if ticket.purpose == TRAIN else _EVALUATION_TEMPERATURE
@@ -150,6 +177,7 @@ class Episode:
     settings: EpisodeSettings
     observer: Observer
     _tape: Tape = field(default_factory=Tape)
+    _diary: Diary = field(default_factory=Diary)
     _engine: str = ""
     _used_s: float = 0.0
     _malformed: int = 0
@@ -160,11 +188,13 @@ class Episode:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
         messages = opening(self.settings.system_prompt, self.task.instruction)
         self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(messages))
-        ended = await until_graded(self._converse(), self.terminal, self.task)
-        reward = self.settings.reward.of(pass_ratio=ended.graded.pass_ratio, all_passed=ended.graded.all_passed)
+        ended = await until_graded(self._converse(), self.terminal, self.task, lambda: self._diary.last_words)
+        segments = (self._tape.segment(),)
+        played = ended.played(self.task, self._diary.turns, segments)
+        reward, segments = await rewarded(self.settings.reward, played, segments)
         self.observer.on_grade(ended.graded, reward)
         timings_ms = {"generate": self._generate_ms, "tool": self._tool_ms}
-        return ended.trajectory(self.ticket, reward, (self._tape.segment(),), self._engine, timings_ms)
+        return ended.trajectory(self.ticket, reward, segments, self._engine, timings_ms)
 
     async def _converse(self) -> Status:
         for turn in range(self.settings.max_turns):
@@ -178,10 +208,10 @@ class Episode:
             actions = parse(text)
             if reply.finish == "length" and isinstance(actions, Final):
                 if room <= self.settings.max_new_tokens:
-                    self._tape.sampled(reply, malformed=True)
+                    self._sampled(reply, text, (), malformed=True)
                     return Status.CONTEXT_LIMIT
                 actions = [Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")]
-            self._tape.sampled(reply, malformed=_has_malformed(actions))
+            self._sampled(reply, text, actions, malformed=_has_malformed(actions))
             if isinstance(actions, Final):
                 return Status.COMPLETED
             answers = [await self._act(action) for action in actions]
@@ -217,6 +247,12 @@ class Episode:
         self._used_s += len(reply.token_ids) / self.settings.nominal_tokens_per_s
         return reply
 
+    def _sampled(self, reply: GenerateReply, text: str, actions: Final | Sequence[Action], *, malformed: bool) -> None:
+        self._tape.sampled(reply, malformed=malformed)
+        asked = () if isinstance(actions, Final) else actions
+        calls = [call_of(action.name, action.arguments) for action in asked if isinstance(action, ToolCall)]
+        self._diary.said(text, calls, malformed=malformed)
+
     async def _act(self, action: Action) -> tuple[str, ToolOutcome]:
         if isinstance(action, Malformed):
             self._malformed += 1
@@ -226,6 +262,7 @@ class Episode:
             return action.name, ToolOutcome("Error: not run, your time is up", "", None, 0.0)
         self.observer.on_call(action.name, _command(action))
         outcome = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
+        self._diary.answered(outcome.text, outcome.exit_code, timed_out=outcome.timed_out)
         self.observer.on_result(outcome.raw or outcome.text)
         self._tool_ms += outcome.ms
         self._used_s += outcome.ms / 1000

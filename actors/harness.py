@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from actors.engines.messages import GenerateReply
 from actors.episode import EpisodeSettings, Gradable, Observer, until_graded
 from actors.gateway.session import OnReply, Session, SessionSettings
+from actors.rewards.rewarding import rewarded
 from protocol.errors import InfraError
 from protocol.trajectory import Status, Ticket, Trajectory
 from sandbox.tasks.task import Task
@@ -106,11 +107,12 @@ class HarnessEpisode:
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        ended = await until_graded(self._act(), self.place, self.task)
+        ended = await until_graded(self._act(), self.place, self.task, lambda: self.session.last_words)
         if not (segments := self.session.segments()):
             why = ended.error or self._last_words
             raise InfraError(f"the harness ended without an answer of the policy's: {why}")
-        reward = self.settings.reward.of(pass_ratio=ended.graded.pass_ratio, all_passed=ended.graded.all_passed)
+        played = ended.played(self.task, self.session.turns(), segments)
+        reward, segments = await rewarded(self.settings.reward, played, segments)
         self.observer.on_grade(ended.graded, reward)
         timings_ms = {"generate": self.session.generate_ms, "tool": self._acted_s * 1000}
         return ended.trajectory(self.ticket, reward, segments, self.session.engine, timings_ms)

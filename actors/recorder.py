@@ -73,6 +73,7 @@ class EpisodeRecorder:
             trajectory=self._id,
             status=trajectory.status.value,
             reward=trajectory.reward.total,
+            parts={name: round(value, 6) for name, value in trajectory.reward.parts.items()},
             sampled=trajectory.sampled_tokens,
             turns=sum(turn.kind == "model" for segment in trajectory.segments for turn in segment.turns),
             ms={stage: round(ms, 1) for stage, ms in trajectory.timings_ms.items()},

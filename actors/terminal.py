@@ -37,7 +37,7 @@ class SandboxTerminal:
         with self._charged():
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars, on_output)
             result = await call_tool(context, name, arguments, SHELL_ONLY)
-        return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
+        return ToolOutcome(result.text, result.raw, result.exit_code, result.ms, timed_out=result.timed_out)
 
     async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:
         """See :class:`actors.harness.Place`."""
@@ -66,6 +66,7 @@ class SandboxTerminal:
             result.all_passed,
             result.ms,
             tuple(f"call {each.command} touched {each.touched}: {each.excerpt}" for each in result.suspicions),
+            result.score,
         )
 
     @contextlib.contextmanager

@@ -31,6 +31,8 @@ from actors.harness import HarnessSettings
 from actors.harnesses import Harnesses
 from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
+from actors.rewards.rewarding import Rewarding, open_rewards
+from actors.rewards.settings import RewardSettings
 from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -49,6 +51,9 @@ _BACK_OFF_S = 8.0
 _DRAIN_S = 5.0
 """Longest wait, at the end, for the acknowledgement of what was sent: of an interrupted run too, it need not be sampled
 again."""
+
+
+_PLAIN_REWARD = RewardSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class WorkerSettings:
     pool: PoolSettings
     harness: HarnessSettings | None = None
     """Instead of the agent of our own."""
+    reward: RewardSettings = _PLAIN_REWARD
+    """Of which :attr:`EpisodeSettings.reward` is made."""
 
 
 class Worker:
@@ -121,6 +128,7 @@ class Worker:
             ) as self._sender,
             followed(self._engines, self._router.hear),
             self._open_harnesses() as self._harnesses,
+            open_rewards(settings.reward) as self._rewards,
         ):
             try:
                 async with asyncio.TaskGroup() as episodes:
@@ -251,7 +259,7 @@ class Worker:
             ticket.task,
             self._tasks[ticket.task].family,
             ticket.greedy,
-            bool(trajectory.reward.parts["all_passed"]),
+            trajectory.passed,
             trajectory.reward.total,
             trajectory.status,
             trajectory.sampled_tokens,
@@ -286,8 +294,13 @@ class Worker:
             vanished_before=ticket.vanished > 0,
         )
 
+    def _rewarding(self, ticket: Ticket) -> Rewarding:
+        """No judge is asked about evaluations: nobody trains their turns."""
+        return self._rewards if ticket.purpose == TRAIN else self._rewards.unjudged()
+
     async def _episode(self, ticket: Ticket) -> Trajectory:
         settings, task = self._settings, self._tasks[ticket.task]
+        episode_settings = replace(settings.episode, reward=self._rewarding(ticket))
         started_at, begun = time.time(), time.monotonic()
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
@@ -296,10 +309,10 @@ class Worker:
                 acquire_ms = (time.monotonic() - begun) * 1000
                 terminal = self._terminal(ticket, task, session)
                 if self._harnesses is not None:
-                    trajectory = await self._harnesses.run(ticket, task, terminal, settings.episode, recorder)
+                    trajectory = await self._harnesses.run(ticket, task, terminal, episode_settings, recorder)
                 else:
                     generate = self._router.generate
-                    episode = Episode(ticket, task, self._chat, generate, terminal, settings.episode, recorder)
+                    episode = Episode(ticket, task, self._chat, generate, terminal, episode_settings, recorder)
                     trajectory = await episode.run()
         finally:
             recorder.close()

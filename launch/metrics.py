@@ -45,6 +45,8 @@ class StepFacts:
     step: int
     rewards: Sequence[float]
     """Of every trajectory whose group closed since the last step, trained or dropped: the policy's reward."""
+    passed: int
+    """Of these, those whose tests all passed."""
     zero_variance_groups: int
     groups: int
     trained: int
@@ -109,7 +111,7 @@ class MetricsLog:
         }
         if rewards:
             line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
-            line["pass_rate"] = round(sum(reward >= 1.0 for reward in rewards) / len(rewards), 6)
+            line["pass_rate"] = round(facts.passed / len(rewards), 6)
         append_whole(self._path, orjson.dumps(line) + b"\n")
         return line
 

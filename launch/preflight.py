@@ -17,6 +17,7 @@ from launch.config.policy import TrainerSection
 from launch.demo.model import CONTEXT_TOKENS
 from launch.ports import check_port
 from launch.prepare import check_model, usable_tasks
+from launch.rewards import reward_settings
 from launch.sft.examples import check_sources
 from learner.qwen import read_config
 from protocol.errors import UserError
@@ -35,6 +36,7 @@ def preflight(config: RunConfig) -> None:
         check_layout(config.model.path, config.learner)
         chat_format(str(config.model.path), tools=config.agent.tools)
     check_context(config)
+    reward_settings(config)
     if config.warm_start.enabled:
         check_sources(config.warm_start.data)
     if config.data.kind is DataKind.TERMINAL_BENCH:

@@ -1,4 +1,5 @@
-"""From the configuration to who lives on which node, and to each room's own settings: pure functions."""
+"""From the configuration to who lives on which node, and to each room's own settings: pure functions, but for the
+files of a judge (:mod:`launch.rewards`)."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from launch.config.policy import LoraSection, TrainerSection
 from launch.config.rollout import WeightPath
 from launch.nodes import Node
 from launch.retention import Retention
+from launch.rewards import reward_settings
 from launch.rundir import RunDirectory
 from learner.settings import LearnerSettings
 from protocol.errors import UserError
@@ -294,7 +296,6 @@ def worker_settings(
             engine_restart_s=config.engine.start_timeout_s + learner_turn_s(config),
             nominal_tokens_per_s=agent.nominal_tokens_per_s,
             time_limit_s=agent.time_limit_s,
-            reward=rollout.reward,
         ),
         episode_deadline_s=rollout.episode_deadline_s,
         acquire_timeout_s=rollout.acquire_timeout_s,
@@ -315,4 +316,5 @@ def worker_settings(
             gate=sandbox.gate,
         ),
         harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,
+        reward=reward_settings(config),
     )

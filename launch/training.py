@@ -115,6 +115,7 @@ class Training:
     _count: int = 0
     _seen: int = -1
     _rewards: list[float] = field(default_factory=list[float])
+    _passed: int = 0
     _zero_variance: int = 0
     _sampled: int = 0
     _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
@@ -361,6 +362,7 @@ class Training:
         self._seen = progress.seq
         for closing in progress.closed:
             self._rewards += closing.rewards.values()
+            self._passed += len(closing.passed)
             self._zero_variance += closing.outcome is GroupOutcome.ZERO_VARIANCE
             if (advice := self._watch.take(closing)) is not None:
                 self.events.emit("advisory", about="zero_variance", text=advice)
@@ -455,6 +457,7 @@ class Training:
         facts = StepFacts(
             step=self.step,
             rewards=self._rewards,
+            passed=self._passed,
             zero_variance_groups=self._zero_variance,
             groups=len(lease.groups),
             trained=len(report.trained),
@@ -467,7 +470,7 @@ class Training:
             step_s=step_s,
             pause_ms=self.pusher.pause_ms,
         )
-        self._rewards, self._zero_variance = [], 0
+        self._rewards, self._passed, self._zero_variance = [], 0, 0
         self.events.emit("learner.step", **self.metrics.add(facts, report.metrics))
 
 

@@ -18,7 +18,7 @@ from learner.account import account
 from learner.advantages import advantages
 from learner.aggregation import token_shares
 from learner.messages import TokenAccount
-from learner.objective import Advantage
+from learner.objective import Advantage, Shaping
 from learner.packing import BadSampleError, Sample
 from learner.sequences import model_turns, samples, turn_of_tokens
 from learner.settings import LearnerSettings
@@ -54,10 +54,12 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     for trajectory in trajectories:
         _require_usable(trajectory, lineage, settings)
     verdicts = [apply_policy(settings.stale_policy, t.segments, lineage, using, settings.eta) for t in trajectories]
-    rewards = [t.reward.total for t in trajectories]
+    rewards, own = [t.reward.total for t in trajectories], _turn_rewards(trajectories)
     if settings.shuffle_rewards:
-        random.Random(f"{settings.seed}/{using}").shuffle(rewards)
-    by_token = _advantages(trajectories, rewards, settings)
+        dice = random.Random(f"{settings.seed}/{using}")
+        dice.shuffle(rewards)
+        own = _shuffled(own, dice)
+    by_token = _advantages(trajectories, rewards, own, settings)
     shares = _shares(verdicts, settings)
     found: list[Sample] = []
     trained: list[str] = []
@@ -79,7 +81,7 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
     names = tuple(trajectory.ticket.trajectory_id for trajectory in trajectories)
-    metrics = staleness(verdicts, age) | marks(trajectories)
+    metrics = staleness(verdicts, age) | marks(trajectories) | reward_parts(trajectories)
     return TrainBatch(found, tuple(trained), dropped, names, by_age, metrics, account(trajectories, verdicts))
 
 
@@ -114,18 +116,36 @@ def _shares(verdicts: Sequence[StaleVerdict], settings: LearnerSettings) -> list
     return [next(shares) if here else 0.0 for here in counts]
 
 
+def _turn_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    """Of each trajectory's turns of the model, their own."""
+    return [[turn.reward for _, _, turn in model_turns(trajectory.segments)] for trajectory in trajectories]
+
+
+def _shuffled(own: Sequence[Sequence[float]], dice: random.Random) -> list[list[float]]:
+    """All of them at other turns of the batch."""
+    every = [reward for turns in own for reward in turns]
+    dice.shuffle(every)
+    left = iter(every)
+    return [[next(left) for _ in turns] for turns in own]
+
+
 def _advantages(
-    trajectories: Sequence[Trajectory], rewards: Sequence[float], settings: LearnerSettings
+    trajectories: Sequence[Trajectory],
+    rewards: Sequence[float],
+    own: Sequence[Sequence[float]],
+    settings: LearnerSettings,
 ) -> list[list[Array]]:
-    """Of each token: per trajectory, per segment, float32 [T]."""
+    """Of each token: per trajectory, per segment, float32 [T].  ``rewards`` are the trajectories', ``own`` their
+    turns'."""
     objective = settings.objective
+    groups = [trajectory.ticket.group for trajectory in trajectories]
+    if objective.advantage is Advantage.STEP:
+        sums = [[total + reward for reward in turns] or [total] for total, turns in zip(rewards, own, strict=True)]
+        return _by_step(trajectories, sums, groups, objective.shaping)
     totals = [
         shaped(reward, trajectory.sampled_tokens, objective.shaping)
         for trajectory, reward in zip(trajectories, rewards, strict=True)
     ]
-    groups = [trajectory.ticket.group for trajectory in trajectories]
-    if objective.advantage is Advantage.STEP:
-        return _by_step(trajectories, totals, groups)
     pools = [0] * len(groups) if objective.advantage is Advantage.BATCH else groups
     made = advantages(
         torch.tensor(totals, dtype=torch.float64), torch.tensor(pools, dtype=torch.int64), objective.advantage
@@ -136,23 +156,26 @@ def _advantages(
     ]
 
 
-def _by_step(trajectories: Sequence[Trajectory], totals: Sequence[float], groups: Sequence[int]) -> list[list[Array]]:
-    """A turn's reward is its own and its trajectory's; it is compared with the group's turns of the same index."""
-    rewards: list[list[float]] = []
-    for trajectory, total in zip(trajectories, totals, strict=True):
-        turns = [total + turn.reward for _, _, turn in model_turns(trajectory.segments)]
-        rewards.append(turns or [total])
-    pools = [(group, step) for group, own in zip(groups, rewards, strict=True) for step in range(len(own))]
+def _by_step(
+    trajectories: Sequence[Trajectory], sums: Sequence[Sequence[float]], groups: Sequence[int], shaping: Shaping
+) -> list[list[Array]]:
+    """A turn's reward, its own and its trajectory's together, is shaped, and compared with the group's turns of the
+    same index."""
+    rewards = [
+        [shaped(reward, trajectory.sampled_tokens, shaping) for reward in turns]
+        for trajectory, turns in zip(trajectories, sums, strict=True)
+    ]
+    pools = [(group, step) for group, turns in zip(groups, rewards, strict=True) for step in range(len(turns))]
     labels = {pool: label for label, pool in enumerate(dict.fromkeys(pools))}
     made = advantages(
-        torch.tensor([reward for own in rewards for reward in own], dtype=torch.float64),
+        torch.tensor([reward for turns in rewards for reward in turns], dtype=torch.float64),
         torch.tensor([labels[pool] for pool in pools], dtype=torch.int64),
         Advantage.STEP,
     )
-    per_trajectory = np.split(np.array(floats(made), np.float32), np.cumsum([len(own) for own in rewards])[:-1])
+    per_trajectory = np.split(np.array(floats(made), np.float32), np.cumsum([len(turns) for turns in rewards])[:-1])
     return [
-        [own[turns] for turns in turn_of_tokens(trajectory.segments)]
-        for trajectory, own in zip(trajectories, per_trajectory, strict=True)
+        [turns[indices] for indices in turn_of_tokens(trajectory.segments)]
+        for trajectory, turns in zip(trajectories, per_trajectory, strict=True)
     ]
 
 
@@ -179,6 +202,15 @@ def marks(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "mixed_prefix_turns": float(sum(turn.mixed_prefix for turn in turns)),
         "cut_turns": float(sum(turn.cuts > 0 for turn in turns)),
     }
+
+
+def reward_parts(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Metrics of what rewards were made of: the mean of each part, over the trajectories that have it."""
+    found: dict[str, list[float]] = {}
+    for trajectory in trajectories:
+        for name, value in trajectory.reward.parts.items():
+            found.setdefault(f"part_{name}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()) -> list[Sample]:

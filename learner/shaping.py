@@ -1,4 +1,4 @@
-"""From the reward of an episode to the one that advantages are taken of.  Pure."""
+"""From the reward of an episode, or of a turn with it, to the one that advantages are taken of.  Pure."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Turn(NamedTuple):
     end: int
     tool: str = ""
     exit_code: int | None = None
-    """As the agent's own shell reported it: for people to read, never for a rule."""
+    """As the agent's own shell reported it: for people to read, never for a verdict."""
     ms: float = 0.0
     """Wall milliseconds that the engine (model turns) or the tool (observations) took."""
     key_version: int = -1
@@ -98,7 +98,7 @@ class Turn(NamedTuple):
     """The reply's first version differs from the key's: part of the prefix was computed by other weights."""
     malformed: bool = False
     reward: float = 0.0
-    """Of this turn alone, beside the episode's (model turns)."""
+    """Of this turn alone, beside the episode's (model turns); the advantage ``step`` takes both together."""
     cuts: int = 0
     """Times that the server which sampled this turn was lost, and another went on behind its tokens."""
 
@@ -136,7 +136,8 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """``total`` is what the learner uses; ``parts`` is where it came from, by name."""
+    """``total`` is what the learner uses; ``parts`` is where it came from, by name.  Neither says whether the tests
+    passed: that is :attr:`Trajectory.passed`."""
 
     total: float
     parts: dict[str, float] = field(default_factory=dict[str, float])
@@ -197,6 +198,11 @@ class Trajectory:
     """Wall milliseconds by stage: ``acquire``, ``generate``, ``tool``, ``grade``, ``total``."""
     error: str = ""
     """One line for a person: why the status is not ``completed``."""
+
+    @property
+    def passed(self) -> bool:
+        """All tests did, whatever the reward's total is; without a test, none has shown it."""
+        return bool(self.tests) and all(test.passed for test in self.tests)
 
     @property
     def tokens(self) -> int:

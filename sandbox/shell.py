@@ -6,7 +6,8 @@ directory; background jobs of earlier commands go on.  Or it is left to run, and
 command is started, waited for, looked at and interrupted in separate steps, and :meth:`Shell.run` is all of them.
 What jobs print between commands opens the next command's output, as on a terminal.
 
-The exit code is what the agent's own shell said.  It is for the agent and for people; no rule may read it.
+The exit code is what the agent's own shell said.  It is for the agent, for people, and for rewards that are
+little and bounded; no verdict may read it.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ def bounded(task: Task) -> Task:
         "env": _is_env(task.env),
         "setup": "\0" not in task.setup,
         "run_tests": "\0" not in task.run_tests,
+        "answer": _is_text(task.answer),
         "memory_mb": 0 < task.memory_mb <= MAX_MEMORY_MB,
         "storage_mb": 0 < task.storage_mb <= MAX_STORAGE_MB,
         "pids": 0 < task.pids <= MAX_PIDS,

@@ -19,6 +19,7 @@ import msgspec
 from actors.agents.chat import ChatFormat, Message
 from actors.engines.messages import GenerateReply
 from actors.gateway.asked import Tool
+from actors.rewards.played import ModelTurn, call_of
 from actors.tape import Tape
 from protocol.trajectory import Segment, TurnKind
 
@@ -44,6 +45,7 @@ class _Branch:
     """Tokens that precede its own: the first of its parent's."""
     parent: int
     tape: Tape = field(default_factory=Tape)
+    turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
 
     @property
     def whole(self) -> list[int]:
@@ -87,11 +89,17 @@ class History:
         if added := prompt.ids[shared:]:
             branch.tape.given(TurnKind.OBSERVATION if shared else TurnKind.PROMPT, added)
         branch.tape.sampled(reply, malformed=malformed)
+        branch.turns.append(_turn(told, malformed=malformed))
         self._replies[_with(prompt.conversation, told)] = _Place(index, len(branch.whole))
 
     def segments(self) -> tuple[Segment, ...]:
         """Each after its parent."""
         return tuple(branch.tape.segment(parent=branch.parent, offset=len(branch.before)) for branch in self._branches)
+
+    def turns(self) -> tuple[ModelTurn, ...]:
+        """What was said, in the order in which the model's turns stand in :meth:`segments`.  What came of calls is the
+        harness's to know."""
+        return tuple(turn for branch in self._branches for turn in branch.turns)
 
     def _shared(self, ids: list[int]) -> tuple[int, int]:
         """The branch with which ``ids`` share the longest beginning, and its length; a branch that is all of that comes
@@ -102,6 +110,16 @@ class History:
             shared = _common(ids, whole)
             best = max(best, (shared, shared == len(whole), index) if shared else best)
         return best[2], best[0]
+
+
+def _turn(told: Message, *, malformed: bool) -> ModelTurn:
+    thoughts = told.get("reasoning_content", "")
+    calls = [call["function"] for call in told.get("tool_calls", ())]
+    return ModelTurn(
+        f"{thoughts}\n\n{told['content']}" if thoughts else told["content"],
+        tuple(call_of(call["name"], call["arguments"]) for call in calls),
+        malformed,
+    )
 
 
 def _common(left: list[int], right: list[int]) -> int:

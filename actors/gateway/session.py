@@ -16,6 +16,7 @@ from actors.engines.messages import Generate, GenerateReply, GenerateRequest, Re
 from actors.gateway.answer import Answer, Ending, cut, take_apart
 from actors.gateway.asked import Asked, Refused, Tool
 from actors.gateway.history import History, Prompt
+from actors.rewards.played import ModelTurn
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import Segment, Status
 
@@ -67,6 +68,8 @@ class Session:
         """Of all calls, one beside the other."""
         self.engine = ""
         """That answered last."""
+        self.last_words = ""
+        """Of the reply that was kept last, without thoughts and calls."""
         self.limit: Status | None = None
         """Which of the session's limits refused a call."""
         self.trouble: InfraError | None = None
@@ -75,6 +78,10 @@ class Session:
     def segments(self) -> tuple[Segment, ...]:
         """What was asked and sampled until now; empty before the first reply."""
         return self._history.segments()
+
+    def turns(self) -> tuple[ModelTurn, ...]:
+        """What was said in them, turn by turn."""
+        return self._history.turns()
 
     def end(self) -> None:
         """No call is taken any more; those under way are answered and not kept."""
@@ -99,6 +106,7 @@ class Session:
         reply, text, stop = cut(reply, asked.stop, chat.text)
         said = take_apart(text, may_call=asked.may_call and bool(asked.tools))
         self._history.keep(prompt, reply, said.message, malformed=said.malformed)
+        self.last_words = said.content
         self._on_reply(self.replies, text, reply)
         self.replies, self.engine = self.replies + 1, reply.engine
         self.sampled_tokens += len(reply.token_ids)

@@ -12,8 +12,8 @@ from learner.objective import Corrections, Estimator, Kl, Objective, Proximal, S
 
 
 class ShapingSection(Section):
-    """From an episode's reward to the one that advantages are taken of.  Groups without variance are dropped by the
-    episodes' own rewards, before this."""
+    """From an episode's reward (with ``learner.advantage = "step"``, and a turn's own) to the one that advantages are
+    taken of.  Groups without variance are dropped by the episodes' own rewards, before this."""
 
     bias: float = 0.0
     """Added to the reward."""

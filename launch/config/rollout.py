@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from actors.curriculum import TaskOrder
-from actors.rewards.outcome import OutcomeReward
+from actors.rewards.named import BINARY
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from protocol.errors import UserError
 from sandbox.gate.settings import GateSettings
@@ -32,7 +32,8 @@ class DataSection(Section):
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
     order: TaskOrder = TaskOrder.LISTED
-    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (those first whose episodes differ most)."""
+    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (those first of whose episodes about half
+    pass)."""
     held_out_family: str = ""
     """A family that only the evaluation sees, reported apart; empty for none."""
 
@@ -105,8 +106,9 @@ class RolloutSection(Section):
     replacement_limit: CountInt = 3
     """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
     evaluation ends the run."""
-    reward: OutcomeReward = OutcomeReward.BINARY
-    """What a grade is worth."""
+    reward: str = BINARY
+    """What a grade is worth: ``binary``, ``pass_ratio``, ``pass_ratio_with_bonus``, ``pass_ratio_parallel_penalty``,
+    ``signed_pass_ratio``, ``weighted_tests``, ``art`` or ``tcr``."""
     episode_deadline_s: Seconds = 600.0
     """Wall clock of one episode, waiting included; passing it is infrastructure's failure, not the agent's."""
     send_deadline_s: Seconds = 600.0

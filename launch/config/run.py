@@ -19,6 +19,7 @@ from launch.config.policy import (
     StalenessSection,
     WarmStartSection,
 )
+from launch.config.reward import JudgeSection, RewardSection, reward_problems
 from launch.config.rollout import (
     AgentSection,
     DataKind,
@@ -162,6 +163,8 @@ class RunConfig(Section):
     data: DataSection = DataSection()
     agent: AgentSection = AgentSection()
     rollout: RolloutSection = RolloutSection()
+    reward: RewardSection = RewardSection()
+    judge: JudgeSection = JudgeSection()
     sampling: SamplingSection = SamplingSection()
     engine: EngineSection = EngineSection()
     sandbox: SandboxSection = SandboxSection()
@@ -219,6 +222,7 @@ class RunConfig(Section):
             *self._placement(),
             *self._adapters(),
             *self._objective(),
+            *reward_problems(self.rollout.reward, self.reward, self.judge, self.learner.advantage),
             *self._sizes(),
             *self._deadlines(),
         ]
@@ -372,12 +376,14 @@ class RunConfig(Section):
         rollout, engine, sandbox, agent = self.rollout, self.engine, self.sandbox, self.agent
         found: list[str] = []
         turn_s = engine.request_timeout_s + sandbox.command_timeout_s
-        stages_s = rollout.acquire_timeout_s + agent.max_turns * turn_s + sandbox.grade_timeout_s
+        judge_s = self.judge.timeout_s if self.judge.enabled else 0.0
+        asked = f" + judge {judge_s:g}" if judge_s else ""
+        stages_s = rollout.acquire_timeout_s + agent.max_turns * turn_s + sandbox.grade_timeout_s + judge_s
         if rollout.episode_deadline_s <= stages_s:
             found.append(
                 f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} must exceed its stages, {stages_s:g} s "
                 f"(acquire {rollout.acquire_timeout_s:g} + {agent.max_turns} turns × {turn_s:g} + grade "
-                f"{sandbox.grade_timeout_s:g}): raise it to {stages_s + 30:g} or lower a stage"
+                f"{sandbox.grade_timeout_s:g}{asked}): raise it to {stages_s + 30:g} or lower a stage"
             )
         attempts = rollout.replacement_limit + 1
         if attempts * rollout.episode_deadline_s <= engine.start_timeout_s:

@@ -201,6 +201,7 @@ class Rollout:
             ticket.group,
             ticket.sample,
             episode.plan.reward,
+            episode.plan.reward >= 1.0,
             Status.COMPLETED,
             ticket.attempt.to_bytes(8, "little"),
             _PAYLOAD,

@@ -39,6 +39,8 @@ class Summary(NamedTuple):
     ticket: Ticket
     status: Status
     reward: Reward
+    passed: bool
+    """See :attr:`Trajectory.passed`."""
     tokens: int
     sampled: int
     oldest: int
@@ -91,6 +93,7 @@ def inspect(frames: Sequence[Frame], *, max_bytes: int) -> Summary:
         ticket=header.read_ticket(),
         status=header.status,
         reward=header.read_reward(),
+        passed=header.passed,
         tokens=len(versions),
         sampled=sampled,
         oldest=int(np.minimum.reduce(versions.view(np.uint32))) if sampled else -1,  # −1 is the largest there

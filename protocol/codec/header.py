@@ -105,6 +105,10 @@ class Header(msgspec.Struct):
     error: str
 
     @property
+    def passed(self) -> bool:
+        return bool(self.tests) and all(test.passed for test in self.tests)
+
+    @property
     def tokens(self) -> int:
         return sum(segment.length for segment in self.segments)
 

@@ -80,14 +80,14 @@ class Arrivals(Closing):
     def _store(self, arrivals: Sequence[Arrival]) -> None:
         for some in pieces(arrivals):
             self._db.execute(
-                "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, status) "  # noqa: S608  question marks
-                f"VALUES {places(len(some), 8)}",
+                "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, passed, status) "  # noqa: S608  question marks
+                f"VALUES {places(len(some), 9)}",
                 [
                     value
                     for new in some
                     for value in (
                         *(new.trajectory, new.group, new.sample, len(new.blob), new.sampled),
-                        *(new.digest, new.reward, new.status.value),
+                        *(new.digest, new.reward, new.passed, new.status.value),
                     )
                 ],
             )

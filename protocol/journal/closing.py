@@ -42,7 +42,8 @@ class Closing(Store):
         if not found:
             return []
         complete = {group: (task, size) for group, task, size in found}
-        rewards, given_up, seq = self._rewards(complete), self._abandoned(complete), self._closed()
+        rewards, passed = self._rewards(complete)
+        given_up, seq = self._abandoned(complete), self._closed()
         closed: list[GroupClosed] = []
         for group in (each for each in groups if each in complete):
             task, size = complete[group]
@@ -51,7 +52,7 @@ class Closing(Store):
             )
             if outcome is not GroupOutcome.OPEN:
                 seq += 1
-                closed.append(GroupClosed(seq, group, task, outcome, size, rewards[group]))
+                closed.append(GroupClosed(seq, group, task, outcome, size, rewards[group], frozenset(passed[group])))
         return closed
 
     def _abandoned(self, groups: Collection[GroupId]) -> dict[GroupId, list[int]]:
@@ -61,13 +62,16 @@ class Closing(Store):
             found[group].append(sample)
         return found
 
-    def _rewards(self, groups: Collection[GroupId]) -> dict[GroupId, dict[int, float]]:
-        """Of each the rewards of its samples, in their order."""
-        found: dict[GroupId, dict[int, float]] = {group: {} for group in groups}
-        query = f"SELECT grp, sample, reward FROM rows WHERE grp IN {places(len(groups))} ORDER BY grp, sample"  # noqa: S608  question marks
-        for group, sample, reward in self._all(query, *groups):
-            found[group][sample] = reward
-        return found
+    def _rewards(self, groups: Collection[GroupId]) -> tuple[dict[GroupId, dict[int, float]], dict[GroupId, set[int]]]:
+        """Of each the rewards of its samples, in their order, and those that passed."""
+        rewards: dict[GroupId, dict[int, float]] = {group: {} for group in groups}
+        passed: dict[GroupId, set[int]] = {group: set() for group in groups}
+        query = f"SELECT grp, sample, reward, passed FROM rows WHERE grp IN {places(len(groups))} ORDER BY grp, sample"  # noqa: S608  question marks
+        for group, sample, reward, has_passed in self._all(query, *groups):
+            rewards[group][sample] = reward
+            if has_passed:
+                passed[group].add(sample)
+        return rewards, passed
 
     def _forget_dropped(self) -> None:
         """The payloads of groups that were dropped as they closed, after the last call of this."""

@@ -101,9 +101,9 @@ class Planning(Closing):
             seen,
             limit,
         )
-        rewards = self._rewards([GroupId(group) for _, group, *_ in groups])
+        rewards, passed = self._rewards([GroupId(group) for _, group, *_ in groups])
         with self._as_written():
             return [
-                GroupClosed(seq, GroupId(group), task, GroupOutcome(outcome), size, rewards[GroupId(group)])
+                GroupClosed(seq, group, task, GroupOutcome(outcome), size, rewards[group], frozenset(passed[group]))
                 for seq, group, task, outcome, size in groups
             ]

@@ -129,10 +129,10 @@ class Salvage:
                 self._lose(name)
                 continue
             summary = codec.inspect_blob(blob)
-            ticket, digest, status = summary.ticket, summary.digest, summary.status.value
+            ticket, reward, status = summary.ticket, summary.reward.total, summary.status.value
             fate = self._fate(ticket.group, fates.get(place))
-            row = (name, ticket.group, ticket.sample, len(blob), summary.sampled, digest, summary.reward.total, status)
-            self._insert("rows", [(*row, *fate)])
+            row = (name, ticket.group, ticket.sample, len(blob), summary.sampled, summary.digest)
+            self._insert("rows", [(*row, reward, int(summary.passed), status, *fate)])
             self.rebuilt += 1
 
     def _fate(self, group: int, known: tuple[str, int | None] | None) -> tuple[str, int | None, str | None]:
@@ -236,7 +236,7 @@ def _believable(table: str, row: tuple[Any, ...]) -> bool:
             return outcome in _OUTCOMES and _number_of(seeds) == size
         case "tickets", int(), int(), "out" | "arrived" | "abandoned", None | str():
             return True
-        case "rows", str(name), int(group), int(sample), int(), int(), bytes(), float(), str(), *fate:
+        case "rows", str(name), int(group), int(sample), int(), int(), bytes(), float(), 0 | 1, str(), *fate:
             state, step, reason = fate
             states = {"held", "trained", "dropped"}
             right = state in states and reason in _REASONS and isinstance(step, int | None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SCHEMA = 3
+SCHEMA = 4
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY) WITHOUT ROWID;
@@ -17,8 +17,8 @@ CREATE INDEX tickets_out ON tickets (state) WHERE state = 'out';
 CREATE INDEX tickets_abandoned ON tickets (state) WHERE state = 'abandoned';
 CREATE TABLE rows (
     trajectory TEXT PRIMARY KEY, grp INTEGER NOT NULL, sample INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    sampled INTEGER NOT NULL, digest BLOB NOT NULL, reward REAL NOT NULL, status TEXT NOT NULL,
-    state TEXT NOT NULL DEFAULT 'held', step INTEGER, reason TEXT, UNIQUE (grp, sample));
+    sampled INTEGER NOT NULL, digest BLOB NOT NULL, reward REAL NOT NULL, passed INTEGER NOT NULL,
+    status TEXT NOT NULL, state TEXT NOT NULL DEFAULT 'held', step INTEGER, reason TEXT, UNIQUE (grp, sample));
 CREATE INDEX rows_state ON rows (state, step, bytes);
 CREATE INDEX rows_dropped ON rows (reason, sampled) WHERE state = 'dropped';
 CREATE TABLE payloads (trajectory TEXT PRIMARY KEY, blob BLOB NOT NULL);

@@ -47,6 +47,8 @@ class Arrival:
     group: GroupId
     sample: int
     reward: float
+    passed: bool
+    """Its task's tests, all of them."""
     status: Status
     digest: bytes
     blob: bytes
@@ -66,6 +68,8 @@ class GroupClosed:
     size: int
     rewards: dict[int, float]
     """By sample, of those that arrived."""
+    passed: frozenset[int] = frozenset()
+    """Samples whose tests all passed, whatever their reward is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ class Received(NamedTuple):
             ticket.group,
             ticket.sample,
             summary.reward.total,
+            summary.passed,
             summary.status,
             summary.digest,
             codec.pack(self.frames),

@@ -1,4 +1,5 @@
-"""Code tasks, in the rows of verl and GRPO-TCR: a prompt, and ground-truth tests for the program that answers it.
+"""Code and math tasks, in the rows of verl and GRPO-TCR: a prompt, and ground-truth tests for the program that answers
+it, or the answer itself.
 
 ``{"data_source", "prompt": [messages], "ability", "reward_model": {"ground_truth", "style"}, "agent_name",
 "extra_info"}``.  The ground truth, or the JSON text of it, is ``{"inputs": [...], "outputs": [...]}`` for a program
@@ -6,6 +7,10 @@ that reads standard input and prints, the same with ``"fn_name"`` for a function
 text.  Functions that these only define are called: ``test…()``, and ``check(candidate)`` with the function that
 ``extra_info.entry_point`` names.
 The program is the file ``/app/solution.py``; :mod:`sandbox.tasks.code_harness` tests it.
+
+Another ground truth, a number or a text, of a row that does not say that it is about code, is an answer: the agent's
+last reply boxes it, and :mod:`sandbox.grading.answer` compares (Open-AgentRL, recipe/demystify/reward.py, tells them
+apart by ``data_source`` too).
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ from sandbox.tasks.task import BASE_IMAGE, Task
 PROGRAM = "/app/solution.py"
 ASKED = f"\n\nWrite your Python program to the file {PROGRAM}."
 """Ends every instruction: where the answer is looked for."""
+ASKED_TO_BOX = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
+"""Ends the instruction where an answer is asked for and the prompt says nothing of a box."""
 _START = (
     "import sys, pathlib; sys.path.insert(0, '/tests'); from sandbox.tasks.code_harness import main;"
     f" main(pathlib.Path('/tests'), pathlib.Path('{PROGRAM}'))"
@@ -53,8 +60,8 @@ CASES = "cases.txt"
 _ROW = "row."
 _TRUTH = "reward_model.ground_truth"
 _TESTS = (
-    "inputs and outputs, or asserts that run, of themselves or in test…() without parameters or decorators: "
-    "else nothing can be graded"
+    "inputs and outputs, or asserts that run, of themselves or in test…() without parameters or decorators; or, where "
+    "neither data_source nor ability speaks of code, an answer: else nothing can be graded"
 )
 
 _CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {MODULE, "pytest"}
@@ -99,21 +106,36 @@ def _read(row: Row, problems: Problems) -> Task:
     prompt = user_text(said.prompt, problems)
     truth: object = said.reward_model.ground_truth
     cases = cases_of(truth, str((said.extra_info or {}).get("entry_point", "")))
-    if not cases and OWN not in row:
+    answer = "" if cases else _answer(said, truth)
+    if not cases and not answer and OWN not in row:
         problems.add(f"{_TRUTH} holds no tests", _TESTS)
     rest = {key: value for key, value in row.items() if key not in {"prompt", OWN}}
     if row["prompt"] != user_message(prompt):
         rest["prompt"] = row["prompt"]
     return Task(
         id=_id(said, prompt),
-        instruction=prompt + ASKED,
+        instruction=_instruction(prompt, answer),
         family=said.ability or said.data_source,
         tests=_HARNESS | {CASES: repr(cases).encode()} if cases else {},
         run_tests=_RUN if cases else "",
         expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
+        answer=answer,
         metadata=keep(rest, _ROW),
         test_timeout_s=60.0 + 10.0 * len(cases),
     )
+
+
+def _answer(said: _Row, truth: object) -> str:
+    """The answer that a ground truth without tests is; empty for none."""
+    if "code" in f"{said.data_source} {said.ability}".lower() or isinstance(truth, bool):
+        return ""
+    return str(truth).strip() if isinstance(truth, str | int | float) else ""
+
+
+def _instruction(prompt: str, answer: str) -> str:
+    if not answer:
+        return prompt + ASKED
+    return prompt if "\\boxed" in prompt else prompt + ASKED_TO_BOX
 
 
 def _id(said: _Row, prompt: str) -> str:
@@ -232,7 +254,7 @@ def _made_classes(tree: ast.Module) -> set[str]:
 
 
 def _write(task: Task) -> Row:
-    prompt = task.instruction.removesuffix(ASKED)
+    prompt = task.instruction.removesuffix(ASKED).removesuffix(ASKED_TO_BOX)
     row = {key: value for key, value in unkeep(task.metadata, _ROW).items() if key != OWN}
     row.setdefault("data_source", "longshore")
     row.setdefault("ability", task.family)

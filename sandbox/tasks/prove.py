@@ -17,6 +17,7 @@ from enum import StrEnum
 from protocol.errors import InfraError, UserError
 from sandbox.errors import SandboxDestroyed, TaskFault
 from sandbox.grader import GradeResult, grade
+from sandbox.grading.answer import is_right
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.needs import unmet
@@ -84,6 +85,8 @@ async def prove(
 
 
 async def _prove(task: Task, ground: Ground) -> Proof:
+    if task.answer:
+        return _prove_answer(task)
     if not task.run_tests or not task.solution:
         return Proof(task.id, Verdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
     try:
@@ -110,6 +113,14 @@ async def _prove(task: Task, ground: Ground) -> Proof:
     elif idle := sum(test.passed for test in noop.tests):
         why = f"{idle} of {len(noop.tests)} tests pass without any work"
     return Proof(task.id, verdict, why, earned(task, oracle), earned(task, noop))
+
+
+def _prove_answer(task: Task) -> Proof:
+    """Of a task that is graded by what its last reply says: a reply that boxes the answer is right."""
+    if is_right(rf"\boxed{{{task.answer}}}", task.answer):
+        return Proof(task.id, Verdict.PROVED, oracle=1.0, noop=0.0)
+    why = f"its answer {task.answer[:80]!r} is not right where a reply boxes it: its braces do not close"
+    return Proof(task.id, Verdict.ORACLE_FAILS, why, 0.0, 0.0)
 
 
 def earned(task: Task, graded: GradeResult) -> float:

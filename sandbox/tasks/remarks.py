@@ -28,9 +28,9 @@ def remarks(task: Task) -> Iterator[str]:
     yield from (f"its allowed_hosts name {host}, {why}" for host in task.network.allowed_hosts if (why := astray(host)))
     if task.metadata.get("run_tests_in_same_shell") == "true":
         yield "its tests ask for the agent's own shell and get a fresh one"
-    if not task.solution:
+    if not task.solution and not task.answer:
         yield "it has no oracle"
-    if not task.run_tests:
+    if not task.run_tests and not task.answer:
         yield "it has no tests: it cannot be graded"
     if "\r\n" in task.run_tests:
         yield "its test script's lines end in CR LF, which no shell takes: dos2unix makes it one"

@@ -148,6 +148,8 @@ class Task:
     """Names that the summary must contain: one that is missing counts as failed.  Empty: whatever the summary names."""
     weights: dict[str, float] = field(default_factory=dict[str, float])
     """Test name → its weight in the weighted score; a test that is not named weighs 1."""
+    answer: str = ""
+    """What the agent's last reply has to give in ``\\boxed{…}``: graded in place of tests, where it is not empty."""
     reports: tuple[str, ...] = ()
     """Absolute paths where the tests leave CTRF, JUnit, ``reward.txt`` or ``reward.json`` files."""
     solution: str = ""

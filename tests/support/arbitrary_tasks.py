@@ -89,6 +89,7 @@ def tasks(draw: st.DrawFn) -> Task:
         run_tests=draw(lines),
         expected_tests=tuple(draw(st.lists(texts, unique=True, max_size=3))),
         weights=draw(st.dictionaries(texts, st.floats(0.1, 10), max_size=3)),
+        answer=draw(texts.filter(lambda text: "\0" not in text)),
         reports=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
         solution=draw(texts),
         solution_files=draw(trees),

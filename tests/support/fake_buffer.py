@@ -53,12 +53,17 @@ class FakeBuffer:
     # -- what a test does ----------------------------------------------------------------------------------------
 
     async def close(self, group: int, outcome: GroupOutcome = GroupOutcome.READY, reward: float | None = None) -> None:
-        """``reward`` of each sample; None for 0 and 1 in turn."""
+        """``reward`` of each sample, of which that share passed; None for 0 and 1 in turn, a pass being 1."""
         plan = self.plans[group]
         rewards = {sample: float(sample % 2) if reward is None else reward for sample in range(plan.size)}
         async with self._changed:
+            passed = frozenset(
+                sample
+                for sample in rewards
+                if (rewards[sample] >= 1 if reward is None else sample < round(reward * plan.size))
+            )
             self.closed.append(
-                GroupClosed(len(self.closed) + 1, GroupId(group), plan.task, outcome, plan.size, rewards)
+                GroupClosed(len(self.closed) + 1, GroupId(group), plan.task, outcome, plan.size, rewards, passed)
             )
             self._changed.notify_all()
 

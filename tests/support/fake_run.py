@@ -277,6 +277,7 @@ class FakeRun:
         facts = StepFacts(
             step=step,
             rewards=rewards,
+            passed=sum(reward >= 1.0 for reward in rewards),
             zero_variance_groups=zero,
             groups=groups,
             trained=groups * GROUP_SIZE - stale,

@@ -1,10 +1,12 @@
-"""Who sees an episode."""
+"""Who sees an episode, and who says what it is worth."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from actors.episode import Graded
+from actors.rewards.played import Played
+from actors.rewards.rewarding import Worth
 from protocol.trajectory import Reward
 
 
@@ -21,3 +23,14 @@ class FakeObserver:
     def on_output(self, text: str) -> None: ...
     def on_result(self, output: str) -> None: ...
     def on_grade(self, graded: Graded, reward: Reward) -> None: ...
+
+
+@dataclass
+class FakeRewarding:
+    """Keeps what it was asked about, and gives each turn a tenth of its number, from 1."""
+
+    asked: list[Played] = field(default_factory=list[Played])
+
+    async def worth(self, played: Played) -> Worth:
+        self.asked.append(played)
+        return Worth(Reward(0.5, {"fake": 0.5}), tuple((n + 1) / 10 for n in range(len(played.turns))))

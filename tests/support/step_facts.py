@@ -11,6 +11,7 @@ def facts(step: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.5, 1.0)) -> StepF
     return StepFacts(
         step=step,
         rewards=rewards,
+        passed=sum(reward >= 1.0 for reward in rewards),
         zero_variance_groups=1,
         groups=2,
         trained=3,

@@ -22,8 +22,11 @@ def take(cursor: TaskCursor, count: int) -> list[str]:
     return [cursor.take()[1] for _ in range(count)]
 
 
-def closing(seq: int, task: str, outcome: GroupOutcome = GroupOutcome.READY, reward: float = 0.0) -> GroupClosed:
-    return GroupClosed(seq, GroupId(seq - 1), task, outcome, 2, {0: reward, 1: reward})
+def closing(seq: int, task: str, outcome: GroupOutcome = GroupOutcome.READY, share: float = 0.0) -> GroupClosed:
+    """``share`` of its episodes passed; their rewards are on OpenClaw's scale."""
+    passed = frozenset(range(round(20 * share)))
+    rewards = {sample: 1.0 if sample in passed else -1.0 for sample in range(20)}
+    return GroupClosed(seq, GroupId(seq - 1), task, outcome, 20, rewards, passed)
 
 
 def records(closings: list[GroupClosed]) -> dict[str, TaskRecord]:
@@ -90,10 +93,18 @@ def test_the_listed_order_keeps_families_in_rotation() -> None:
 def test_the_frontier_comes_first() -> None:
     """Tasks that the policy always or never solves teach it nothing, and come last."""
     cursor = TaskCursor(TASKS, 0, TaskOrder.FRONTIER)
-    means = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.6}
+    shares = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.6}
     for seq, task in enumerate(take(cursor, len(TASKS)), start=1):
-        cursor.hear(closing(seq, task, reward=means[task]))
+        cursor.hear(closing(seq, task, share=shares[task]))
     assert take(cursor, len(TASKS))[:3] == ["c", "e", "b"]
+
+
+def test_a_task_whose_episodes_were_all_lost_stands_among_those_that_were_never_tried() -> None:
+    """Else the next epoch divides by none of them, and the conductor ends."""
+    cursor = TaskCursor(TASKS, 0, TaskOrder.FRONTIER)
+    for seq, task in enumerate(take(cursor, len(TASKS)), start=1):
+        cursor.hear(GroupClosed(seq, GroupId(seq - 1), task, GroupOutcome.INFRA_SHORT, 2, {}))
+    assert set(take(cursor, 2 * len(TASKS))) == set(TASKS)
 
 
 def test_group_ids_are_never_used_twice() -> None:

@@ -10,10 +10,11 @@ import pytest
 from actors.agents.chat import ChatFormat
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
+from actors.rewards.played import Call, ModelTurn
 from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, TurnKind
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
-from tests.support.observers import FakeObserver
+from tests.support.observers import FakeObserver, FakeRewarding
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
@@ -167,3 +168,56 @@ async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_ru
     trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
     assert (trajectory.status, terminal.calls) == (Status.TIME_LIMIT, 3)
     assert "".join(map(chr, trajectory.segments[0].token_ids)).count("not run, your time is up") == 2
+
+
+async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() -> None:
+    """Else a rule counts calls that nobody made, or misses those that were."""
+    seen = FakeRewarding()
+    texts = [f"I look. {CALL}{CALL}", "<tool_call>{", "done"]
+    large = replace(SETTINGS, max_new_tokens=400, context_tokens=4000, reward=seen)
+    trajectory = await episode(FakeEngine([f"{text}\x01" for text in texts]), FakeTerminal(), large).run()
+    (played,) = seen.asked
+    looked = Call("shell_exec", "ls", "out", 0)
+    assert played.turns == (
+        ModelTurn(texts[0], (looked, looked)), ModelTurn(texts[1], malformed=True), ModelTurn(texts[2]),
+    )  # fmt: skip
+    assert (played.calls, played.widest) == (2, 2)
+    assert (played.instruction, played.status, played.all_passed) == ("list", Status.COMPLETED, False)
+    assert played.sampled_tokens == trajectory.sampled_tokens
+    assert (trajectory.reward.total, trajectory.reward.parts) == (0.5, {"fake": 0.5})
+    rewards = [(turn.kind, turn.reward) for turn in trajectory.segments[0].turns]
+    assert [reward for kind, reward in rewards if kind is TurnKind.MODEL] == [0.1, 0.2, 0.3]
+    assert {reward for kind, reward in rewards if kind is not TurnKind.MODEL} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("texts", "context", "calls"),
+    [([f"{CALL}\x01"], 400, 1), (["x" * 100], 40, 0), ([f"{CALL * 5}\x01"], 4000, 5)],
+    ids=["destroyed", "context limit", "time limit"],
+)
+async def test_calls_that_were_asked_for_count_however_the_episode_ended(
+    texts: list[str], context: int, calls: int
+) -> None:
+    seen = FakeRewarding()
+    settings = replace(SETTINGS, max_new_tokens=400 if calls > 1 else 100, context_tokens=context, reward=seen)
+    settings = replace(settings, time_limit_s=0.0101, nominal_tokens_per_s=1e9)
+    await episode(FakeEngine([*texts]), FakeTerminal(destroyed_at=1 if calls == 1 else 99), settings).run()
+    assert (len(seen.asked[0].turns), seen.asked[0].calls) == (1, calls)
+
+
+@pytest.mark.parametrize(
+    ("last", "right"), [("It is \\boxed{\\frac{2}{4}}.", True), ("\\boxed{2}", False), ("1/2", False)]
+)
+async def test_a_task_that_asks_for_an_answer_is_graded_by_the_last_reply(last: str, right: bool) -> None:
+    asking = episode(FakeEngine([f"\\boxed{{1/2}} {CALL}\x01", f"{last}\x01"]), FakeTerminal())
+    asking.task = Task(id="t", instruction="how much?", answer="1/2")
+    trajectory = await asking.run()
+    assert trajectory.tests == (TestResult("answer", right),)
+    assert trajectory.reward.total == float(right)
+
+
+async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> None:
+    asking = episode(FakeEngine([f"\\boxed{{7}} {CALL}\x01"]), FakeTerminal(destroyed_at=1))
+    asking.task = Task(id="t", instruction="how much?", answer="7")
+    trajectory = await asking.run()
+    assert (trajectory.status, trajectory.tests) == (Status.SANDBOX_DESTROYED, (TestResult("answer", False),))

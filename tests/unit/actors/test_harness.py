@@ -15,10 +15,10 @@ from actors.engines.messages import EngineUnavailable
 from actors.episode import EpisodeSettings, Graded, SandboxGone
 from actors.harness import HarnessEpisode, Ran, environment, session_settings
 from protocol.errors import InfraError
-from protocol.trajectory import GroupId, Status, TestResult, Ticket
+from protocol.trajectory import GroupId, Status, TestResult, Ticket, TurnKind
 from sandbox.tasks.task import Task
 from tests.support.gateways import Rig, rig
-from tests.support.observers import FakeObserver
+from tests.support.observers import FakeObserver, FakeRewarding
 
 SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
 TICKET = Ticket("run", GroupId(1), 0, 8, "t", 11)
@@ -142,3 +142,32 @@ async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_wor
 @pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
 def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
     assert session_settings(SETTINGS, replace(TICKET, purpose=purpose)).temperature == temperature
+
+
+async def test_a_reward_sees_what_a_harness_was_told_in_the_order_of_its_segments() -> None:
+    """Else the reward of one agent's turn is given to another's."""
+    seen = FakeRewarding()
+    call = '<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>'
+    tools = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object", "properties": {}}}}]
+
+    async def agent(_: Callable[[], float]) -> Ran:
+        main = [{"role": "user", "content": "main"}]
+        first = await made.openai.chat.completions.create(model="m", messages=main, tools=tools)
+        await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "other"}])
+        answer = {"role": "tool", "content": "out", "tool_call_id": first.choices[0].message.tool_calls[0].id}
+        goes_on = [*main, first.choices[0].message.model_dump(exclude_none=True), answer]
+        await made.openai.chat.completions.create(model="m", messages=goes_on, tools=tools)
+        return Ran(0, "bye")
+
+    texts = [f"<think>hm</think>I look. {call}\x01", "helper\x01", "\\boxed{7}\x01"]
+    async with rig(*texts, context_tokens=4000, max_tokens=9000) as made:
+        asking = episode(made, FakePlace(agent))
+        asking.settings = replace(asking.settings, reward=seen)
+        asking.task = replace(TASK, answer="7")
+        trajectory = await asking.run()
+    (played,) = seen.asked
+    assert [turn.text for turn in played.turns] == ["hm\n\nI look.", "\\boxed{7}", "helper"]
+    assert [[(call.tool, call.command) for call in turn.calls] for turn in played.turns] == [[("shell", "ls")], [], []]
+    model = [turn.reward for segment in trajectory.segments for turn in segment.turns if turn.kind is TurnKind.MODEL]
+    assert model == [0.1, 0.2, 0.3]
+    assert trajectory.tests == (TestResult("answer", True),)

@@ -66,6 +66,7 @@ def test_the_last_event_has_the_trajectorys_own_figures(tmp_path: Path) -> None:
     finished = events(tmp_path)[-1]
     assert (finished["status"], finished["reward"], finished["sampled"], finished["turns"]) == ("completed", 1.0, 7, 1)
     assert finished["ms"] == {"total": 12.5}
+    assert finished["parts"] == {"outcome": 1.0}
 
 
 def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(

@@ -20,6 +20,8 @@ from actors.engines.messages import EngineUnavailable
 from actors.episode import EpisodeSettings
 from actors.evaluation import Attempt
 from actors.remote import Remote
+from actors.rewards.played import ModelTurn, Played
+from actors.rewards.settings import JudgeSettings, RewardSettings
 from actors.worker import Worker, WorkerSettings
 from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledged
@@ -28,6 +30,7 @@ from protocol.trajectory import GroupId, InfraFailure, Reward, Status, Ticket, T
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings
 from sandbox.tasks.task import Task
+from tests.support.fake_judge import nobody
 from tests.support.trajectories import make_trajectory
 
 
@@ -248,7 +251,7 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def episode(_: Worker, ticket: Ticket) -> Trajectory:
-        return replace(make_trajectory(reward=1.0), ticket=ticket, reward=Reward(1.0, {"all_passed": 1.0}))
+        return replace(make_trajectory(reward=1.0), ticket=ticket, reward=Reward(0.9, {}))
 
     monkeypatch.setattr(Worker, "_episode", episode)
     wanted, late = (Ticket("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
@@ -261,9 +264,27 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     assert [each[:2] for each in told] == [
         (Conductor.finished, wanted), (Conductor.finished, late), (Conductor.evaluated, evaluated)
     ]  # fmt: skip
-    assert told[2][2] == Attempt("t", "count", False, True, 1.0, Status.COMPLETED, 5)
+    assert told[2][2] == Attempt("t", "count", False, True, 0.9, Status.COMPLETED, 5)
     assert told_by_worker(tmp_path) == [
         ("trajectory.acked", wanted.trajectory_id),
         ("trajectory.unwanted", late.trajectory_id),
         ("trajectory.acked", "train-g000001-s07"),
     ], "the last one while the sender was drained"
+
+
+async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_judge(
+    made: Worker, conductor: FakeConductor
+) -> None:
+    """Else a run is trained for something else than its configuration says, or an evaluation waits for a judge."""
+    judge = JudgeSettings(url=nobody(), model="j", prompt="$task $step")
+    made._settings = replace(made._settings, reward=RewardSettings(outcome="tcr", judge=judge))
+    ticket = Ticket("r", GroupId(1), 0, 8, "t", 11)
+    played = Played("do", Status.COMPLETED, (), 0.0, False, 0.0, (ModelTurn("hm"),))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        trained = await made._rewarding(ticket).worth(played)
+        evaluated = await made._rewarding(replace(ticket, purpose="before")).worth(played)
+        await made.stop()
+    assert (trained.reward.total, trained.reward.parts["judge_down"]) == (-1.0, 1.0)
+    assert (evaluated.reward.total, "judge_down" in evaluated.reward.parts) == (-1.0, False)

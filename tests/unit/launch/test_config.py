@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from actors.rewards.settings import Into, Process, RewardSettings
 from launch.config import (
     ConfigError,
     DataKind,
@@ -27,10 +28,12 @@ from launch.config import (
 )
 from launch.config.load import parse_override
 from launch.config.rollout import WeightPath
+from launch.rewards import reward_settings
 from launch.rundir import config_values
 from launch.settings import learner_settings
 from learner.objective import Aggregation, Loss, Proximal
 from learner.settings import TARGETS, Lora
+from protocol.errors import UserError
 from protocol.staleness import Admission, AdmissionMode
 from sandbox.tasks.generated import held_out_tasks
 
@@ -131,6 +134,16 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("correction.band=[1.5,2.0]", "set correction.band = [0.5, 2.0]"),
         ("shaping.overlong_tokens=100", "set it between 1 and shaping.overlong_tokens"),
         ("shaping.scale=0", "shaping.scale"),
+        ("rollout.reward=pass_ratoi", "did you mean 'pass_ratio'?"),
+        ("rollout.reward=pass_ratio_with_bonus", "set reward.bonus = 0.5, as SETA's model card says, or 1.0"),
+        ("reward.bonus=0.5", "set rollout.reward = 'pass_ratio_with_bonus'"),
+        ("reward.bonus=0", "reward.bonus: input should be greater than 0"),
+        ("reward.discount=0.9", "set learner.advantage = 'step', or reward.discount = 1"),
+        ("reward.discount=1.1", "reward.discount: input should be less than or equal to 1"),
+        ("reward.proces=art", "did you mean 'reward.process'"),
+        ("judge.enabled=true", "set judge.url = 'http://host:30000/v1'"),
+        ("judge.url=host:30000", "write it as http://host:30000/v1"),
+        ("judge.timeout_s=30", "judge.vote_timeout_s = 60 is more than judge.timeout_s = 30"),
         ("lora.rank=8", "set lora.rank = 0, or warm_start.enabled = false and model.path"),
         ("lora.alpha=0", "lora.alpha: input should be greater than 0"),
         ("checkpoint.keep_every_steps=9", "set keep_every_steps = 8"),
@@ -180,6 +193,65 @@ def test_what_cannot_take_turns_is_refused_with_the_remedy(overrides: list[str],
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", [*sharing, *overrides])
     assert says in str(caught.value)
+
+
+JUDGED = ["judge.enabled=true", "judge.url=http://127.0.0.1:30000", "learner.advantage=step"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["learner.advantage=group"], "set learner.advantage = 'step', or judge.into = 'total'"),
+        (
+            ["learner.advantage=group", "reward.process=art", "reward.process_into=turns"],
+            "or reward.process_into = 'total' and judge.into = 'total'",
+        ),
+        (
+            ["rollout.episode_deadline_s=480"],
+            "must exceed its stages, 540 s (acquire 120 + 3 turns × 80 + grade 60 + judge",
+        ),
+        (["reward.process=art", "rollout.reward=art", "reward.process_cap=0.25"], "set reward.process_cap below 0.25"),
+        (["reward.process=art", "rollout.reward=pass_ratio"], "puts 0 above it: set reward.process_into = 'turns'"),
+    ],
+)
+def test_rewards_that_would_do_harm_or_nothing_are_refused_with_the_remedy(overrides: list[str], says: str) -> None:
+    assert load_recipe("demo", JUDGED).judge.enabled
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("demo", [*JUDGED, *overrides])
+    assert says in str(caught.value)
+
+
+def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path) -> None:
+    assert reward_settings(load_recipe("demo")) == RewardSettings()
+    key, prompt = tmp_path / "key", tmp_path / "mine.txt"
+    key.write_text("s3cret\n")
+    prompt.write_text("$task $step")
+    told = reward_settings(
+        load_recipe(
+            "demo",
+            [*JUDGED, "rollout.reward=pass_ratio_with_bonus", "reward.bonus=1.0", "reward.discount=0.9",
+             "reward.process=art", "reward.process_cap=0.1", "judge.votes=5", "judge.coefficient=0.5",
+             f"judge.key_file={key}", f"judge.prompt={prompt}"],
+        )
+    )  # fmt: skip
+    assert (told.outcome, told.bonus, told.discount) == ("pass_ratio_with_bonus", 1.0, 0.9)
+    assert (told.process, told.process_cap, told.process_into) == (Process.ART, 0.1, Into.TOTAL)
+    assert told.judge is not None
+    assert (told.judge.url, told.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
+    assert (told.judge.prompt, told.judge.votes, told.judge.coefficient) == ("$task $step", 5, 0.5)
+    with_path = load_recipe("demo", [*JUDGED, "judge.url=http://127.0.0.1:30000/api/v2/"])
+    judge = reward_settings(with_path).judge
+    assert judge is not None
+    assert judge.url == "http://127.0.0.1:30000/api/v2"
+
+
+@pytest.mark.parametrize("content", [None, "", "two\nlines", "schlüssel"])
+def test_a_key_that_is_none_is_refused_before_the_run(content: str | None, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    if content is not None:
+        key.write_text(content)
+    with pytest.raises(UserError, match=r"judge\.key_file"):
+        reward_settings(load_recipe("demo", [*JUDGED, f"judge.key_file={key}"]))
 
 
 def test_context_parallel_ranks_hold_a_longer_episode_together() -> None:

@@ -217,7 +217,7 @@ class Run(RuleBasedStateMachine):
         digest, blob = codec.digest(frames), codec.pack(frames)
         assert len(blob) <= LARGEST
         name, status, sampled = ticket.trajectory_id, trajectory.status, len(episode.versions)
-        arrival = Arrival(name, ticket.group, ticket.sample, reward, status, digest, blob, sampled)
+        arrival = Arrival(name, ticket.group, ticket.sample, reward, reward > 0, status, digest, blob, sampled)
         (outcome,), closed = self.journal.append([arrival])
         if closed:
             self.follow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from launch.metrics import MetricsLog, read_metrics, since, told_dropped
@@ -58,6 +59,12 @@ def test_a_clock_that_is_put_back_changes_no_rate(tmp_path: Path) -> None:
     passed.now += 8
     line = log.add(facts(1), {"trained_tokens": 200.0})
     assert (line["t"], line["elapsed_s"], line["tokens_per_s_trained"]) == (wall.now, 8.0, 25.0)
+
+
+def test_the_pass_rate_is_of_passes_and_not_of_rewards(tmp_path: Path) -> None:
+    told = replace(facts(1, rewards=(2.0, 1.2, 0.8, 0.0)), passed=1)
+    line = MetricsLog(tmp_path).add(told, {})
+    assert (line["reward_mean"], line["pass_rate"]) == (1.0, 0.25)
 
 
 def test_a_step_whose_groups_had_closed_before_has_no_reward_of_its_own(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_only_what_lies_in_the_journal_with_its_bytes_counts(tmp_path: Path) -> 
         frames, ticket = codec.encode(trajectory), trajectory.ticket
         blob, digest = codec.pack(frames), codec.digest(frames)
         name, status = ticket.trajectory_id, trajectory.status
-        journal.append([Arrival(name, ticket.group, ticket.sample, 1.0, status, digest, blob, 32)])
+        journal.append([Arrival(name, ticket.group, ticket.sample, 1.0, True, status, digest, blob, 32)])
     journal.close()
     assert arms._stored(path) == {number_of(trajectory.ticket) for trajectory in sent[:-1]}
     assert {number_of(trajectory.ticket) for trajectory in sent} - arms._stored(path) == {2 * GROUP_SIZE - 1}

@@ -1,6 +1,7 @@
 """From an episode's reward to each token's advantage and share of the loss."""
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,42 @@ def test_step_advantages_compare_turns_of_one_index():
     assert found[3:] == [[0.0], [0.0]], "no variance"
     for sample in batch.samples:
         assert (np.ptp(sample.columns.advantages.reshape(-1, 3), axis=1) == 0).all(), "a turn's tokens are alike"
+
+
+def test_a_turns_reward_is_shaped_with_its_episodes():
+    """A bound or a penalty for length holds for what is compared, not for a part of it."""
+    payload = [
+        episode(0, 0, 1.0, turns_of(3.0)),
+        episode(0, 1, 0.0, turns_of(0.5)),
+        episode(0, 2, 0.0, turns_of(0.0)),
+    ]
+    batch = read(payload, advantage="step", shaping=Shaping(bias=-0.5, scale=10, clip=20))
+    found = [float(sample.columns.advantages[0]) for sample in batch.samples]
+    assert found == pytest.approx([score(each, 20.0, 0.0, -5.0) for each in (20.0, 0.0, -5.0)], rel=1e-5)
+
+
+def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
+    """Else what a judge gave would still teach, and the control would show no luck."""
+    lineage = Lineage()
+    lineage.add(Version(0), 0, NO_VERSION)
+    payload = [episode(group, sample, 0.0, turns_of(float(sample))) for group in range(8) for sample in range(2)]
+
+    def good(*, shuffle: bool) -> int:
+        settings = LearnerSettings("unused", objective=Objective(advantage="step"), shuffle_rewards=shuffle)
+        samples = read_batch(payload, lineage, Version(0), settings).samples
+        return sum(float(sample.columns.advantages[0]) > 0 for sample in samples[1::2])
+
+    assert good(shuffle=False) == 8
+    assert good(shuffle=True) < 8
+
+
+def test_the_metrics_of_a_step_say_what_rewards_were_made_of():
+    """A judge that fails every vote is seen in no other figure."""
+    ticket = Ticket("run", GroupId(0), 0, 4, "task", 0)
+    made = Trajectory(ticket, Status.COMPLETED, Reward(1.0, {"judge_down": 3.0, "bonus": 0.5}), (turns_of(0.0),))
+    other = replace(made, ticket=replace(ticket, sample=1), reward=Reward(0.0, {"judge_down": 1.0}))
+    metrics = read([dumps(made), dumps(other)]).metrics
+    assert (metrics["part_judge_down"], metrics["part_bonus"]) == (2.0, 0.5)
 
 
 def test_step_advantages_of_an_episode_cut_at_a_turn():

@@ -40,7 +40,9 @@ def arrival(group: int, sample: int, reward: float | None = None, attempt: int =
     trajectory = make_trajectory(group, sample, reward=reward, attempt=attempt)
     frames, ticket, sampled = codec.encode(trajectory), trajectory.ticket, trajectory.sampled_tokens
     digest, blob = codec.digest(frames), codec.pack(frames)
-    return Arrival(ticket.trajectory_id, ticket.group, sample, reward, trajectory.status, digest, blob, sampled)
+    return Arrival(
+        ticket.trajectory_id, ticket.group, sample, reward, trajectory.passed, trajectory.status, digest, blob, sampled
+    )
 
 
 def open_journal(folder: Path, *, run_id: str = RUN, budget: int = 10**9, free: int = 10**12) -> Journal:
@@ -114,8 +116,17 @@ def test_a_group_closes_with_its_last_sample_and_says_its_rewards(journal: Journ
     assert journal.append([arrival(5, sample) for sample in (3, 1, 0)])[1] == []
     (closed,) = journal.append([arrival(5, 2)])[1]
     assert (closed.seq, closed.outcome, closed.rewards) == (1, GroupOutcome.READY, {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0})
+    assert closed.passed == {1, 2, 3}
     assert journal.closed_since(0) == [closed]
     assert journal.closed_since(1) == []
+
+
+def test_who_passed_is_told_apart_from_who_was_rewarded(journal: Journal) -> None:
+    """Else a reward with a bonus, a penalty or a judge's word in it changes what is called the pass rate."""
+    journal.open_group(make_plan(5, 2), b"")
+    failed, passed = arrival(5, 0, 2.0), arrival(5, 1, 0.8)
+    (closed,) = journal.append([replace(failed, passed=False), replace(passed, passed=True)])[1]
+    assert (closed.rewards, closed.passed) == ({0: 2.0, 1: 0.8}, {1})
 
 
 def test_groups_that_teach_nothing_are_dropped_once_with_their_reason(journal: Journal) -> None:

@@ -33,7 +33,9 @@ def arrival(group: int, sample: int, reward: float | None = None) -> tuple[codec
     summary = codec.inspect(frames, max_bytes=1 << 20)
     ticket, blob = trajectory.ticket, codec.pack(frames)
     name, status = ticket.trajectory_id, trajectory.status
-    return summary, Arrival(name, ticket.group, sample, reward, status, summary.digest, blob, summary.sampled)
+    return summary, Arrival(
+        name, ticket.group, sample, reward, summary.passed, status, summary.digest, blob, summary.sampled
+    )
 
 
 @pytest.fixture

@@ -69,3 +69,15 @@ async def proof(task: Task, idle: str, reward: float | None = None) -> Proof:
 async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idle, reward, verdict, scores, why):
     made = await proof(task, idle, reward)
     assert (made.verdict, made.why, made.oracle, made.noop) == (verdict, why, 1.0, scores)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "oracle"),
+    [("\\frac{1}{2}", Verdict.PROVED, 1.0), ("\\frac{1}{2", Verdict.ORACLE_FAILS, 0.0)],
+)
+async def test_a_task_that_asks_for_an_answer_is_proved_by_boxing_it(
+    answer: str, verdict: Verdict, oracle: float
+) -> None:
+    """Else no sandbox could prove it, and one that nobody can answer would be trained."""
+    found = await proof(Task("t", "", answer=answer), "")
+    assert (found.verdict, found.oracle, found.noop) == (verdict, oracle, 0.0)

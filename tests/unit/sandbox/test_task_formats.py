@@ -332,6 +332,53 @@ def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: 
     assert code.FORMAT.write(task) == row
 
 
+@pytest.mark.parametrize(
+    ("source", "ability", "truth", "answer"),
+    [
+        ("deepscaler", "math", "\\frac{1}{2}", "\\frac{1}{2}"),
+        ("numina_math", "", 42, "42"),
+        ("gpqa_science", "chemistry", " B ", "B"),
+        ("taco_code", "", "42", ""),
+        ("x", "CODE", "42", ""),
+        ("omni_math", "math", ["1", "2"], ""),
+        ("omni_math", "math", "  ", ""),
+        ("omni_math", "math", True, ""),
+    ],
+)
+def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
+    tmp_path: Path, source: str, ability: str, truth: object, answer: str
+):
+    """Else a broken test would be an answer that nobody can give, or a math row could not be trained."""
+    row = {
+        "data_source": source,
+        "prompt": [{"role": "user", "content": "What is it?"}],
+        "ability": ability,
+        "reward_model": {"ground_truth": truth},
+        "agent_name": "tool_agent",
+    }
+    found = rows(tmp_path / "m.jsonl", row)
+    if not answer:
+        assert "holds no tests" in str(found.problems[0])
+        return
+    (task,) = found.tasks
+    assert (task.answer, task.run_tests, task.tests) == (answer, "", {})
+    assert task.instruction == f"What is it?{code.ASKED_TO_BOX}"
+    assert [each for each in remarks(task) if "graded" in each or "oracle" in each] == []
+    assert code.FORMAT.write(task) == row
+
+
+def test_a_prompt_that_asks_for_a_box_is_told_as_it_is(tmp_path: Path):
+    row = {
+        "data_source": "m",
+        "prompt": [{"role": "user", "content": "Put it in \\boxed{}."}],
+        "ability": "math",
+        "reward_model": {"ground_truth": "7"},
+    }
+    (task,) = rows(tmp_path / "m.jsonl", row).tasks
+    assert task.instruction == "Put it in \\boxed{}."
+    assert code.FORMAT.write(task) == row
+
+
 def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Path):
     path = tmp_path / "g.jsonl"
     good = {"family": "sort", "seed": 1, "split": "train"}

@@ -1,0 +1,62 @@
+"""Outcome rewards by the name that ``rollout.reward`` gives them: the one place where a name becomes a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from actors.rewards import outcome
+from actors.rewards.outcome import Formula
+from actors.rewards.played import Played
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+from protocol.trajectory import Reward
+
+BINARY = "binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    formula: Formula
+    margin: float
+    """How far every full pass is above everything less, at least; 0 where one test more can be worth next to
+    nothing."""
+
+
+_PLAIN: Mapping[str, Named] = {
+    BINARY: Named(outcome.binary, 1.0),
+    "pass_ratio": Named(outcome.pass_ratio, 0.0),
+    "signed_pass_ratio": Named(outcome.signed_pass_ratio, 0.0),
+    "weighted_tests": Named(outcome.weighted_tests, 0.0),
+    "art": Named(outcome.art, 0.5),
+    "tcr": Named(outcome.tcr, 1.6),
+}
+_WITH_BONUS: Mapping[str, tuple[Callable[[Played, float], Reward], float]] = {
+    "pass_ratio_with_bonus": (outcome.pass_ratio_with_bonus, 0.0),
+    "pass_ratio_parallel_penalty": (outcome.pass_ratio_parallel_penalty, outcome.MOST_PENALTY),
+}
+"""Name → formula of an episode and a bonus, and the most that it takes off a full pass."""
+
+
+def names() -> tuple[str, ...]:
+    return (*_PLAIN, *_WITH_BONUS)
+
+
+def named(name: str, bonus: float | None = None) -> Named:
+    """Raises UserError for a name that is none, and for a bonus that is missing or goes nowhere."""
+    if name in _WITH_BONUS:
+        formula, penalty = _WITH_BONUS[name]
+        if bonus is None:
+            raise UserError(
+                f"rollout.reward = '{name}' needs its bonus for a full pass: set reward.bonus = 0.5, as SETA's model "
+                "card says, or 1.0, as its code does"
+            )
+        return Named(lambda played: formula(played, bonus), max(0.0, bonus - penalty))
+    if name not in _PLAIN:
+        raise UserError(f"rollout.reward = '{name}' is none of {', '.join(names())}{did_you_mean(name, names())}")
+    if bonus is not None:
+        raise UserError(
+            f"reward.bonus = {bonus:g} has no place in rollout.reward = '{name}': leave it out, or set "
+            "rollout.reward = 'pass_ratio_with_bonus'"
+        )
+    return _PLAIN[name]

@@ -1,0 +1,94 @@
+"""What an episode came to, as a reward sees it: the verdict, and turn by turn what was said and done.
+
+Immutable, and without the tokens.  ``turns`` are the model's, in the order in which they stand in the trajectory's
+segments, so that what is given for the third belongs to the third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from protocol.trajectory import Status, TestResult
+from sandbox.grading.suspicion import command_of
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool, and what came of it as far as that is known."""
+
+    tool: str
+    command: str
+    """Its text arguments, a line each."""
+    output: str = ""
+    """What the agent was told."""
+    exit_code: int | None = None
+    """As the agent's own shell reported it: whatever is given for it can be had by a lie, so it is little and
+    bounded."""
+    timed_out: bool = False
+
+
+def call_of(tool: str, arguments: Mapping[str, object]) -> Call:
+    """A call as it was asked for: what it runs is its ``command``, or else all its texts."""
+    command = arguments.get("command")
+    return Call(tool, command if isinstance(command, str) else command_of(arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """One turn of the model."""
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    """Those that could be read, whether or not they were run."""
+    malformed: bool = False
+    """It held a call that could not."""
+
+
+@dataclass(slots=True)
+class Diary:
+    """An episode's turns, as they happen."""
+
+    turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
+    _answered: int = 0
+    """Of the last turn's calls."""
+
+    def said(self, text: str, calls: Sequence[Call] = (), *, malformed: bool) -> None:
+        self.turns.append(ModelTurn(text, tuple(calls), malformed))
+        self._answered = 0
+
+    def answered(self, output: str, exit_code: int | None, *, timed_out: bool) -> None:
+        """What came of the last turn's next call."""
+        last, calls = self.turns[-1], list(self.turns[-1].calls)
+        calls[self._answered] = replace(calls[self._answered], output=output, exit_code=exit_code, timed_out=timed_out)
+        self.turns[-1] = replace(last, calls=tuple(calls))
+        self._answered += 1
+
+    @property
+    def last_words(self) -> str:
+        return self.turns[-1].text if self.turns else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    instruction: str
+    status: Status
+    tests: tuple[TestResult, ...]
+    pass_ratio: float
+    """Passed ÷ all, 0 when there is no test."""
+    all_passed: bool
+    """What is called a pass, whatever the reward's total is."""
+    score: float
+    """Weight of what passed ÷ weight of all, or what the tests' own reward file said, 0 … 1."""
+    turns: tuple[ModelTurn, ...] = ()
+    sampled_tokens: int = 0
+
+    @property
+    def calls(self) -> int:
+        """Of tools, in all turns."""
+        return sum(len(turn.calls) for turn in self.turns)
+
+    @property
+    def widest(self) -> int:
+        """Calls of the turn that made the most."""
+        return max((len(turn.calls) for turn in self.turns), default=0)

@@ -1,0 +1,38 @@
+"""Prompts of judges, text files by name and version: what a file says never changes, a better one has another name."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+
+_MARKS = ("$task", "$step")
+"""Without them a judge would not see what it judges."""
+
+
+def prompt_names() -> list[str]:
+    return sorted(each.name.removesuffix(".txt") for each in files(__name__).iterdir() if each.name.endswith(".txt"))
+
+
+def load_prompt(name_or_path: str) -> str:
+    """The text of one of ours by its name, or of a file by its path.  Raises UserError."""
+    known = prompt_names()
+    if name_or_path in known:
+        return files(__name__).joinpath(f"{name_or_path}.txt").read_text(encoding="utf-8")
+    if "/" not in name_or_path:
+        raise UserError(
+            f"judge.prompt = '{name_or_path}' is none of {', '.join(known)}, and a file of your own is given by its "
+            f"path, with a /{did_you_mean(name_or_path, known)}"
+        )
+    try:
+        text = Path(name_or_path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"judge.prompt = '{name_or_path}' cannot be read: {error}") from error
+    if lacking := [mark for mark in _MARKS if mark not in text]:
+        raise UserError(
+            f"judge.prompt = '{name_or_path}' does not say {' and '.join(lacking)}, where the judge is to see what it "
+            f"judges: write it there ($history and $result are known too; {known[0]} shows how)"
+        )
+    return text

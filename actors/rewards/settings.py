@@ -1,0 +1,62 @@
+"""What a run's configuration says of its rewards, as workers get it.  Light: nothing here speaks to anybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from actors.rewards.named import BINARY
+
+
+class Into(StrEnum):
+    """Where something belongs that is given turn by turn."""
+
+    TOTAL = "total"
+    """The episode's reward."""
+    TURNS = "turns"
+    """Each turn's own reward, beside the episode's."""
+
+
+class Process(StrEnum):
+    """Rules that reward how an agent works."""
+
+    NONE = "none"
+    ART = "art"
+    """The ART seed's events: :mod:`actors.rewards.process`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """Of :class:`actors.rewards.judge.Judge`."""
+
+    url: str
+    """Base of an OpenAI-compatible API, ``/v1`` included."""
+    model: str
+    prompt: str
+    """The text itself, with ``$task``, ``$history``, ``$step`` and ``$result``."""
+    key: str = field(default="", repr=False)
+    votes: int = 1
+    """On each turn."""
+    coefficient: float = 1.0
+    into: Into = Into.TURNS
+    temperature: float = 0.0
+    max_new_tokens: int = 4096
+    vote_timeout_s: float = 60.0
+    """Of one vote, from when it is asked for."""
+    timeout_s: float = 120.0
+    """Of all votes on one episode, waiting included."""
+    concurrency: int = 16
+    """Votes of one worker that are asked for at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSettings:
+    outcome: str = BINARY
+    """A name of :mod:`actors.rewards.named`."""
+    bonus: float | None = None
+    discount: float = 1.0
+    process: Process = Process.NONE
+    process_cap: float = 0.2
+    """Bound of what the rules give an episode, up or down."""
+    process_into: Into = Into.TOTAL
+    judge: JudgeSettings | None = None

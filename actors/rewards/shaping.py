@@ -1,0 +1,49 @@
+"""What is added to an outcome: for the episode, or as each turn's own reward beside it.  Pure.
+
+The learner's advantage ``step`` gives a turn the episode's reward and its own together, and compares that with the
+group's turns of the same index; every other advantage reads the episode's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from protocol.trajectory import Segment, Turn, TurnKind
+
+_DIGITS = 6
+"""After the point: what a turn's reward is stored with."""
+
+
+def discounted(total: float, turns: int, discount: float) -> tuple[float, ...]:
+    """Each turn's own reward, so that with ``total`` it has total · discount^(turns − 1 − t): the last turn all of it.
+    OpenClaw, terminal-rl/generate.py:90-103, where discount is 1; SETA's environment service has 0.9."""
+    return tuple(total * (discount ** (turns - 1 - turn) - 1) for turn in range(turns))
+
+
+def capped(turns: Sequence[float], cap: float) -> tuple[float, ...]:
+    """Each as far as the sum of those until there stays within ±cap: the sum of all is within it too."""
+    given: list[float] = []
+    reached = 0.0
+    for value in turns:
+        now = min(max(reached + value, -cap), cap)
+        given.append(now - reached)
+        reached = now
+    return tuple(given)
+
+
+def with_turn_rewards(segments: Sequence[Segment], rewards: Sequence[float]) -> tuple[Segment, ...]:
+    """``segments`` with the reward of each of the model's turns, in their order.  Raises ValueError where there are
+    more or fewer of them than ``rewards``."""
+    turns = sum(turn.kind is TurnKind.MODEL for segment in segments for turn in segment.turns)
+    if turns != len(rewards):
+        raise ValueError(f"{len(rewards)} rewards for {turns} turns of the model")
+    if not any(rewards):
+        return tuple(segments)
+    left = iter(rewards)
+    return tuple(replace(segment, turns=tuple(_rewarded(segment.turns, left))) for segment in segments)
+
+
+def _rewarded(turns: Sequence[Turn], left: Iterator[float]) -> Iterator[Turn]:
+    for turn in turns:
+        yield turn._replace(reward=round(next(left), _DIGITS)) if turn.kind is TurnKind.MODEL else turn
