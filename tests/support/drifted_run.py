@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from launch.args import parse
 from launch.cluster import run_once
+from launch.ray_settings import ray_settings
 from protocol.cli.exits import EXIT_OK, main_guard
-from tests.support.drifted_crew import CREW
 
 
 def main() -> int:
+    os.environ.update(ray_settings(""))
+    from tests.support.drifted_crew import CREW  # it loads Ray
+
     run_once(parse(), crew=CREW)
     return EXIT_OK
 
