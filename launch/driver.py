@@ -33,7 +33,10 @@ from launch.monitor.progress import run_progress
 from launch.monitor.report import write_report
 from launch.monitor.store import RunStore
 from launch.nodes import Node, joined_nodes, local_nodes
+from launch.parity import ParityWatch
+from launch.parity_checks import ParityChecks
 from launch.prepare import Prepared, prepare
+from launch.probe import probe_settings
 from launch.pusher import Pusher
 from launch.ray_log import ray_log
 from launch.rundir import SUMMARY_FILE, RunDirectory
@@ -151,6 +154,7 @@ class Driver:
                 checkpoints=checkpoints,
                 metrics=MetricsLog(run_dir),
                 events=self._events,
+                parity=await self._parity(prepared),
                 restart_learners=fleet.start_learners,
                 engine_tokens=fleet.engine_tokens,
             )
@@ -231,6 +235,12 @@ class Driver:
         checkpoint may have to be written."""
         lease_s = 3 * self._config.learner.call_timeout_s
         return Turns(shared=self._config.shared, pusher=pusher, lease_s=lease_s, patience_s=self._patience_s)
+
+    async def _parity(self, prepared: Prepared) -> ParityChecks:
+        config, every = self._config, self._config.stop.parity_every_steps
+        settings = await asyncio.to_thread(probe_settings, config, prepared) if every else None
+        dtypes = f"engine.dtype = '{config.engine.dtype}' and learner.dtype = '{config.learner.dtype}'"
+        return ParityChecks(settings, every, ParityWatch(config.parity_k3, dtypes), self._events)
 
     async def _evaluate(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
         """Evaluate the weights of ``step``, unless an earlier attempt of this run has done so, or has gone past it."""
@@ -337,7 +347,6 @@ class Driver:
             stop_after_s=config.stop.after_s,
             group_size=config.rollout.group_size,
             nonfinite_limit=config.learner.nonfinite_limit,
-            parity_k3=config.parity_k3,
             keeps_reference=config.kl.coefficient > 0,
         )
 

@@ -11,6 +11,7 @@ from typing import cast
 
 import orjson
 
+from launch.parity import Parity
 from learner.account import MASKED
 from learner.messages import TokenAccount
 from protocol.events import Json
@@ -66,6 +67,8 @@ class StepFacts:
     """Where the batch's tokens went."""
     dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
     """Of trajectories that were dropped since the last step, by it or before it: by reason and bucket of length."""
+    probe: Parity | None = None
+    """Of a probe that was made since the last step, by the weights that this one began with."""
 
 
 class MetricsLog:
@@ -112,6 +115,8 @@ class MetricsLog:
         if rewards:
             line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
             line["pass_rate"] = round(facts.passed / len(rewards), 6)
+        if facts.probe is not None:
+            line["parity_probe_k3"], line["parity_probe_tokens"] = facts.probe.shown, facts.probe.tokens
         append_whole(self._path, orjson.dumps(line) + b"\n")
         return line
 

@@ -8,6 +8,9 @@ Exactly once: a batch is marked trained at its step in the journal before the ne
 manifest makes that final.  When the learner dies, it is started again from the newest checkpoint, the journal is
 rewound to it, and its weights get a new version.
 
+While it waits for a batch it sees to it that parity is looked for (:mod:`launch.parity_checks`).  A run that begins out
+of parity ends before its first step.
+
 Where learner and engines share a device (:mod:`launch.turns`), whatever is asked of the learner begins its turn, and it
 ends before the loop waits for a batch.
 """
@@ -36,7 +39,7 @@ from launch.learners import Learners
 from launch.lineage import LineageLog
 from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
 from launch.nonfinite import NonfiniteLimit, keep_batch
-from launch.parity import ParityWatch
+from launch.parity_checks import ParityChecks
 from launch.pusher import Pusher
 from launch.structured import Beside
 from launch.turns import Turns
@@ -89,7 +92,6 @@ class TrainingSettings:
     stop_after_s: float
     group_size: int
     nonfinite_limit: int
-    parity_k3: float
     keeps_reference: bool
     """Whether the learner's first weights are kept, as what a KL penalty is taken to."""
 
@@ -105,6 +107,7 @@ class Training:
     checkpoints: CheckpointStore
     metrics: MetricsLog
     events: EventLog
+    parity: ParityChecks
     restart_learners: Callable[[], Awaitable[Learners]]
     engine_tokens: Callable[[], Awaitable[int]]
     """Tokens that the engines have sampled so far."""
@@ -129,11 +132,9 @@ class Training:
     _versions: LineageLog = field(init=False)
     _fill: BatchFill = field(init=False)
     _nonfinite: NonfiniteLimit = field(init=False)
-    _parity: ParityWatch = field(init=False)
 
     def __post_init__(self) -> None:
         self._nonfinite = NonfiniteLimit(self.settings.nonfinite_limit)
-        self._parity = ParityWatch(self.settings.parity_k3)
         self._fill = self._new_fill(0)
         self._versions = LineageLog(self.settings.run_dir)
         self.keeper = Keeper(
@@ -181,6 +182,7 @@ class Training:
         await self._learner(LearnerRank.load, str(checkpoint.learner))
         await self._keep_reference()
         self.step = checkpoint.manifest.step
+        self.parity.renew()
         self.keeper.resumed(self.step)
         self.version = Version(checkpoint.manifest.version)
         self.lineage = Lineage(self._versions.read().entries | checkpoint.lineage.entries)
@@ -274,6 +276,8 @@ class Training:
 
     async def _use(self, lease: Lease, wait_s: float) -> None:
         """Train on ``lease``, which is one step unless all of it is too old."""
+        await self._compare()
+        self.parity.stepping(self.step + 1)
         stepping = time.monotonic()
         report = await self._learner(
             LearnerRank.step,
@@ -303,8 +307,7 @@ class Training:
         buffer = await self.buffer.call(Buffer.statistics)
         self._tell_unexported(buffer.export_failures)
         await self._record(report, lease, wait_s, time.monotonic() - stepping, buffer.dropped_tokens)
-        if (advice := self._parity.take(report.metrics)) is not None:
-            self.events.emit("advisory", about="parity", text=advice)
+        self.parity.stepped(report.metrics)
         if self.step % self.settings.checkpoint_every == 0 or buffer.wants_checkpoint:
             await self._checkpoint_beside()
         self.pusher.stand.stepped(time.monotonic() - stepping)
@@ -329,6 +332,7 @@ class Training:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
         while (stop := await self._stop()) is None:
             self._look_beside()
+            await self._probe()
             await self._follow(0.0)
             lease = await self.buffer.call(Buffer.lease, self._fill.groups)
             if lease is not None and await self._strands_nobody(lease):
@@ -338,6 +342,18 @@ class Training:
         text = f"training ends after step {self.step} of {self.settings.steps}: {stop}"
         self.events.emit("advisory", about="stop", text=text)
         return None
+
+    async def _probe(self) -> None:
+        """Look for parity where that is due, while nothing else is to be done."""
+        await self.parity.sample(self.step, self.version, self.pusher.engines)
+        if not self.turns.shared:
+            await self._compare()
+
+    async def _compare(self) -> None:
+        """Raises UserError where a run begins out of parity."""
+        await self.parity.compare(
+            self.step, self.version, lambda sequences: self._learner(LearnerRank.logprobs, sequences)
+        )
 
     async def _make_room(self) -> None:
         """Where the journal's budget keeps groups from being opened, let go of what was trained since the last
@@ -469,6 +485,7 @@ class Training:
             wait_s=wait_s,
             step_s=step_s,
             pause_ms=self.pusher.pause_ms,
+            probe=self.parity.found(),
         )
         self._rewards, self._passed, self._zero_variance = [], 0, 0
         self.events.emit("learner.step", **self.metrics.add(facts, report.metrics))

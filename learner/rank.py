@@ -21,7 +21,7 @@ from learner.settings import LearnerSettings, Offload
 from protocol.digests import FileDigest
 from protocol.errors import LongshoreError, UserError
 from protocol.stacks import offer_stacks
-from protocol.trajectory import Int32Array, Uint8Array
+from protocol.trajectory import Float32Array, Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
 
 if TYPE_CHECKING:  # these load torch or megatron
@@ -141,6 +141,14 @@ class LearnerRank:
 
         with self._awake() as ready:
             return log_likelihoods(ready.trainer, sequences)
+
+    def logprobs(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[Float32Array]:
+        """log π of the tokens with loss of each sequence, at the temperature of the settings, by forward passes alone.
+        Each sequence has such tokens."""
+        from learner.batch import supervised
+
+        with self._awake() as ready:
+            return ready.trainer.logprobs(supervised(sequences))
 
     def sleep(self) -> None:
         """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call

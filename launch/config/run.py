@@ -144,7 +144,12 @@ class StopSection(Section):
     """Stop after so many seconds; 0 for no limit."""
     parity_k3: Annotated[float, Field(ge=0)] = 0.0
     """Stop a run at whose beginning the learner's log-probabilities of what its own weights sampled differ from the
-    engine's by a mean k3 of more than this; 0 for 0.001 in float32, and 0.01 where either computes in bfloat16."""
+    engine's by a mean k3 of more than this, and say so where that comes later; 0 for 0.0001 in float32, and 0.001 where
+    either computes in bfloat16."""
+    parity_every_steps: CountInt = 10
+    """Optimizer steps from one look for parity to the next, for which engines sample a few hundred tokens; the first is
+    taken before an attempt's first step.  0 for none: then the first batch that has tokens of the learner's own weights
+    has to do."""
 
 
 class ProofSection(Section):
@@ -196,7 +201,7 @@ class RunConfig(Section):
     def parity_k3(self) -> float:
         """How far serving and training may differ."""
         coarse = "bfloat16" in {self.engine.dtype, self.learner.dtype}
-        return self.stop.parity_k3 or (1e-2 if coarse else 1e-3)
+        return self.stop.parity_k3 or (1e-3 if coarse else 1e-4)
 
     @property
     def publish_adapters(self) -> bool:

@@ -130,6 +130,12 @@ def _weights_resync(event: Event) -> str:
     return f"version {version} is sent whole to {text(event, 'host')}: {text(event, 'why')}"
 
 
+def _parity_probed(event: Event) -> str:
+    version, k3 = version_label(integer(event, "version", -1)), number(event, "k3")
+    found = "not finite" if k3 is None else f"{k3:.2g}"
+    return f"parity at version {version}: mean k3 {found} over {integer(event, 'tokens')} tokens"
+
+
 _PASSED_OVER = {
     "all_stale": "every token of theirs is too old",
     "nonfinite": "loss or gradient was not finite",
@@ -197,6 +203,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     ),
     "learner.nonfinite": lambda e: f"loss or gradient not finite, update left out; its batch is in {text(e, 'path')}",
     "advisory": lambda e: text(e, "text"),
+    "parity.probed": _parity_probed,
+    "parity.skipped": lambda e: f"parity was not looked for before step {integer(e, 'step')}: {text(e, 'why')}",
     "answer.unroutable": lambda e: f"{text(e, 'sender')} is gone: an answer was not delivered",
     "sender.closed": lambda e: (
         f"{text(e, 'worker')} closed its stream, unacknowledged: {len(listed(e, 'unacknowledged'))}"
@@ -234,6 +242,7 @@ _LEVELS = {
     "trajectory.unwanted": "detail",
     "group.opened": "detail",
     "engine.lent": "detail",
+    "parity.probed": "detail",
     "learner.step": "good",
     "eval.finished": "good",
     "engine.died": "bad",

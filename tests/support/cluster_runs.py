@@ -24,6 +24,7 @@ from sandbox.pool import LABEL
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Path(__file__).with_name("mini.toml")
+CLUSTER = "launch.cluster"
 PATIENCE_S = 600.0
 """For anything that a run does; generous, because tests share machines with other work."""
 
@@ -238,25 +239,39 @@ class MiniRuns:
         self._started: list[MiniRun] = []
         self._number = 0
 
-    def start(self, run_id: str, *options: str, runs: Path | None = None, env: dict[str, str] | None = None) -> MiniRun:
+    def start(
+        self,
+        run_id: str,
+        *options: str,
+        runs: Path | None = None,
+        env: dict[str, str] | None = None,
+        program: str = CLUSTER,
+    ) -> MiniRun:
         """Start a new run; options later on the line win."""
-        return self._launch(run_id, ["--run-id", run_id, *options], runs, env)
+        return self._launch(run_id, ["--run-id", run_id, *options], runs, env, program)
 
     def resume(self, run_id: str, *options: str, runs: Path | None = None) -> MiniRun:
         return self._launch(run_id, ["--resume", run_id, *options], runs, None)
 
-    def _launch(self, run_id: str, options: list[str], runs: Path | None, env: dict[str, str] | None) -> MiniRun:
+    def _launch(
+        self,
+        run_id: str,
+        options: list[str],
+        runs: Path | None,
+        env: dict[str, str] | None,
+        program: str = CLUSTER,
+    ) -> MiniRun:
         folder = runs or self.folder
         self._number += 1
         logs = self._logs / str(self._number)
         logs.mkdir()
-        started = MiniRun(folder / run_id, self.command(*options, runs=folder), logs, env)
+        started = MiniRun(folder / run_id, self.command(*options, runs=folder, program=program), logs, env)
         self._started.append(started)
         return started
 
-    def command(self, *options: str, runs: Path | None = None) -> list[str]:
+    def command(self, *options: str, runs: Path | None = None, program: str = CLUSTER) -> list[str]:
         places = ("--set", f"run.dir={runs or self.folder}", "--set", f"data.path={self.tasks}")
-        return [sys.executable, "-m", "launch.cluster", "--recipe", str(RECIPE), "--json", *places, *options]
+        return [sys.executable, "-m", program, "--recipe", str(RECIPE), "--json", *places, *options]
 
     def clean_up(self) -> None:
         for run in self._started:

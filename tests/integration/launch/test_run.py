@@ -118,6 +118,19 @@ def test_the_steps_are_those_of_the_metrics_and_of_the_last_checkpoint(done: Don
     assert clip["low_steps"] == sum(line["clip_low"] > 0 for line in lines)
 
 
+def test_serving_and_training_agree_about_tokens_that_were_sampled_for_nothing_else(done: Done) -> None:
+    """By the run's own settings, before its first step: in float32 on both sides the same arithmetic."""
+    first, *others = read_lines(done.run.path / "metrics.jsonl")
+    assert 0 <= first["parity_probe_k3"] < 1e-4
+    assert first["parity_probe_tokens"] >= 100
+    assert not any("parity_probe_k3" in line for line in others)
+    (probed,) = done.run.events("parity.probed")
+    assert (probed["step"], probed["limit"], probed["k3"]) == (0, 1e-4, first["parity_probe_k3"])
+    assert probed["t"] < min(event["t"] for event in done.run.events("learner.step"))
+    assert probed["version"] in {event["version"] for event in done.run.events("weights.published")}
+    assert not done.run.events("parity.skipped")
+
+
 def test_what_is_said_of_pushes_is_what_engines_and_learner_said(done: Done) -> None:
     loads = done.run.events("engine.load")
     pauses = [event["pause_ms"] for event in loads]

@@ -33,6 +33,9 @@ def test_learner_and_engine_take_turns_and_the_summary_says_what_it_cost(mini_ru
         assert begun["t"] < step["t"] < ended["t"], "a step was taken while the engine had the device"
         assert ended["new"]
         assert ended["why"] == ""
+    (probed,) = run.events("parity.probed")
+    assert probed["k3"] < probed["limit"]
+    assert told[0]["t"] < probed["t"] < steps[0]["t"], "the learner computed in the engine's turn"
     turned = [event for event in run.events("episode.turn") if event["sampled"]]
     assert not any(a["t"] < event["t"] < b["t"] for event in turned for a, b in zip(told[::2], told[1::2], strict=True))
     placement = summary["placement"]

@@ -78,6 +78,20 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.parametrize("changes", [{"tp": 2}, {"pp": 2}, {"cp": 2}, {}], ids=["TP2", "PP2", "CP2", "DP2"])
+def test_a_look_at_log_probabilities_is_the_same_in_every_layout_and_changes_nothing(ranks, settings, changes):
+    """Else a run is stopped, or not, for how its learner is laid out, or a look trains."""
+    sequences = sft_batches(1)[0].sequences
+    told = settings(temperature=0.7)
+    before, alone, after = ranks.learner(told, ("weights_digest",), ("logprobs", sequences), ("weights_digest",))
+    assert before == after
+    assert [len(found) for found in alone] == [int(mask[1:].sum()) for _, mask in sequences]
+    (shared,) = ranks.learner(settings(temperature=0.7, **changes), ("logprobs", sequences), world=2)
+    np.testing.assert_allclose(np.concatenate(shared), np.concatenate(alone), atol=1e-5)
+    (likelihoods,) = ranks.learner(told, ("log_likelihoods", sequences))
+    assert [found.sum(dtype=np.float64) for found in alone] == pytest.approx(likelihoods, rel=1e-6)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_two_ranks_train_as_one(ranks, settings, layout):
     """Losses, norms and metrics are of the whole batch, whoever computed which part."""

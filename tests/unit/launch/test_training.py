@@ -9,14 +9,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from actors.conductor import ConductorStatistics, Standing
-from actors.engines.messages import LoadReport
+from actors.engines.messages import GenerateReply, GenerateRequest, LoadReport
 from actors.remote import ActorDied
 from launch.checkpoints import CheckpointStore
 from launch.learners import Learners
 from launch.metrics import MetricsLog, read_metrics
+from launch.parity import ParityWatch
+from launch.parity_checks import ParityChecks
+from launch.probe import ProbeSettings
 from launch.pusher import Pusher
 from launch.retention import Retention
 from launch.standing import Stand
@@ -26,15 +30,18 @@ from launch.turns import Turns
 from learner.messages import SaveError, StepReport
 from protocol.digests import FileDigest, digest_files
 from protocol.errors import UserError
-from protocol.events import EventLog
+from protocol.events import EventLog, Json
 from protocol.staleness import StalePolicy
-from protocol.trajectory import DropReason
+from protocol.trajectory import DropReason, Float32Array, Int32Array, Uint8Array
 from protocol.weights import Lineage, Version, WeightManifest
 from tests.support.fake_buffer import FakeBuffer
+from tests.support.probed_engine import LOGPROB, ProbedEngine
 from tests.support.remotes import LocalRemote
 
 PER_STEP = 2
 SOON_S = 30.0
+LOOKING = -1
+"""In ``dies_at``: what kills is no step, but the look for parity."""
 
 
 class FakeConductor:
@@ -77,6 +84,8 @@ class FakeLearner:
     """What is copied is written once this is set."""
     told: list[str] = field(default_factory=list)
     """Calls that need the device, and those that leave it."""
+    looked: list[int] = field(default_factory=list)
+    """Its weights, whenever it was asked for log-probabilities."""
 
     def __post_init__(self) -> None:
         self.disk.set()
@@ -102,6 +111,14 @@ class FakeLearner:
         self.weights = step
         self.stepped.append((step, version))
         return StepReport(step, names, {}, (7, 3), {"trained_tokens": 10.0})
+
+    def logprobs(self, sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[Float32Array]:
+        self.told.append("logprobs")
+        if self.dies_at and self.dies_at[0] == LOOKING:
+            self.dies_at.pop(0)
+            raise ActorDied(self.name, "killed")
+        self.looked.append(self.weights)
+        return [np.full(int(mask.sum()), LOGPROB, np.float32) for _, mask in sequences]
 
     def begin_publish(self) -> None:
         self.told.append("publish")
@@ -185,7 +202,6 @@ class Run:
                 stop_after_s=0.0,
                 group_size=2,
                 nonfinite_limit=2,
-                parity_k3=1e-3,
                 keeps_reference=False,
             ),
             learners=self._new_learners(),
@@ -196,6 +212,7 @@ class Run:
             checkpoints=self.checkpoints,
             metrics=MetricsLog(run_dir),
             events=events,
+            parity=ParityChecks(None, 0, ParityWatch(1e-3, ""), events),
             restart_learners=self.restart,
             engine_tokens=self.engine_tokens,
         )
@@ -747,3 +764,151 @@ async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Pat
         await run.training.run()
     assert run.pusher.served is not None
     assert not run.training.turns.learning
+
+
+PROBE = ProbeSettings(
+    prompts=((1, 2), (3,)), stop_token_ids=(9,), temperature=1.0, context_tokens=16, deadline_s=SOON_S
+)
+
+
+def probing(run: Run, engine: object, every_steps: int = 2) -> None:
+    """Let ``run`` look for parity with ``engine``."""
+    run.pusher.engines = (LocalRemote(engine, "engine-0"),)
+    run.training.parity = ParityChecks(PROBE, every_steps, ParityWatch(1e-3, "all alike"), run.training.events)
+
+
+def up_to_date(run: Run, gap: float = 0.0) -> ProbedEngine:
+    """An engine that always serves what the learner has."""
+    return ProbedEngine(lambda: run.training.version, gap)
+
+
+def of_kind(run: Run, kind: str) -> list[dict[str, Json]]:
+    return [event for event in read_events(run.run_dir) if event["kind"] == kind]
+
+
+async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    engine = up_to_date(run, gap=0.01)
+    probing(run, engine)
+    await run.go()
+    assert run.generations[0].looked == [0, 2]
+    assert [each.version for each in run.training.lineage.entries.values() if each.step in {0, 2}] == [
+        event["version"] for event in of_kind(run, "parity.probed")
+    ]
+    lines = read_metrics(tmp_path)
+    assert ["parity_probe_k3" in line for line in lines] == [True, False, True, False]
+    assert lines[0]["parity_probe_k3"] == pytest.approx(5e-5, rel=0.01)
+    assert lines[0]["parity_probe_tokens"] == 16
+    assert not of_kind(run, "parity.skipped")
+    assert not of_kind(run, "advisory")
+
+
+async def test_a_run_that_begins_out_of_parity_takes_no_step(tmp_path: Path) -> None:
+    """Else what it has learned by then is from tokens that its policy never said."""
+    run = Run(tmp_path)
+    probing(run, up_to_date(run, gap=0.3))
+    with pytest.raises(UserError, match=r"k3 0\.05 is above stop\.parity_k3 = 0\.001.*all alike"):
+        await run.go()
+    assert run.training.step == 0
+    assert run.generations[0].stepped == []
+    assert "lease" not in run.buffer.calls
+    assert run.saved == [0], "with a higher limit it goes on from there"
+    (told,) = of_kind(run, "parity.probed")
+    assert (told["step"], told["tokens"], told["limit"]) == (0, 16, 1e-3)
+
+
+async def test_an_attempt_that_goes_on_begins_with_a_look(tmp_path: Path) -> None:
+    first = Run(tmp_path)
+    first.change(steps=2)
+    await first.go()
+    second = Run(tmp_path, buffer=first.buffer)
+    second.change(attempt=2)
+    probing(second, up_to_date(second, gap=0.3))
+    await second.training.resume(second.checkpoints.all()[-1])
+    with pytest.raises(UserError, match="disagree"):
+        await second.training.run()
+    assert second.generations[0].stepped == []
+
+
+async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    engine = up_to_date(run)
+    probing(run, engine, every_steps=1)
+    await run.buffer.add_ready(2 * PER_STEP)
+    await run.training.begin()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        group.create_task(run.training.run())
+        while run.training.step < 2 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        engine.gap = 0.3
+        await run.buffer.add_ready(2 * PER_STEP)
+    assert run.training.step == 4
+    (told,) = of_kind(run, "advisory")
+    assert (told["about"], "disagree" in str(told["text"])) == ("parity", True)
+    assert len(of_kind(run, "parity.probed")) == 4
+
+
+async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    probing(run, ProbedEngine(lambda: Version(77)), every_steps=100)
+    await run.go()
+    assert run.training.step == 4, "the learner has waited for weights to be served"
+    (told,) = of_kind(run, "parity.skipped")
+    assert told["step"] == 1
+    assert "no engine serves" in str(told["why"])
+    assert run.generations[0].looked == []
+
+
+async def test_a_look_that_was_put_off_comes_before_the_next_step_that_it_can(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    engine = ProbedEngine(lambda: Version(77) if run.training.step < 2 else run.training.version)
+    probing(run, engine, every_steps=100)
+    await run.go()
+    assert run.generations[0].looked == [2]
+    assert [event["step"] for event in of_kind(run, "parity.skipped")] == [1]
+    assert ["parity_probe_k3" in line for line in read_metrics(tmp_path)] == [False, False, True, False]
+
+
+async def test_a_learner_that_comes_back_is_looked_at_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[3])
+    probing(run, up_to_date(run), every_steps=100)
+    await run.go()
+    assert [learner.looked for learner in run.generations] == [[0], [2]]
+    assert run.training.step == 4
+
+
+async def test_a_learner_that_dies_of_the_look_is_started_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[LOOKING])
+    probing(run, up_to_date(run), every_steps=100)
+    await run.go()
+    assert [learner.looked for learner in run.generations] == [[], [0]]
+    assert run.training.step == 4
+
+
+async def test_on_a_shared_device_the_engine_samples_in_its_turn_and_the_learner_looks_in_its_own(
+    tmp_path: Path,
+) -> None:
+    """Else one of them is asked for something while the other has its memory."""
+
+    class Taking(ProbedEngine):
+        async def lend(self, lease_s: float, deadline_s: float) -> None:
+            run.generations[-1].told.append("lend")
+
+        async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+            run.generations[-1].told.append("serve")
+            return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, lent_s=1.0)
+
+        async def generate(self, request: GenerateRequest) -> GenerateReply:
+            run.generations[-1].told.append("sample")
+            return await super().generate(request)
+
+    run = Run(tmp_path)
+    await run.buffer.add_ready(4 * PER_STEP)
+    async with sharing(run), asyncio.timeout(SOON_S):
+        probing(run, Taking(lambda: run.training.version))
+        await run.training.run()
+    told = on_device(run.generations[0].told)
+    sampled = ["sample"] * len(PROBE.prompts)
+    step, kept = ["publish", "sleep", "serve"], ["publish", "save", "sleep", "serve"]
+    looked = [*sampled, "lend", "logprobs", "step"]
+    assert told == [*looked, *step, "lend", "step", *kept, *looked, *step, "lend", "step", *kept]

@@ -1,0 +1,16 @@
+"""A run's crew, whose learner publishes other weights than those that it trains."""
+
+from __future__ import annotations
+
+from launch.crew import Crew
+from learner.folder import NamedWeight
+from learner.rank import LearnerRank
+
+
+class DriftedLearnerRank(LearnerRank):
+    def begin_publish(self) -> None:
+        super().begin_publish()
+        self._publishing = [NamedWeight(name, tensor * 1.1) for name, tensor in self._publishing]
+
+
+CREW = Crew(learner=DriftedLearnerRank)

@@ -1,0 +1,23 @@
+"""``python -m tests.support.drifted_run WORD…``: ``launch.cluster WORD…``, whose engines serve what is not trained."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from launch.args import parse
+from launch.cluster import run_once
+from launch.ray_settings import ray_settings
+from protocol.cli.exits import EXIT_OK, main_guard
+
+
+def main() -> int:
+    os.environ.update(ray_settings(""))
+    from tests.support.drifted_crew import CREW  # it loads Ray
+
+    run_once(parse(), crew=CREW)
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))

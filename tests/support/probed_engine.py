@@ -1,0 +1,58 @@
+"""A fake: an engine that says the same few tokens whenever it is asked, each with the same log-probability."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from actors.engines.messages import EngineState, EngineStatus, EngineUnavailable, GenerateReply, GenerateRequest
+from protocol.weights import Version
+
+LOGPROB = -1.0
+TOKENS = 8
+
+
+@dataclass
+class ProbedEngine:
+    serving: Callable[[], Version]
+    """What it says that it serves."""
+    gap: float = 0.0
+    """By how much its log-probabilities are below the learner's."""
+    state: EngineState = EngineState.SERVING
+    sampling: Version | None = None
+    """What it samples by, where that is not what it serves; the last token of a reply then."""
+    mixed: bool = False
+    lost: bool = False
+    """It answers no request."""
+    asked: list[GenerateRequest] = field(default_factory=list[GenerateRequest])
+
+    async def status(self) -> EngineStatus:
+        return EngineStatus(
+            name="engine",
+            state=self.state,
+            version=self.serving(),
+            pid=0,
+            port=0,
+            node="",
+            restarts=0,
+            start_s=0.0,
+            error="",
+        )
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        if self.lost:
+            raise EngineUnavailable("its server is gone")
+        self.asked.append(request)
+        count, version = min(TOKENS, request.max_new_tokens), self.serving()
+        return GenerateReply(
+            token_ids=[7] * count,
+            logprobs=[LOGPROB - self.gap] * count,
+            versions=[*[version] * (count - 1), version if self.sampling is None else self.sampling],
+            finish="length",
+            key_version=version,
+            mixed_prefix=self.mixed,
+            cuts=0,
+            ms=1.0,
+            cached_tokens=0,
+            engine="engine",
+        )
