@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +50,7 @@ from actors.engines.messages import (
     Received,
     RequestRefused,
     ServerLost,
+    Watch,
 )
 from actors.engines.prefixes import KvReuse
 from actors.engines.server import Server, ServerSettings
@@ -224,17 +225,17 @@ class Engine:
 
     # requests
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
-        """Sample one continuation.
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        """Sample one continuation.  ``watch`` is for callers in this process.
 
         Raises :class:`RequestRefused`, :class:`EngineBusy` at once; :class:`EngineUnavailable` after the deadline, or
         after ``patience_s`` without a server.
         """
-        return await self._dispatch.generate(request)
+        return await self._dispatch.generate(request, watch)
 
-    async def received(self, names: Collection[str]) -> dict[str, Received]:
-        """What has come of those of these requests that are under way."""
-        return self._dispatch.received(names)
+    async def received(self, known: Mapping[str, int]) -> dict[str, Received]:
+        """What has come of those of these requests (by name) that are under way, behind as many tokens as are known."""
+        return self._dispatch.received(known)
 
     # weights
 

@@ -6,6 +6,7 @@ which tokens.  Nothing that contradicts itself is used: :class:`ServerLost`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -57,10 +58,10 @@ def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
 
 class ReplyStream:
     """One reply of at most ``most`` tokens, as it comes.  All of it is of ``version`` where there is one: of an adapter
-    the server says nothing."""
+    the server says nothing.  ``on_tokens`` is called when some came, and more will."""
 
-    def __init__(self, most: int, version: int | None = None) -> None:
-        self._most, self._version = most, version
+    def __init__(self, most: int, version: int | None = None, on_tokens: Callable[[], None] = lambda: None) -> None:
+        self._most, self._version, self._on_tokens = most, version, on_tokens
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
         self._certain: int | None = None
@@ -70,17 +71,24 @@ class ReplyStream:
         """The whole reply with its last chunk.  Raises :class:`ServerLost`, or :class:`RequestRefused` where the server
         says that it can never be served."""
         chunk = _read(said)
-        self._token_ids += chunk.token_ids
-        self._logprobs += chunk.logprobs
-        count, least, most = len(self._token_ids), 1, self._most
+        count, least, most = len(self._token_ids) + len(chunk.token_ids), 1, self._most
         if chunk.finish is None:  # an end that is reached is told at once
             least, most = 0, most - 1
         if not least <= count <= most:
             raise ServerLost(f"{count} tokens of at most {self._most}, and the reply has the end {chunk.finish}")
-        if chunk.finish is None:
+        if chunk.finish is None:  # the last chunk is not kept: nobody goes on behind an end
+            self._token_ids += chunk.token_ids
+            self._logprobs += chunk.logprobs
+            self._on_tokens()
             return None
         versions = expand_spans(chunk.spans, count) if self._version is None else [self._version] * count
-        return Sampled(self._token_ids, self._logprobs, versions, chunk.finish, chunk.cached_tokens)
+        return Sampled(
+            self._token_ids + chunk.token_ids,
+            self._logprobs + chunk.logprobs,
+            versions,
+            chunk.finish,
+            chunk.cached_tokens,
+        )
 
     @property
     def came(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from actors.engines.messages import (
     LoadError,
     LoadReport,
     Received,
+    Watch,
 )
 from launch.bench.chaos.evidence import weights_digest
 from protocol.events import EventLog
@@ -105,7 +106,8 @@ class FakeEngine(Engine):
         await asyncio.to_thread(weight_files.check, manifest, self._shape)
         return await asyncio.to_thread(weights_digest, Path(manifest.path))
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        del watch
         if self._manifest is None or self._state is not EngineState.SERVING:
             raise EngineUnavailable(f"engine {self._settings.name} is {self._state}")
         begun, key = time.monotonic(), self._manifest.version
@@ -132,7 +134,7 @@ class FakeEngine(Engine):
             engine=self._settings.name,
         )
 
-    async def received(self, names: Collection[str]) -> dict[str, Received]:  # noqa: ARG002  the real one's
+    async def received(self, known: Mapping[str, int]) -> dict[str, Received]:  # noqa: ARG002  the real one's
         """Nothing: a recital is begun anew."""
         return {}
 

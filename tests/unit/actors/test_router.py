@@ -14,6 +14,7 @@ from actors.engines.messages import (
     GenerateRequest,
     Received,
     RequestRefused,
+    Watch,
 )
 from actors.engines.router import Router
 from tests.support.engine_requests import request
@@ -40,10 +41,14 @@ class FakeEngine:
         self.hold.set()
         self.fails: Callable[[], Exception | None] = lambda: None
         self.takes_s = 0.0
+        self.tells: Received | None = None
+        """To who watches."""
         self.asked: list[GenerateRequest] = []
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
         self.asked.append(request)
+        if watch is not None and self.tells is not None:
+            watch(self.tells)
         await self.hold.wait()
         self._clock.now += self.takes_s
         if (error := self.fails()) is not None:
