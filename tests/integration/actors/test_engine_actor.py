@@ -1,5 +1,6 @@
 """The engine inside a Ray actor, as a run uses it: its event loop is Ray's, in a thread that is not the main one."""
 
+import asyncio
 import os
 import select
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.messages import RequestRefused
+from actors.engines.messages import EngineUnavailable, Received, RequestRefused, Watch
+from actors.engines.remote_engine import RemoteEngine, followed
 from actors.remote import ActorOptions, kill, spawn
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
@@ -24,8 +26,8 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
         name="remote",
         run_dir=tmp_path / "run",
         model_path=str(folders[0]),
-        context_length=512,
-        max_total_tokens=2000,
+        context_length=2048,
+        max_total_tokens=4000,
         max_running=4,
         device="cpu",
     )
@@ -39,7 +41,26 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
         await engine.call(Engine.generate, request([tiny_qwen.VOCABULARY], 10, deadline_s=60.0))
 
     pidfd = os.pidfd_open((await engine.call(Engine.pids)).server)
-    kill(engine)
+    told, came = list[Received](), asyncio.Event()
+
+    def watch(received: Received) -> None:
+        told.append(received)
+        came.set()
+
+    remote = RemoteEngine(engine)
+    async with followed([remote]), asyncio.TaskGroup() as group:
+        cut = group.create_task(_cut_off(remote, watch))
+        await came.wait()
+        kill(engine)
+    assert cut.result() == told[-1], "the next engine would take back what a watcher was told"
+    assert set(told[0].token_ids) == {tiny_qwen.SAYS_A}
     ended, _, _ = select.select([pidfd], [], [], 60)
     os.close(pidfd)
     assert ended
+
+
+async def _cut_off(engine: RemoteEngine, watch: Watch) -> Received:
+    """What is left of a long reply."""
+    with pytest.raises(EngineUnavailable) as lost:
+        await engine.generate(request([5, 6, 7], 2000, deadline_s=60.0), watch)
+    return lost.value.received
