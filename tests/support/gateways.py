@@ -46,6 +46,7 @@ class Rig:
 async def rig(
     *texts: str | Exception,
     generate: GenerateWatched | None = None,
+    tokenizer: FakeTokenizer | None = None,
     retries: int = 0,
     quiet_s: float = 60.0,
     **changes: float,
@@ -53,8 +54,8 @@ async def rig(
     """``texts``: what the engine says, reply by reply, unless it is another's ``generate``; ``changes`` to
     :data:`SETTINGS`."""
     engine = FakeEngine([*texts])
-    generate = generate or engine.generate
-    async with Gateway(FakeTokenizer(), generate, model="policy", quiet_s=quiet_s) as gateway:
+    generate, tokenizer = generate or engine.generate, tokenizer or FakeTokenizer()
+    async with Gateway(tokenizer, generate, model="policy", quiet_s=quiet_s) as gateway:
         with gateway.session("train-g000001-s00-a0", replace(SETTINGS, **changes)) as session:
             async with httpx.AsyncClient(
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import anthropic
 import httpx
@@ -14,10 +14,11 @@ import pytest
 from anthropic.types import RawMessageStreamEvent
 from openai.types.chat import ChatCompletionChunk
 
+from actors.agents.chat import Message
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, Watch
 from actors.engines.router import Router
 from protocol.trajectory import Segment
-from tests.support.fake_policy import ids_of, received, reply_of
+from tests.support.fake_policy import FakeTokenizer, ids_of, received, reply_of
 from tests.support.gateways import Rig, rig
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -120,6 +121,36 @@ async def test_thoughts_come_first_and_calls_when_they_are_whole(ask: Asking) ->
         made.engine.come(f"<think>hm, so</think>\n\nI look. {CALL[:50]}")
         made.engine.open.set()
         assert json.loads(await rest(stream)) == {"command": "ls"}
+
+
+class OpeningTokenizer(FakeTokenizer):
+    """Its template begins the thoughts, as those of models that always think do."""
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[Message],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        tools: Sequence[object] | None,
+    ) -> str:
+        text = super().apply_chat_template(
+            conversation, tokenize=tokenize, add_generation_prompt=add_generation_prompt, tools=tools
+        )
+        return text + ("<think>\n" if add_generation_prompt else "")
+
+
+@asked_by
+async def test_thoughts_that_the_template_opens_are_told_as_thoughts_at_once(ask: Asking) -> None:
+    async with rig("hm, so</think>\n\nyes\x01", "hm\x01", tokenizer=OpeningTokenizer()) as made:
+        speaking(made, "hm")
+        stream = await ask(made)
+        assert await next_text(stream) == "[hm]"
+        made.engine.open.set()
+        assert await rest(stream) == "[, so]yes"
+        left_open = await made.openai.chat.completions.create(model="m", messages=HELLO)
+    message = left_open.choices[0].message
+    assert (message.content, message.reasoning_content) == ("", "hm")
 
 
 @asked_by
