@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from actors.agents.chat import Tokenizer
-from actors.engines.messages import Generate
+from actors.engines.messages import GenerateWatched
 from actors.episode import EpisodeSettings, Observer
 from actors.gateway.server import Gateway
 from actors.gateway.session import Session
@@ -28,7 +28,7 @@ _MODEL = "policy"
 
 
 class Harnesses:
-    def __init__(self, settings: HarnessSettings, tokenizer: Tokenizer, generate: Generate) -> None:
+    def __init__(self, settings: HarnessSettings, tokenizer: Tokenizer, generate: GenerateWatched) -> None:
         self._settings = settings
         self._gateway = Gateway(tokenizer, generate, model=_MODEL)
 

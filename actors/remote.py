@@ -132,6 +132,12 @@ class Remote(Generic[T]):
         """Run ``method`` in the actor and give its result.  Raises what it raised, or a :class:`RemoteError`."""
         return await _value(self.name, self._start(method, args, kwargs))
 
+    async def once(
+        self, method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """:meth:`call`, which Ray does not repeat where the actor died and was restarted: a :class:`RemoteError`."""
+        return cast("R", await _value(self.name, self._start(method, args, kwargs, max_task_retries=0)))
+
     @overload
     def ref(
         self, method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
@@ -156,7 +162,7 @@ class Remote(Generic[T]):
         return cast("int", await _value(self.name, self.handle.__ray_call__.remote(_own_pid)))
 
     def _start(
-        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **options: str
+        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **options: str | int
     ) -> ray.ObjectRef[Any]:
         bound = getattr(self.handle, method.__name__)
         if options:

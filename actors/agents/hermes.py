@@ -12,6 +12,7 @@ from typing import cast
 
 import orjson
 
+OPENS_CALL = "<tool_call>"
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 
 
@@ -64,6 +65,6 @@ def parse(text: str) -> Final | list[Action]:
     calls = [_parse_call(found) for found in _CALL.findall(text)]
     if calls:
         return calls
-    if "<tool_call>" in text or "</tool_call>" in text:
+    if OPENS_CALL in text or "</tool_call>" in text:
         return [Malformed("a <tool_call> block is not closed or not opened")]
     return Final(text)

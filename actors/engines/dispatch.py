@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container, Mapping
 
 from actors.engines.client import SamplingOptions
 from actors.engines.exchange import Serving
@@ -27,6 +27,7 @@ from actors.engines.messages import (
     RequestRefused,
     ServerLost,
     TokensUnderWay,
+    Watch,
 )
 from actors.engines.prefixes import KvReuse, Prefixes
 from actors.engines.replies import ReplyStream, Sampled
@@ -86,14 +87,14 @@ class Dispatch:
         for work in self._under_way:
             work.weights_change(version)
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
         """See :meth:`actors.engines.engine.Engine.generate`."""
         self._check(request)
         counts = self.counts
         if counts.queued >= self._max_queued:
             counts.unavailable += 1
             raise EngineBusy(f"engine {self._name} has {counts.queued} requests waiting, its limit", request.received)
-        work = UnderWay(request)
+        work = UnderWay(request, watch)
         self._under_way.add(work)
         try:
             async with asyncio.timeout(request.deadline_s + request.restart_s):
@@ -113,11 +114,13 @@ class Dispatch:
         """Under which requests have been dispatched that have not come back."""
         return {work.version for work in self._under_way if work.stream is not None}
 
-    def received(self, names: Collection[str]) -> dict[str, Received]:
-        """What has come of those of these requests that are under way."""
-        return {work.request.name: work.received for work in self._under_way if work.request.name in names}
+    def received(self, known: Mapping[str, int]) -> dict[str, Received]:
+        """See :meth:`actors.engines.engine.Engine.received`."""
+        return {
+            name: work.received.behind(known[name]) for work in self._under_way if (name := work.request.name) in known
+        }
 
-    def tokens_under_way(self, names: Collection[str]) -> TokensUnderWay:
+    def tokens_under_way(self, names: Container[str]) -> TokensUnderWay:
         """Of all requests; the asker's are those of these names."""
         running = queued = of_asker = 0
         for work in self._under_way:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,6 +53,7 @@ from actors.engines.messages import (
     Received,
     RequestRefused,
     ServerLost,
+    Watch,
 )
 from actors.engines.prefixes import KvReuse
 from actors.engines.server import Server, ServerSettings
@@ -256,27 +257,27 @@ class Engine:
 
     # requests
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
-        """Sample one continuation.
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        """Sample one continuation.  ``watch`` is for callers in this process.
 
         Raises :class:`RequestRefused`, :class:`EngineBusy` at once; :class:`EngineUnavailable` after the deadline, or
         after ``patience_s`` without a server.
         """
-        return await self._dispatch.generate(request)
+        return await self._dispatch.generate(request, watch)
 
-    async def received(self, names: Collection[str]) -> dict[str, Received]:
-        """What has come of those of these requests that are under way."""
-        return self._dispatch.received(names)
+    async def received(self, known: Mapping[str, int]) -> dict[str, Received]:
+        """What has come of those of these requests (by name) that are under way, behind as many tokens as are known."""
+        return self._dispatch.received(known)
 
-    async def news(self, names: Collection[str]) -> EngineNews:
-        """For a router: that of its requests, which have these names, and what is to be known of the engine."""
+    async def news(self, known: Mapping[str, int]) -> EngineNews:
+        """For a router: :meth:`received` of its requests, and what is to be known of the engine."""
         load = EngineLoad(
             state=self._state,
             paused_s=time.monotonic() - self._still_since if self._state is EngineState.UPDATING else 0.0,
             version=self._serving.confirmed.manifest.version if self._serving else NO_VERSION,
-            tokens=self._dispatch.tokens_under_way(names),
+            tokens=self._dispatch.tokens_under_way(known),
         )
-        return EngineNews(await self.received(names), load)
+        return EngineNews(await self.received(known), load)
 
     # weights
 

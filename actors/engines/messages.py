@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Protocol
 
 from protocol.errors import InfraError, LongshoreError
 from protocol.weights import Version
@@ -38,6 +38,10 @@ class Received:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    def behind(self, count: int) -> Received:
+        """Without the first ``count`` tokens."""
+        return Received(self.token_ids[count:], self.logprobs[count:], self.versions[count:], self.mixed_prefix)
 
     def plus(self, later: Received) -> Received:
         """Both, one after the other."""
@@ -146,6 +150,17 @@ class GenerateReply:
 
 Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
 """An engine, or a router before several, as who asks sees it."""
+
+Watch = Callable[[Received], None]
+"""Told of a reply under way, again and again: all that has come of it, and will not be sampled again whatever dies.  So
+each begins with the one before, and the reply with each.  Called where requests are served: must not raise, or take
+long."""
+
+
+class GenerateWatched(Protocol):
+    """The same, for who wants to see a reply as it comes."""
+
+    def __call__(self, request: GenerateRequest, watch: Watch | None = None) -> Awaitable[GenerateReply]: ...
 
 
 class EngineState(StrEnum):

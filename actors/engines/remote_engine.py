@@ -1,8 +1,9 @@
 """Engine actors as a worker's router sees them.
 
 What an engine has sampled is asked for every second, so that it is not lost with the actor: another engine goes on
-behind it.  In the same call it says how it stands, for the worker's router.  So each engine is asked while a request is
-under way anywhere, and nobody waits for its answer.
+behind it.  It is asked for more often while somebody watches a request, who is told exactly that.  In the same call the
+engine says how it stands, for the worker's router.  So each engine is asked while a request is under way anywhere, and
+nobody waits for its answer.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest, Received
+from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest, Received, Watch
 from actors.remote import Remote, RemoteError
 
 _ASK_S = 1.0
+_ASK_WATCHED_S = 0.2
 
 Hear = Callable[[str, EngineLoad], None]
 """Is told by its name how an engine stands."""
@@ -29,22 +31,30 @@ class RemoteEngine:
         self._remote = remote
         self._told: dict[str, Received] = {}
         """Request under way → what has come of its reply."""
+        self._watches: dict[str, Watch] = {}
+        self._watched = asyncio.Event()
+        """Set while somebody watches."""
         self._names = map(f"{secrets.token_hex(6)}-{{}}".format, itertools.count())
 
     @property
     def name(self) -> str:
         return self._remote.name
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
         """Raises :class:`EngineUnavailable`, also where the actor is gone, and what the engine raises."""
         name = next(self._names)
         self._told[name] = request.received
-        try:
-            return await self._remote.call(Engine.generate, replace(request, name=name))
+        if watch is not None:
+            self._watches[name] = watch
+            self._watched.set()
+        try:  # once: Ray would begin anew, and not behind what was told
+            return await self._remote.once(Engine.generate, replace(request, name=name))
         except RemoteError as error:
             raise EngineUnavailable(str(error), self._told[name]) from error
         finally:
             del self._told[name]
+            if self._watches.pop(name, None) and not self._watches:
+                self._watched.clear()
 
     @property
     def is_asked(self) -> bool:
@@ -54,14 +64,24 @@ class RemoteEngine:
     async def follow(self, is_anyone_asked: Callable[[], bool], hear: Hear) -> None:
         """Until cancelled: keep what the engine says that it has received, and pass on how it stands."""
         while True:
-            await asyncio.sleep(_ASK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_S):
+                    await self._watched.wait()
+                    await asyncio.sleep(_ASK_WATCHED_S)
             if not is_anyone_asked():
                 continue
+            known = {name: len(told) for name, told in self._told.items()}
             with contextlib.suppress(RemoteError, TimeoutError):
                 async with asyncio.timeout(_ASK_S):
-                    news = await self._remote.call(Engine.news, set(self._told))
-                self._told |= {name: said for name, said in news.received.items() if name in self._told}
+                    news = await self._remote.call(Engine.news, known)
+                for name in news.received.keys() & self._told.keys():
+                    self._keep(name, news.received[name])
                 hear(self.name, news.load)
+
+    def _keep(self, name: str, later: Received) -> None:
+        self._told[name] = self._told[name].plus(later)
+        if later and (watch := self._watches.get(name)):
+            watch(self._told[name])
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ Nothing that contradicts itself is used: :class:`ServerLost`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,10 +60,12 @@ def expand_spans(spans: list[VersionSpan], count: int) -> list[int]:
 
 class ReplyStream:
     """One reply of at most ``most`` tokens, as it comes, begun under ``version``; all of it is of that version if it is
-    an ``adapter``'s, of which the server says nothing."""
+    an ``adapter``'s, of which the server says nothing.  ``on_tokens`` is called when some came, and more will."""
 
-    def __init__(self, most: int, version: int, *, adapter: bool = False) -> None:
-        self._most, self._adapter = most, adapter
+    def __init__(
+        self, most: int, version: int, *, adapter: bool = False, on_tokens: Callable[[], None] = lambda: None
+    ) -> None:
+        self._most, self._adapter, self._on_tokens = most, adapter, on_tokens
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
         self._versions: list[int] = []
@@ -73,20 +76,31 @@ class ReplyStream:
         """The whole reply with its last chunk.  Raises :class:`ServerLost`, or :class:`RequestRefused` where the server
         says that it can never be served."""
         chunk = _read(said)
-        self._token_ids += chunk.token_ids
-        self._logprobs += chunk.logprobs
-        count, least, most = len(self._token_ids), 1, self._most
+        count, least, most = len(self._token_ids) + len(chunk.token_ids), 1, self._most
         if chunk.finish is None:  # an end that is reached is told at once
             least, most = 0, most - 1
         if not least <= count <= most:
             raise ServerLost(f"{count} tokens of at most {self._most}, and the reply has the end {chunk.finish}")
-        self._versions += [self._version] * len(chunk.token_ids)
-        if chunk.token_ids:
-            self._version = self._next_version
-        if chunk.finish is None:
+        if chunk.finish is None:  # the last chunk is not kept: nobody goes on behind an end
+            self._keep(chunk)
             return None
-        versions = self._versions if self._adapter else expand_spans(chunk.spans, count)
-        return Sampled(self._token_ids, self._logprobs, versions, chunk.finish, chunk.cached_tokens)
+        versions = [self._version] * count if self._adapter else expand_spans(chunk.spans, count)
+        return Sampled(
+            self._token_ids + chunk.token_ids,
+            self._logprobs + chunk.logprobs,
+            versions,
+            chunk.finish,
+            chunk.cached_tokens,
+        )
+
+    def _keep(self, chunk: _Chunk) -> None:
+        if not chunk.token_ids:
+            return
+        self._token_ids += chunk.token_ids
+        self._logprobs += chunk.logprobs
+        self._versions += [self._version] * len(chunk.token_ids)
+        self._version = self._next_version
+        self._on_tokens()
 
     @property
     def came(self) -> int:

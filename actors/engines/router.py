@@ -3,8 +3,8 @@
 One router in each worker; it knows what passed through itself, and what engines say of themselves.  Which engine is
 next is :mod:`.placement`'s to say; here requests are sent, and sent again.  While another engine is at hand a request
 waits only ``patience_s`` for one that serves nobody; without another it waits as long as a restart may take.  The next
-engine goes on behind what the last one has sampled.  All attempts together end with both times of the request; an
-engine that does not keep them is given up ``_MARGIN_S`` later.
+engine goes on behind what the last one has sampled, and never before what a watcher was told.  All attempts together
+end with both times of the request; an engine that does not keep them is given up ``_MARGIN_S`` later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest
+from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest, Received, Watch
 from actors.engines.placement import Placement
 from protocol.errors import InfraError
 
@@ -29,7 +29,7 @@ class EngineLike(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply: ...
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,16 @@ class Router:
         self._placement = Placement(len(engines), slack, avoid_s, max_sessions=max_sessions, first=first)
         self._numbers = {engine.name: number for number, engine in enumerate(engines)}
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
         """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` when the request's time is over,
         and at once whatever is not an infrastructure failure."""
+
+        def told(received: Received) -> None:
+            nonlocal request
+            request = replace(request, received=received)
+            if watch is not None:
+                watch(received)
+
         allowed_s = request.deadline_s + request.restart_s
         end = self._clock() + allowed_s
         last, placement = "no engine was tried", self._placement
@@ -78,7 +85,7 @@ class Router:
             attempt = replace(request, deadline_s=sampling_s, restart_s=restart_s, patience_s=patience)
             try:
                 async with asyncio.timeout(sampling_s + restart_s + _MARGIN_S):
-                    return await engine.generate(attempt)
+                    return await engine.generate(attempt, told if watch is not None else None)
             except (InfraError, TimeoutError) as error:
                 last = str(error) or f"engine {engine.name} hangs"
                 if isinstance(error, EngineUnavailable) and len(error.received) > len(request.received):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from actors.engines.messages import GenerateReply, GenerateRequest, Received
+from actors.engines.messages import GenerateReply, GenerateRequest, Received, Watch
 from actors.engines.prefixes import NO_PREFIX, PrefixKey
 from actors.engines.replies import ReplyStream, Sampled
 from protocol.weights import NO_VERSION, Version
@@ -14,6 +14,7 @@ from protocol.weights import NO_VERSION, Version
 @dataclass(slots=True, eq=False)
 class UnderWay:
     request: GenerateRequest
+    watch: Watch | None = None
     begun: float = field(default_factory=time.monotonic)
     kept: Received = field(init=False)
     """Of servers that were lost."""
@@ -34,8 +35,12 @@ class UnderWay:
     def ask(self, version: Version, key: PrefixKey, adapter: str = "") -> ReplyStream:
         """A server of these weights is asked next, under this key."""
         self.version, self.key, self.adapter = version, key, adapter
-        self.stream = ReplyStream(self.left, version, adapter=bool(adapter))
+        self.stream = ReplyStream(self.left, version, adapter=bool(adapter), on_tokens=self._tell)
         return self.stream
+
+    def _tell(self) -> None:
+        if self.watch is not None:
+            self.watch(self.received)
 
     @property
     def left(self) -> int:

@@ -8,9 +8,11 @@ messages; the session keeps tokens.  Invariants:
 - A prompt that does not begin with all that a segment holds begins another segment: a harness may rewrite its history
   and call in parallel, and each sampled token still carries loss exactly once.
 - An option under which the sampler would draw from another distribution than the log-probabilities tell of is refused.
+- What a stream has told is the beginning of what the whole reply says, whichever engines die on the way.
 - A reply is kept when the engine has given it.  A caller who leaves before ends the sampling, and nothing is kept.
 
 ``keys.py`` whose session a request is; ``asked.py``, ``answer.py`` what is asked and answered, whatever the API;
-``options.py`` which options are refused; ``history.py`` from messages to tokens and segments; ``session.py`` limits,
-and the engine; ``openai_*.py`` and ``anthropic_*.py`` the two APIs; ``app.py``, ``server.py`` HTTP.
+``beginning.py`` what of an answer is certain before it is whole; ``options.py`` which options are refused;
+``history.py`` from messages to tokens and segments; ``session.py`` limits, and the engine; ``openai_*.py`` and
+``anthropic_*.py`` the two APIs; ``app.py``, ``stream.py``, ``server.py`` HTTP.
 """

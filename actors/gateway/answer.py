@@ -17,7 +17,7 @@ from actors.agents.chat import Message
 from actors.agents.hermes import Final, ToolCall, beside_calls, parse
 from actors.engines.messages import GenerateReply
 
-_THINK, _THOUGHT = "<think>", "</think>"
+THINK, THOUGHT = "<think>", "</think>"
 
 
 class Ending(StrEnum):
@@ -95,9 +95,9 @@ def cut(
     return shorter, text[:at], stop
 
 
-def take_apart(text: str, *, may_call: bool) -> Said:
-    """Thoughts, content and calls; no calls where there may be none."""
-    thoughts, content = _thoughts(text)
+def take_apart(text: str, *, opened: bool, may_call: bool) -> Said:
+    """Thoughts, content and calls; no calls where there may be none.  ``opened``: the prompt ends within thoughts."""
+    thoughts, content = thoughts_of(text, opened=opened)
     actions = parse(content) if may_call else Final(content)
     if isinstance(actions, Final):
         return Said(thoughts, content, (), malformed=False)
@@ -107,10 +107,19 @@ def take_apart(text: str, *, may_call: bool) -> Said:
     return Said(thoughts, beside_calls(content), calls, malformed=False)
 
 
-def _thoughts(text: str) -> tuple[str, str]:
-    """Thoughts, and what comes after them.  A template may open them in the prompt, and a limit may leave them open."""
-    begins = text.lstrip().startswith(_THINK)
-    thoughts, mark, rest = text.partition(_THOUGHT)
-    if not (begins or mark):
+def opens_thoughts(prompt: str) -> bool:
+    """Whether it ends with the beginning of thoughts, as some templates' prompts do."""
+    return prompt.rstrip().endswith(THINK)
+
+
+def thinks(text: str, *, opened: bool) -> bool:
+    """It begins with thoughts, which a limit may leave open."""
+    return opened or text.lstrip().startswith(THINK)
+
+
+def thoughts_of(text: str, *, opened: bool) -> tuple[str, str]:
+    """Thoughts, and what comes after them."""
+    if not thinks(text, opened=opened):
         return "", text
-    return thoughts.strip().removeprefix(_THINK).strip(), rest.lstrip("\n")
+    thoughts, _, rest = text.partition(THOUGHT)
+    return thoughts.strip().removeprefix(THINK).strip(), rest.lstrip("\n")

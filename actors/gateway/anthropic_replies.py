@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
 
-from actors.gateway.answer import Answer, Ending
+from actors.gateway.answer import Answer, Ending, Said
 from actors.gateway.api import Call, Named, encode
 from actors.gateway.asked import Refused
 
@@ -59,6 +59,9 @@ class InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
     partial_json: str
 
 
+Delta = TextDelta | ThinkingDelta | InputDelta
+
+
 class Usage(msgspec.Struct):
     input_tokens: int
     """Those that were not cached."""
@@ -88,7 +91,7 @@ class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
 
 class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
     index: int
-    delta: TextDelta | ThinkingDelta | InputDelta
+    delta: Delta
 
 
 class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
@@ -139,15 +142,53 @@ class ErrorBody(msgspec.Struct, tag_field="type", tag="error"):
 
 
 def whole(call: Call, answer: Answer, named: Named) -> bytes:
-    message = _message(answer, named)
-    message.content = list(_blocks(call, answer, named))
-    message.stop_reason, message.stop_sequence = _STOP[answer.ending], answer.stop_text
-    return encode(message)
+    content = list(_blocks(call, answer.said, named))
+    stopped = _STOP[answer.ending], answer.stop_text
+    return encode(Message(f"msg_{named.id}", named.model, content, _usage(answer), *stopped))
 
 
-def events(call: Call, answer: Answer, named: Named) -> Iterator[bytes]:
-    for event in _events(call, answer, named):
-        yield b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), encode(event))
+class Events:
+    """See :class:`actors.gateway.api.Events`."""
+
+    ping = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+    def __init__(self, call: Call, named: Named) -> None:
+        self._call, self._named = call, named
+        self._told: list[int] = []
+        """Characters of each block that was begun; all but the last are over."""
+
+    def more(self, said: Said, prompt_tokens: int) -> bytes:
+        blocks = [block for block in _blocks(self._call, said, self._named) if block != TextBlock("")]
+        return _encoded(self._grown(blocks, prompt_tokens))
+
+    def end(self, answer: Answer) -> bytes:
+        blocks = list(_blocks(self._call, answer.said, self._named))
+        told = _encoded(self._grown(blocks, answer.prompt_tokens))
+        stopped = Ended(_STOP[answer.ending], answer.stop_text)
+        return told + _encoded([BlockStop(len(blocks) - 1), MessageDelta(stopped, _usage(answer)), MessageStop()])
+
+    def failed(self, refused: Refused) -> bytes:
+        return _encoded([_error(refused)])
+
+    def _grown(self, blocks: list[Block], prompt_tokens: int) -> Iterator[Event]:
+        """What was told are the beginnings of these."""
+        if blocks and not self._told:
+            usage = Usage(prompt_tokens, 0, 0)  # what was cached is known at the end
+            yield MessageStart(Message(f"msg_{self._named.id}", self._named.model, [], usage))
+        for index, block in enumerate(blocks):
+            begun, text, delta = _pieces(block)
+            if index == len(self._told):
+                if index:
+                    yield BlockStop(index - 1)
+                yield BlockStart(index, begun)
+                self._told.append(0)
+            if new := text[self._told[index] :]:
+                yield BlockDelta(index, delta(new))
+                self._told[index] += len(new)
+
+
+def events(call: Call, named: Named) -> Events:
+    return Events(call, named)
 
 
 def models(names: list[str], created: int) -> bytes:
@@ -164,35 +205,31 @@ def counted(tokens: int) -> bytes:
 
 
 def refusal(refused: Refused) -> bytes:
-    return encode(ErrorBody(Error(_ERRORS.get(refused.status, "invalid_request_error"), str(refused))))
+    return encode(_error(refused))
 
 
-def _events(call: Call, answer: Answer, named: Named) -> Iterator[Event]:
-    begun = _message(answer, named)
-    begun.usage.output_tokens = 0
-    yield MessageStart(begun)
-    for index, block in enumerate(_blocks(call, answer, named)):
-        match block:
-            case TextBlock(text):
-                empty, delta = TextBlock(""), TextDelta(text)
-            case ThinkingBlock(thinking):
-                empty, delta = ThinkingBlock(""), ThinkingDelta(thinking)
-            case ToolUseBlock(name, tool, given):
-                empty, delta = ToolUseBlock(name, tool, {}), InputDelta(msgspec.json.encode(given).decode())
-        yield BlockStart(index, empty)
-        yield BlockDelta(index, delta)
-        yield BlockStop(index)
-    yield MessageDelta(Ended(_STOP[answer.ending], answer.stop_text), _usage(answer))
-    yield MessageStop()
+def _error(refused: Refused) -> ErrorBody:
+    return ErrorBody(Error(_ERRORS.get(refused.status, "invalid_request_error"), str(refused)))
 
 
-def _message(answer: Answer, named: Named) -> Message:
-    """With nothing in it yet."""
-    return Message(f"msg_{named.id}", named.model, [], _usage(answer))
+def _encoded(events: Iterable[Event | ErrorBody]) -> bytes:
+    return b"".join(
+        b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), encode(event)) for event in events
+    )
 
 
-def _blocks(call: Call, answer: Answer, named: Named) -> Iterator[Block]:
-    said = answer.said
+def _pieces(block: Block) -> tuple[Block, str, Callable[[str], Delta]]:
+    """A block begun, what it is filled with, and how."""
+    match block:
+        case TextBlock(text):
+            return TextBlock(""), text, TextDelta
+        case ThinkingBlock(thinking):
+            return ThinkingBlock(""), thinking, ThinkingDelta
+        case ToolUseBlock(name, tool, given):
+            return ToolUseBlock(name, tool, {}), msgspec.json.encode(given).decode(), InputDelta
+
+
+def _blocks(call: Call, said: Said, named: Named) -> Iterator[Block]:
     if said.thoughts and call.thoughts:
         yield ThinkingBlock(said.thoughts)
     if said.content or not said.calls:

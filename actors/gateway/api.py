@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
 
 import msgspec
 
-from actors.gateway.answer import Answer
+from actors.gateway.answer import Answer, Said
 from actors.gateway.asked import Asked, Refused
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -41,6 +40,23 @@ class Named:
         return f"{self.id}-{index}"
 
 
+class Events(Protocol):
+    """A reply as server-sent events, in one API's words.  Each call gives those that come to what was told."""
+
+    ping: bytes
+    """Which clients pass over."""
+
+    def more(self, said: Said, prompt_tokens: int) -> bytes:
+        """The beginning of what will have been said is this; nothing where that is known."""
+        ...
+
+    def end(self, answer: Answer) -> bytes: ...
+
+    def failed(self, refused: Refused) -> bytes:
+        """There will be no more of it."""
+        ...
+
+
 class Replies(Protocol):
     """How one API says things; a module of functions."""
 
@@ -48,8 +64,8 @@ class Replies(Protocol):
         """The body of a reply that is not streamed."""
         ...
 
-    def events(self, call: Call, answer: Answer, named: Named) -> Iterator[bytes]:
-        """The server-sent events of one that is."""
+    def events(self, call: Call, named: Named) -> Events:
+        """Of one that is."""
         ...
 
     def models(self, names: list[str], created: int) -> bytes: ...

@@ -1,7 +1,7 @@
 """The gateway as HTTP: paths, keys, and errors in the words of the API that was spoken.
 
-A reply is told when it is whole: the body of a streamed one is its events, all at once.  So an engine that fails is
-still a status, 503, after which clients ask again.  A client that leaves cancels its handler, and with it the sampling.
+An engine that fails before anything of a reply was told is a status, 503, after which clients ask again; how a streamed
+one is told is :mod:`.stream`'s.  A client that leaves cancels its handler, and with it the sampling.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Protocol
 
 from aiohttp import web
 
-from actors.gateway import anthropic_replies, anthropic_requests, openai_replies, openai_requests
+from actors.gateway import anthropic_replies, anthropic_requests, openai_replies, openai_requests, stream
 from actors.gateway.api import Call, Named, Replies
 from actors.gateway.asked import Refused
 from actors.gateway.session import Session
 from protocol.errors import InfraError
 
 MOST_BODY_BYTES = 64 << 20
-_JSON, _EVENTS = "application/json", "text/event-stream"
+_JSON = "application/json"
 _AGAIN = {"Retry-After": "1"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -29,6 +29,7 @@ class Desk(Protocol):
 
     model: str
     created: int
+    quiet_s: float
 
     def session_of(self, key: str) -> Session:
         """Raises :class:`Refused`."""
@@ -37,13 +38,13 @@ class Desk(Protocol):
 
 def create_app(desk: Desk) -> web.Application:
     def replying(read: Callable[[bytes], Call], replies: Replies) -> Handler:
-        async def handle(request: web.Request) -> web.Response:
+        async def handle(request: web.Request) -> web.StreamResponse:
             session = desk.session_of(_key(request))
             call = read(await request.read())
-            answer = await session.answer(call.asked)
             named = Named(desk.model, desk.created)
             if call.stream:
-                return web.Response(body=b"".join(replies.events(call, answer, named)), content_type=_EVENTS)
+                return await stream.respond(request, session, call.asked, replies.events(call, named), desk.quiet_s)
+            answer = await session.answer(call.asked)
             return web.Response(body=replies.whole(call, answer, named), content_type=_JSON)
 
         return handle
@@ -77,10 +78,8 @@ async def _in_its_words(request: web.Request, handler: Handler) -> web.StreamRes
     """What is refused, and what failed, as the API that was spoken says it."""
     try:
         return await handler(request)
-    except Refused as error:
-        return _refusal(request, error)
-    except InfraError as error:
-        return _refusal(request, Refused(f"no engine answered: {error}", status=503, code="engine_unavailable"))
+    except (Refused, InfraError) as error:
+        return _refusal(request, stream.failure(error))
     except web.HTTPException as error:
         return _refusal(request, Refused(f"{request.method} {request.path}: {error.reason}", status=error.status))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
-from actors.gateway.answer import Answer, Ending
+from actors.gateway.answer import Answer, Ending, Said
 from actors.gateway.api import Call, Named, encode
 from actors.gateway.asked import Refused
 
@@ -123,18 +123,50 @@ def whole(call: Call, answer: Answer, named: Named) -> bytes:
     return encode(Completion(_id(named), named.created, named.model, [choice], _usage(answer)))
 
 
-def events(call: Call, answer: Answer, named: Named) -> Iterator[bytes]:
-    none_yet = None if call.usage_in_stream else msgspec.UNSET
+class Events:
+    """See :class:`actors.gateway.api.Events`."""
 
-    def chunk(choices: list[ChunkChoice], usage: Usage | msgspec.UnsetType | None = none_yet) -> bytes:
-        return b"data: %b\n\n" % encode(Chunk(_id(named), named.created, named.model, choices, usage))
+    ping = b": ping\n\n"
 
-    for delta in _deltas(answer, named):
-        yield chunk([ChunkChoice(delta)])
-    yield chunk([ChunkChoice(Message(), _FINISH[answer.ending])])
-    if call.usage_in_stream:
-        yield chunk([], _usage(answer))
-    yield b"data: [DONE]\n\n"
+    def __init__(self, call: Call, named: Named) -> None:
+        self._call, self._named = call, named
+        self._begun = False
+        self._thoughts = self._content = 0
+        """Characters told."""
+
+    def more(self, said: Said, prompt_tokens: int) -> bytes:
+        del prompt_tokens  # which the usage at the end tells
+        thoughts, content = said.thoughts[self._thoughts :], said.content[self._content :]
+        self._thoughts += len(thoughts)
+        self._content += len(content)
+        told = self._deltas([Message(reasoning_content=thoughts)]) if thoughts else b""
+        return told + self._deltas([Message(content=content)]) if content else told
+
+    def end(self, answer: Answer) -> bytes:
+        told = self.more(answer.said, answer.prompt_tokens)
+        told += self._deltas(_call_deltas(_calls(answer, self._named)))
+        told += self._deltas([Message()], _FINISH[answer.ending])
+        if self._call.usage_in_stream:
+            told += self._chunk([], _usage(answer))
+        return told + b"data: [DONE]\n\n"
+
+    def failed(self, refused: Refused) -> bytes:
+        return b"data: %b\n\n" % refusal(refused)
+
+    def _deltas(self, deltas: Iterable[Message], finish: FinishReason | None = None) -> bytes:
+        told = b"".join(self._chunk([ChunkChoice(delta, finish)]) for delta in deltas)
+        if told and not self._begun:
+            told = self._chunk([ChunkChoice(Message(role="assistant", content=""))]) + told
+            self._begun = True
+        return told
+
+    def _chunk(self, choices: list[ChunkChoice], usage: Usage | None = None) -> bytes:
+        named, told = self._named, usage if self._call.usage_in_stream else msgspec.UNSET
+        return b"data: %b\n\n" % encode(Chunk(_id(named), named.created, named.model, choices, told))
+
+
+def events(call: Call, named: Named) -> Events:
+    return Events(call, named)
 
 
 def models(names: list[str], created: int) -> bytes:
@@ -150,15 +182,9 @@ def refusal(refused: Refused) -> bytes:
     return encode(ErrorBody(Error(str(refused), kind, refused.parameter, refused.code)))
 
 
-def _deltas(answer: Answer, named: Named) -> Iterator[Message]:
-    """The message, piece by piece; a call is begun first, and its arguments follow."""
-    said = answer.said
-    yield Message(role="assistant", content="")
-    if said.thoughts:
-        yield Message(reasoning_content=said.thoughts)
-    if said.content:
-        yield Message(content=said.content)
-    for index, call in enumerate(_calls(answer, named)):
+def _call_deltas(calls: list[ToolCall]) -> Iterator[Message]:
+    """A call is begun first, and its arguments follow."""
+    for index, call in enumerate(calls):
         begun = CalledFunction("", call.function.name)
         yield Message(tool_calls=[ToolCall(begun, call.id, "function", index)])
         yield Message(tool_calls=[ToolCall(CalledFunction(call.function.arguments), index=index)])

@@ -20,7 +20,7 @@ import msgspec
 from aiohttp import web
 
 from actors.agents.chat import ChatFormat, Tokenizer
-from actors.engines.messages import Generate, GenerateReply
+from actors.engines.messages import GenerateReply, GenerateWatched
 from actors.gateway.app import create_app
 from actors.gateway.asked import Refused, Tool
 from actors.gateway.keys import Keys
@@ -36,10 +36,11 @@ def _unheard(turn: int, text: str, reply: GenerateReply) -> None:
 
 
 class Gateway:
-    """``model`` is the name under which the policy is listed; a request may name any other."""
+    """``model`` is the name under which the policy is listed; a request may name any other.  A stream that has begun is
+    never silent for longer than ``quiet_s``."""
 
-    def __init__(self, tokenizer: Tokenizer, generate: Generate, *, model: str) -> None:
-        self.model, self.created = model, int(time.time())
+    def __init__(self, tokenizer: Tokenizer, generate: GenerateWatched, *, model: str, quiet_s: float = 10.0) -> None:
+        self.model, self.created, self.quiet_s = model, int(time.time()), quiet_s
         self._generate = generate
         self._keys = Keys(secrets.token_bytes(_SECRET_BYTES))
         self._sessions: dict[str, Session] = {}

@@ -9,18 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actors.agents.chat import ChatFormat
-from actors.engines.messages import Generate, GenerateReply, GenerateRequest, RequestRefused
-from actors.gateway.answer import Answer, Ending, cut, take_apart
+from actors.engines.messages import GenerateReply, GenerateRequest, GenerateWatched, RequestRefused, Watch
+from actors.gateway.answer import Answer, Ending, cut, opens_thoughts, take_apart
 from actors.gateway.asked import Asked, Refused, Tool
+from actors.gateway.beginning import Begun
 from actors.gateway.history import History, Prompt
 from actors.rewards.played import ModelTurn
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import Segment, Status
 
 _ENDED = "this session has ended: its episode is over"
+_TAIL = 16
+"""Last tokens of a prompt, which show whether it ends within thoughts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,9 @@ class SessionSettings:
 OnReply = Callable[[int, str, GenerateReply], None]
 """Told of each reply that is kept: its number from 0, its text, and the engine's own.  Must not raise."""
 
+OnBegun = Callable[[Begun], None]
+"""Told of a call's reply as it comes; as for :data:`actors.engines.messages.Watch`."""
+
 
 class Session:
     """Made by :meth:`actors.gateway.server.Gateway.session`."""
@@ -50,7 +56,7 @@ class Session:
         self,
         name: str,
         settings: SessionSettings,
-        generate: Generate,
+        generate: GenerateWatched,
         chat_for: Callable[[Sequence[Tool]], ChatFormat],
         *,
         on_reply: OnReply,
@@ -96,15 +102,25 @@ class Session:
         """Tokens of the prompt.  Raises :class:`Refused`."""
         return len(self._prompt(asked)[1].ids)
 
-    async def answer(self, asked: Asked) -> Answer:
+    async def answer(self, asked: Asked, on_begun: OnBegun | None = None) -> Answer:
         """Raises :class:`Refused`, or :class:`InfraError` when the engine failed: then the call may be made again."""
         chat, prompt = self._prompt(asked)
+        begun = Begun(
+            prompt_tokens=len(prompt.ids),
+            text_of=chat.text,
+            stops=asked.stop,
+            opened=opens_thoughts(chat.text(prompt.ids[-_TAIL:])),
+            may_call=asked.may_call and bool(asked.tools),
+        )
+        watch: Watch | None = (
+            None if on_begun is None else lambda came: on_begun(replace(begun, token_ids=came.token_ids))
+        )
         with self._room(asked, prompt) as most:
-            reply = await self._ask(prompt, most, chat.turn_end)
+            reply = await self._ask(prompt, most, chat.turn_end, watch)
         if self._ended:
             raise Refused(_ENDED, status=403)
         reply, text, stop = cut(reply, asked.stop, chat.text)
-        said = take_apart(text, may_call=asked.may_call and bool(asked.tools))
+        said = take_apart(text, opened=begun.opened, may_call=begun.may_call)
         self._history.keep(prompt, reply, said.message, malformed=said.malformed)
         self.last_words = said.content
         self._on_reply(self.replies, text, reply)
@@ -127,7 +143,7 @@ class Session:
             cached_tokens=min(reply.cached_tokens, len(prompt.ids)),
         )
 
-    async def _ask(self, prompt: Prompt, most: int, turn_end: int) -> GenerateReply:
+    async def _ask(self, prompt: Prompt, most: int, turn_end: int, watch: Watch | None) -> GenerateReply:
         settings = self._settings
         self._asked += 1
         request = GenerateRequest(
@@ -142,7 +158,7 @@ class Session:
             restart_s=settings.engine_restart_s,
         )
         try:
-            reply = await self._generate(request)
+            reply = await self._generate(request, watch)
         except RequestRefused as error:
             raise Refused(str(error)) from error
         except InfraError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from actors.agents.chat import Message
-from actors.engines.messages import GenerateReply, GenerateRequest
+from actors.engines.messages import GenerateReply, GenerateRequest, Received, Watch
 
 END = 1
 LS = 0xE000
@@ -21,7 +21,7 @@ class FakeTokenizer:
     eos_token_id = END
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return [END if char == "\x01" else ord(char) for char in text]
+        return ids_of(text)
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
         kept = (token for token in token_ids if token != END or not skip_special_tokens)
@@ -41,6 +41,16 @@ class FakeTokenizer:
             said = message["content"] + "".join(f"<tool_call>{call}</tool_call>" for call in calls)
             text += f"<{message['role']}>{said}\x01\n"
         return text + ("<assistant>" if add_generation_prompt else "")
+
+
+def ids_of(text: str) -> list[int]:
+    return [END if char == "\x01" else ord(char) for char in text]
+
+
+def received(text: str) -> Received:
+    """The beginning of a reply, of version 1."""
+    ids = ids_of(text)
+    return Received(ids, [-0.5] * len(ids), [1] * len(ids))
 
 
 def reply_of(ids: list[int], version: int) -> GenerateReply:
@@ -71,12 +81,20 @@ class FakeEngine:
     on_asked: Callable[[], None] = lambda: None
     left: int = 0
     """Requests whose caller went away."""
+    watch: Watch | None = None
+    """Of the last request, where somebody looks."""
 
     def __post_init__(self) -> None:
         self.open.set()
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    def come(self, text: str) -> None:
+        """So much of the last request's reply has come, for who watches it."""
+        if self.watch is not None:
+            self.watch(received(text))
+
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
         self.asked.append(request)
+        self.watch = watch
         self.on_asked()
         turn = len(self.asked)
         text = self.texts.pop(0)
@@ -87,7 +105,7 @@ class FakeEngine:
             raise
         if isinstance(text, Exception):
             raise text
-        ids = [END if char == "\x01" else ord(char) for char in text][: request.max_new_tokens]
+        ids = ids_of(text)[: request.max_new_tokens]
         reply = reply_of(ids, turn)
         self.given.append(reply)
         return reply

@@ -11,6 +11,7 @@ import anthropic
 import httpx
 import openai
 
+from actors.engines.messages import GenerateWatched
 from actors.gateway.server import Gateway
 from actors.gateway.session import Session, SessionSettings
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
@@ -37,13 +38,24 @@ class Rig:
     engine: FakeEngine
     openai: openai.AsyncOpenAI
     anthropic: anthropic.AsyncAnthropic
+    http: httpx.AsyncClient
+    """Beneath them."""
 
 
 @asynccontextmanager
-async def rig(*texts: str | Exception, retries: int = 0, **changes: float) -> AsyncGenerator[Rig]:
-    """``texts``: what the engine says, reply by reply; ``changes`` to :data:`SETTINGS`."""
+async def rig(
+    *texts: str | Exception,
+    generate: GenerateWatched | None = None,
+    tokenizer: FakeTokenizer | None = None,
+    retries: int = 0,
+    quiet_s: float = 60.0,
+    **changes: float,
+) -> AsyncGenerator[Rig]:
+    """``texts``: what the engine says, reply by reply, unless it is another's ``generate``; ``changes`` to
+    :data:`SETTINGS`."""
     engine = FakeEngine([*texts])
-    async with Gateway(FakeTokenizer(), engine.generate, model="policy") as gateway:
+    generate, tokenizer = generate or engine.generate, tokenizer or FakeTokenizer()
+    async with Gateway(tokenizer, generate, model="policy", quiet_s=quiet_s) as gateway:
         with gateway.session("train-g000001-s00-a0", replace(SETTINGS, **changes)) as session:
             async with httpx.AsyncClient(
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -51,4 +63,4 @@ async def rig(*texts: str | Exception, retries: int = 0, **changes: float) -> As
                 key, url = gateway.key(session), gateway.url
                 first = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=retries, http_client=http)
                 second = anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=retries, http_client=http)
-                yield Rig(gateway, session, engine, first, second)
+                yield Rig(gateway, session, engine, first, second, http)

@@ -26,6 +26,9 @@ class LocalRemote(Remote[T]):
         result = getattr(self.target, method.__name__)(*given, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
+    async def once(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self.call(method, *args, **kwargs)
+
     def ref(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return LocalRef(self, method, args, kwargs)
 

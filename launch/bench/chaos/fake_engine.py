@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from actors.engines.messages import (
     LoadReport,
     Received,
     TokensUnderWay,
+    Watch,
 )
 from launch.bench.chaos.evidence import weights_digest
 from protocol.events import EventLog
@@ -112,7 +113,8 @@ class FakeEngine(Engine):
         await asyncio.to_thread(weight_files.check, manifest, self._shape)
         return await asyncio.to_thread(weights_digest, Path(manifest.path))
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        del watch
         if self._manifest is None or self._state is not EngineState.SERVING:
             raise EngineUnavailable(f"engine {self._settings.name} is {self._state}")
         begun, key = time.monotonic(), self._manifest.version
@@ -139,15 +141,15 @@ class FakeEngine(Engine):
             engine=self._settings.name,
         )
 
-    async def received(self, names: Collection[str]) -> dict[str, Received]:  # noqa: ARG002  the real one's
+    async def received(self, known: Mapping[str, int]) -> dict[str, Received]:  # noqa: ARG002  the real one's
         """Nothing: a recital is begun anew."""
         return {}
 
-    async def news(self, names: Collection[str]) -> EngineNews:
+    async def news(self, known: Mapping[str, int]) -> EngineNews:
         """It is never full."""
         status, nothing = await self.status(), TokensUnderWay(running=0, queued=0, of_asker=0)
         load = EngineLoad(state=status.state, paused_s=0.0, version=status.version, tokens=nothing)
-        return EngineNews(await self.received(names), load)
+        return EngineNews(await self.received(known), load)
 
     def _words(self, request: GenerateRequest, dice: random.Random) -> list[int]:
         (end,) = request.stop_token_ids

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from actors.engines.engine import Engine, EngineSettings
-from actors.engines.messages import EngineState, RequestRefused
+from actors.engines.messages import EngineState, EngineUnavailable, Received, RequestRefused, Watch
+from actors.engines.remote_engine import RemoteEngine, followed
 from actors.remote import ActorOptions, kill, spawn
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
@@ -28,8 +29,8 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
         name="remote",
         run_dir=tmp_path / "run",
         model_path=str(folders[0]),
-        context_length=512,
-        max_total_tokens=2000,
+        context_length=2048,
+        max_total_tokens=4000,
         max_running=4,
         device="cpu",
     )
@@ -44,15 +45,34 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
 
     server = (await engine.call(Engine.pids)).server
     pidfd = os.pidfd_open(server)
-    for pid in process_group(server):
-        os.kill(pid, signal.SIGSTOP)  # so that the pause lasts
-    engine.ref(Engine.load, tiny_qwen.manifest(3, folders[0]), 60)
-    while (await engine.call(Engine.status)).state is not EngineState.UPDATING:  # noqa: ASYNC110  an actor's state
-        await asyncio.sleep(0.01)
-    kill(engine)
+    told, came = list[Received](), asyncio.Event()
+
+    def watch(received: Received) -> None:
+        told.append(received)
+        came.set()
+
+    remote = RemoteEngine(engine)
+    async with followed([remote], lambda name, load: None), asyncio.TaskGroup() as group:
+        cut = group.create_task(_cut_off(remote, watch))
+        await came.wait()
+        for pid in process_group(server):
+            os.kill(pid, signal.SIGSTOP)  # so that the pause lasts
+        engine.ref(Engine.load, tiny_qwen.manifest(3, folders[0]), 60)
+        while (await engine.call(Engine.status)).state is not EngineState.UPDATING:  # noqa: ASYNC110  an actor's state
+            await asyncio.sleep(0.01)
+        kill(engine)
+    assert cut.result() == told[-1], "the next engine would take back what a watcher was told"
+    assert set(told[0].token_ids) == {tiny_qwen.SAYS_A}
     ended, _, _ = select.select([pidfd], [], [], 60)
     os.close(pidfd)
     assert ended
     async with asyncio.timeout(60):
         while process_group(server):  # noqa: ASYNC110  its children end behind it
             await asyncio.sleep(0.05)
+
+
+async def _cut_off(engine: RemoteEngine, watch: Watch) -> Received:
+    """What is left of a long reply."""
+    with pytest.raises(EngineUnavailable) as lost:
+        await engine.generate(request([5, 6, 7], 2000, deadline_s=60.0), watch)
+    return lost.value.received

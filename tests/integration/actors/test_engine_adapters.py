@@ -90,7 +90,7 @@ async def loaded(engine: Engine) -> set[str]:
 async def running(engine: Engine, group: asyncio.TaskGroup, name: str) -> asyncio.Task[GenerateReply]:
     """A long request of which something has come."""
     task = group.create_task(engine.generate(request(prompt(len(name)), 1500, name=name)))
-    while not len((await engine.received({name})).get(name, ())):  # noqa: ASYNC110  # another task's state
+    while not len((await engine.received({name: 0})).get(name, ())):  # noqa: ASYNC110  # another task's state
         await asyncio.sleep(0.01)
     return task
 

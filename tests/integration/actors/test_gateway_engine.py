@@ -5,7 +5,7 @@ The model has random weights, so what it says is no text that anybody would toke
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anthropic
@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from actors.agents.chat import load_tokenizer
 from actors.engines.engine import Engine, EngineSettings
+from actors.engines.messages import GenerateReply, GenerateRequest, Watch
 from actors.gateway.server import Gateway
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
@@ -31,18 +32,43 @@ LIMITS = replace(SETTINGS, temperature=TEMPERATURE, max_new_tokens=40, context_t
 TOOL = {"type": "function", "function": {"name": "shell", "description": "Run.", "parameters": {}}}
 
 
-async def by_openai(url: str, key: str) -> None:
-    """Three turns, the last two streamed."""
+@dataclass
+class Speaking:
+    """The engine, which is seen to speak."""
+
+    engine: Engine
+    now: int = 0
+    """Replies under way."""
+
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        self.now += 1
+        try:
+            return await self.engine.generate(request, watch)
+        finally:
+            self.now -= 1
+
+
+async def by_openai(url: str, key: str, policy: Speaking) -> tuple[list[str], int]:
+    """Three turns, the last two streamed: what was said, and how many pieces came while the policy spoke."""
+    turns, early = list[str](), 0
     messages: list[object] = [{"role": "system", "content": "Go."}, {"role": "user", "content": "find words"}]
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
         for turn in range(3):
             if turn:
-                stream = await client.chat.completions.create(model="m", messages=messages, tools=[TOOL], stream=True)
-                said = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+                stream = await client.chat.completions.create(
+                    model="m", messages=messages, tools=[TOOL], tool_choice="none", stream=True
+                )
+                said = ""
+                async for chunk in stream:
+                    piece = chunk.choices[0].delta.content or ""
+                    said += piece
+                    early += bool(piece and policy.now)
             else:
                 completion = await client.chat.completions.create(model="m", messages=messages, tools=[TOOL])
                 said = completion.choices[0].message.content or ""
             messages += [{"role": "assistant", "content": said}, {"role": "user", "content": "go on"}]
+            turns.append(said)
+    return turns, early
 
 
 async def by_anthropic(url: str, key: str) -> None:
@@ -73,11 +99,14 @@ async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_cli
     tokenizer = load_tokenizer(str(folder))
     await engine.start(manifest(7, folder))
     try:
-        async with Gateway(tokenizer, engine.generate, model="demo") as gateway:
-            with gateway.session("s", LIMITS) as session:
-                await by_openai(gateway.url, gateway.key(session))
+        policy, replies = Speaking(engine), list[str]()
+        async with Gateway(tokenizer, policy.generate, model="demo") as gateway:
+            with gateway.session("s", LIMITS, lambda turn, text, reply: replies.append(text)) as session:
+                turns, early = await by_openai(gateway.url, gateway.key(session), policy)
                 await by_anthropic(gateway.url, gateway.key(session))
                 talk, hello = session.segments()
+        assert turns == replies[:3], "a stream's pieces are not its whole"
+        assert early > 2, "they came all at its end"
     finally:
         await engine.stop()
     text = tokenizer.decode(talk.token_ids.tolist(), skip_special_tokens=False)

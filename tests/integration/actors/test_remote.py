@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from actors.remote import ActorDied, ActorOptions, Ref, Remote, kill, spawn
+from actors.remote import ActorDied, ActorOptions, Ref, Remote, RemoteError, kill, spawn
 from protocol.errors import InfraError
 from tests.integration.actors.ray_counter import Blocking, Counter, Forwarder
 
@@ -53,6 +53,25 @@ async def test_the_death_of_an_actor_fails_its_running_calls_with_its_name() -> 
         await waiting.get()
     with pytest.raises(ActorDied):
         await counter.call(Counter.add, 1)
+
+
+async def test_a_call_that_is_made_once_is_not_repeated_in_the_actor_that_is_restarted() -> None:
+    """An engine would begin a reply anew of which somebody was told the beginning."""
+    counter = spawn(Counter, ActorOptions(name="once", max_restarts=1, max_task_retries=-1), 0)
+    pid = await counter.call(Counter.pid)
+
+    async def fails() -> bool:
+        with pytest.raises(RemoteError, match="actor once"):
+            await counter.once(Counter.wait_for, 3)
+        return True
+
+    async with asyncio.TaskGroup() as group:
+        failed = group.create_task(fails())
+        await counter.call(Counter.someone_waits)
+        os.kill(pid, signal.SIGKILL)
+    assert failed.result()
+    assert await counter.call(Counter.add, 1) == 1, "others are"
+    kill(counter)
 
 
 async def test_a_constructor_that_raises_says_why() -> None:

@@ -155,6 +155,37 @@ def test_a_mixed_prefix_stays_marked_when_the_server_that_mixed_it_is_lost() -> 
     assert elsewhere.received.mixed_prefix
 
 
+def test_nobody_goes_on_behind_an_end() -> None:
+    """A server that dies behind its last word, which is not answered yet: the next would speak on after the turn."""
+    work = UnderWay(ASKED)
+    stream = work.ask(*served(3))
+    stream.take(chunk([7], ends=False))
+    stream.take(chunk([8, 9], ends=True))
+    assert work.received.token_ids == [7]
+
+
+def test_nobody_goes_on_behind_more_than_was_asked_for() -> None:
+    work = UnderWay(ASKED)
+    stream = work.ask(*served(3))
+    stream.take(chunk([7], ends=False))
+    with pytest.raises(ServerLost):
+        stream.take(chunk([8] * 5, ends=False))
+    assert (work.cut(), work.left) == (1, 5)
+
+
+def test_a_watcher_is_told_what_another_server_would_go_on_behind() -> None:
+    told = list[list[int]]()
+    work = UnderWay(replace(ASKED, received=Received([6], [-0.6], [2])), lambda came: told.append(came.token_ids))
+    work.ask(*served(3)).take(chunk([7], ends=False))
+    work.cut()
+    stream = work.ask(*served(4))
+    stream.take(chunk([8], ends=False))
+    work.weights_change(Version(5))
+    stream.take(chunk([], ends=False))  # nothing new to tell
+    stream.take(chunk([9], ends=False))
+    assert told == [[6, 7], [6, 7, 8], [6, 7, 8, 9]]
+
+
 def test_another_engine_is_told_what_came_over_any_way() -> None:
     """Errors cross processes by pickle, which forgets what an exception was not made of."""
     sent = EngineUnavailable("gone", Received([7], [-0.7], [3]))

@@ -15,6 +15,7 @@ from actors.engines.messages import (
     GenerateRequest,
     Received,
     RequestRefused,
+    Watch,
 )
 from actors.engines.router import Router
 from tests.support.engine_requests import load, request
@@ -41,10 +42,12 @@ class FakeEngine:
         self.hold.set()
         self.fails: Callable[[], Exception | None] = lambda: None
         self.takes_s = 0.0
+        self.watched: list[bool] = []
         self.asked: list[GenerateRequest] = []
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
         self.asked.append(request)
+        self.watched.append(watch is not None)
         await self.hold.wait()
         self._clock.now += self.takes_s
         if (error := self.fails()) is not None:
@@ -189,6 +192,13 @@ async def test_the_next_engine_goes_on_behind_what_the_last_one_sampled(
     fleet[1].fails = lambda: EngineUnavailable("dead as well, before anything came")
     await router.generate(ask("s"))
     assert [engine.asked[0].received for engine in fleet] == [NOTHING_RECEIVED, came, came]
+
+
+async def test_engines_are_asked_more_often_for_who_watches_only(fleet: list[FakeEngine]) -> None:
+    router = Router(fleet[:1])
+    await router.generate(ask("s"))
+    await router.generate(ask("s"), lambda received: None)
+    assert fleet[0].watched == [False, True]
 
 
 async def test_a_callers_bug_is_not_retried(router: Router, fleet: list[FakeEngine]) -> None:
