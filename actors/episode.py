@@ -1,19 +1,19 @@
 """One agent, one task, one trajectory.  No Ray, no socket, no clock of its own.
 
-The loop: prompt ids → sampled ids, appended as they are → parse the action → run the tool → append the observation's
-ids with mask 0 → … → grade → reward.  It ends in a :class:`Trajectory` whose status says what the *policy* did, or it
-raises :class:`InfraError`, after which the worker gives the ticket back.  Nothing is trained that was not sampled by
-the engine, and no token is ever re-tokenised.
+The loop: prompt ids → sampled ids, appended as they are → the agent reads actions in them → run the tools → append the
+observation's ids with mask 0 → … → grade → reward.  It ends in a :class:`Trajectory` whose status says what the
+*policy* did, or it raises :class:`InfraError`, after which the worker gives the ticket back.  Nothing is trained that
+was not sampled by the engine, and no token is ever re-tokenised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from actors.agents.chat import ChatFormat, Message, opening
-from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
+from actors.agents.agent import Action, Agent, Malformed, Outcome, Reading, ToolCall
+from actors.agents.chat import ChatFormat, Message
 from actors.engines.messages import Generate, GenerateReply, GenerateRequest
 from actors.rewards.outcome import OutcomeReward
 from actors.tape import Tape
@@ -116,7 +116,6 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSettings:
-    system_prompt: str
     max_turns: int
     max_malformed: int
     max_new_tokens: int
@@ -144,6 +143,7 @@ class Episode:
 
     ticket: Ticket
     task: Task
+    agent: Agent
     chat: ChatFormat
     generate: Generate
     terminal: Terminal
@@ -158,8 +158,7 @@ class Episode:
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        messages = opening(self.settings.system_prompt, self.task.instruction)
-        self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(messages))
+        self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(self.agent.opening(self.task)))
         ended = await until_graded(self._converse(), self.terminal, self.task)
         reward = self.settings.reward.of(pass_ratio=ended.graded.pass_ratio, all_passed=ended.graded.all_passed)
         self.observer.on_grade(ended.graded, reward)
@@ -175,23 +174,15 @@ class Episode:
             text = self.chat.text(reply.token_ids)
             versions = min(reply.versions), max(reply.versions)
             self.observer.on_turn(turn, text, len(reply.token_ids), versions, reply.ms)
-            actions = parse(text)
-            if reply.finish == "length" and isinstance(actions, Final):
+            reading = self.agent.read(text)
+            if reply.finish == "length" and reading.final:
                 if room <= self.settings.max_new_tokens:
                     self._tape.sampled(reply, malformed=True)
                     return Status.CONTEXT_LIMIT
-                actions = [Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")]
-            self._tape.sampled(reply, malformed=_has_malformed(actions))
-            if isinstance(actions, Final):
-                return Status.COMPLETED
-            answers = [await self._act(action) for action in actions]
-            fits = self._observe(answers, closed=reply.token_ids[-1] == self.chat.turn_end)
-            if self._malformed >= self.settings.max_malformed:
-                return Status.MALFORMED_LIMIT
-            if self._time_is_up:
-                return Status.TIME_LIMIT
-            if not fits:
-                return Status.CONTEXT_LIMIT
+                reading = Reading([Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")])
+            self._tape.sampled(reply, malformed=any(isinstance(action, Malformed) for action in reading.actions))
+            if (ended := await self._follow(reading, closed=reply.token_ids[-1] == self.chat.turn_end)) is not None:
+                return ended
         return Status.TURN_LIMIT
 
     @property
@@ -217,38 +208,49 @@ class Episode:
         self._used_s += len(reply.token_ids) / self.settings.nominal_tokens_per_s
         return reply
 
-    async def _act(self, action: Action) -> tuple[str, ToolOutcome]:
+    async def _follow(self, reading: Reading, *, closed: bool) -> Status | None:
+        """Act as the reply says, and tell the policy what became of it; or how the episode has ended."""
+        late = self._time_is_up
+        done = [await self._act(action) for action in reading.actions]
+        if reading.final:
+            return Status.TIME_LIMIT if late and done else Status.COMPLETED
+        messages = self.agent.tell(done)
+        if messages is None:
+            return Status.COMPLETED
+        fits = self._observe(messages, done, closed=closed)
+        if self._malformed >= self.settings.max_malformed:
+            return Status.MALFORMED_LIMIT
+        if self._time_is_up:
+            return Status.TIME_LIMIT
+        return None if fits else Status.CONTEXT_LIMIT
+
+    async def _act(self, action: Action) -> Outcome:
         if isinstance(action, Malformed):
             self._malformed += 1
-            return "", ToolOutcome(f"Error: {action.reason}", "", None, 0.0)
+            return Outcome(action, f"Error: {action.reason}")
         self._malformed = 0
         if self._time_is_up:  # the rest of a reply with many calls
-            return action.name, ToolOutcome("Error: not run, your time is up", "", None, 0.0)
+            return Outcome(action, "Error: not run, your time is up")
         self.observer.on_call(action.name, _command(action))
-        outcome = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
-        self.observer.on_result(outcome.raw or outcome.text)
-        self._tool_ms += outcome.ms
-        self._used_s += outcome.ms / 1000
-        return action.name, outcome
+        answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
+        self.observer.on_result(answer.raw or answer.text)
+        self._tool_ms += answer.ms
+        self._used_s += answer.ms / 1000
+        return Outcome(action, answer.text, answer.raw, answer.exit_code, answer.ms)
 
-    def _observe(self, answers: list[tuple[str, ToolOutcome]], *, closed: bool) -> bool:
+    def _observe(self, messages: list[Message], done: list[Outcome], *, closed: bool) -> bool:
         """False, and nothing observed, where the context would have no place left for a reply."""
-        messages: list[Message] = [{"role": "tool", "content": outcome.text} for _, outcome in answers]
         ids = self.chat.delta(messages, closed=closed)
         if len(self._tape.token_ids) + len(ids) >= self.settings.context_tokens:
             return False
         self._tape.given(
             TurnKind.OBSERVATION,
             ids,
-            tool=",".join(name for name, _ in answers if name),
-            exit_code=answers[-1][1].exit_code,
-            ms=sum(outcome.ms for _, outcome in answers),
+            tool=",".join(outcome.action.name for outcome in done if isinstance(outcome.action, ToolCall)),
+            exit_code=done[-1].exit_code,
+            ms=sum(outcome.ms for outcome in done),
         )
         return True
-
-
-def _has_malformed(actions: Final | Sequence[Action]) -> bool:
-    return not isinstance(actions, Final) and any(isinstance(action, Malformed) for action in actions)
 
 
 def _command(call: ToolCall) -> str:

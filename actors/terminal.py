@@ -13,7 +13,7 @@ from sandbox.grader import grade
 from sandbox.grading.suspicion import command_of
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
-from sandbox.tools import SHELL_ONLY, ToolContext, call_tool
+from sandbox.tools import SHELL_ONLY, ToolContext, Toolset, call_tool
 
 _LOOK_S = 0.5
 """Between two looks at what a harness has left of its time."""
@@ -29,6 +29,8 @@ class SandboxTerminal:
     observation_chars: int
     vanished_before: bool = False
     """An earlier attempt lost its sandbox for no known cause: if this one does too, the agent did it."""
+    tools: Toolset = field(default_factory=lambda: SHELL_ONLY, kw_only=True)
+    """What the agent may call."""
     _commands: list[str] = field(default_factory=list[str])
     """What the agent asked for, call by call."""
 
@@ -36,7 +38,7 @@ class SandboxTerminal:
         self._commands.append(command_of(arguments))
         with self._charged():
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars, on_output)
-            result = await call_tool(context, name, arguments, SHELL_ONLY)
+            result = await call_tool(context, name, arguments, self.tools)
         return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
 
     async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.agents.chat import chat_format
+from actors.agents.choice import agent_of
+from actors.agents.settings import AgentSettings
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineUnavailable
@@ -59,8 +61,7 @@ class WorkerSettings:
     run_dir: Path
     model_path: str
     """Folder with the tokenizer."""
-    tools: bool
-    """The first prompt says which tools there are."""
+    agent: AgentSettings
     endpoints: tuple[str, ...]
     """Where trajectories are received: one address, or one for each shard of the groups."""
     curves: tuple[CurveClient, ...] | None
@@ -91,6 +92,7 @@ class Worker:
         engines: tuple[Remote[Engine], ...],
     ) -> None:
         self._settings, self._conductor = settings, conductor
+        self._agent = agent_of(settings.agent)
         first = zlib.crc32(settings.name.encode()) % len(engines)
         self._engines = [RemoteEngine(engine) for engine in engines]
         self._router = Router(self._engines, first=first)
@@ -112,7 +114,7 @@ class Worker:
 
     async def _work(self, tasks: Mapping[str, Task]) -> None:
         settings, self._tasks = self._settings, tasks
-        self._chat = await asyncio.to_thread(chat_format, settings.model_path, tools=settings.tools)
+        self._chat = await asyncio.to_thread(chat_format, settings.model_path, self._agent.offered)
         name = f"{settings.name}#{self._incarnation}"
         async with (
             SandboxPool(settings.pool) as self._pool,
@@ -284,6 +286,7 @@ class Worker:
             settings.grade_timeout_s,
             settings.observation_chars,
             vanished_before=ticket.vanished > 0,
+            tools=self._agent.tools,
         )
 
     async def _episode(self, ticket: Ticket) -> Trajectory:
@@ -299,8 +302,9 @@ class Worker:
                     trajectory = await self._harnesses.run(ticket, task, terminal, settings.episode, recorder)
                 else:
                     generate = self._router.generate
-                    episode = Episode(ticket, task, self._chat, generate, terminal, settings.episode, recorder)
-                    trajectory = await episode.run()
+                    trajectory = await Episode(
+                        ticket, task, self._agent, self._chat, generate, terminal, settings.episode, recorder
+                    ).run()
         finally:
             recorder.close()
         trajectory = replace(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from actors.agents.chat import chat_format
+from actors.agents.choice import agent_of
 from actors.engines.server import OWN_TOKENS
 from launch.config import DataKind, RunConfig
 from launch.config.policy import TrainerSection
@@ -33,7 +34,7 @@ def preflight(config: RunConfig) -> None:
     if config.model.path is not None:
         check_model(config.model.path)
         check_layout(config.model.path, config.learner)
-        chat_format(str(config.model.path), tools=config.agent.tools)
+        chat_format(str(config.model.path), agent_of(config.agent.settings).offered)
     check_context(config)
     if config.warm_start.enabled:
         check_sources(config.warm_start.data)

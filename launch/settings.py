@@ -276,12 +276,11 @@ def worker_settings(
         run_id=directory.run_id,
         run_dir=directory.path,
         model_path=str(model_path),
-        tools=agent.tools,
+        agent=agent.settings,
         endpoints=(endpoint,),
         curves=(keys.clients[name],) if keys is not None else None,
         episodes=share.episodes,
         episode=EpisodeSettings(
-            system_prompt=agent.system_prompt,
             max_turns=agent.max_turns,
             max_malformed=agent.max_malformed,
             max_new_tokens=agent.max_new_tokens,

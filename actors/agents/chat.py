@@ -14,7 +14,7 @@ from typing import Literal, NotRequired, Protocol, TypedDict, cast
 from jinja2 import TemplateError
 
 from protocol.errors import UserError
-from sandbox.tools import SHELL_ONLY
+from sandbox.tools import Toolset
 
 _PROBE = "\u2063probe\u2063"
 
@@ -78,11 +78,11 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     return cast("Tokenizer", tokenizer)
 
 
-def chat_format(model_path: str, *, tools: bool) -> ChatFormat:
-    """The format in which episodes and demonstrations speak with the model in ``model_path``; with ``tools`` the first
-    prompt says which there are and how to call them.  Raises UserError where the model or its template cannot."""
-    schemas = [tool.schema for tool in SHELL_ONLY.values()]
-    return ChatFormat(load_tokenizer(model_path), tools=schemas if tools else None)
+def chat_format(model_path: str, offered: Toolset) -> ChatFormat:
+    """The format in which episodes and demonstrations speak with the model in ``model_path``; the first prompt says
+    which tools are ``offered`` and how to call them.  Raises UserError where the model or its template cannot."""
+    schemas = [tool.schema for tool in offered.values()]
+    return ChatFormat(load_tokenizer(model_path), tools=schemas or None)
 
 
 class ChatFormat:

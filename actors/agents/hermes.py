@@ -1,31 +1,24 @@
 """Hermes tool calls: ``<tool_call>\\n{"name": ..., "arguments": {...}}\\n</tool_call>``, as Qwen models write them.
 
 A reply without a call ends the episode.  A call that does not parse is reported to the model, never dropped in silence,
-and counted as malformed.
+and counted as malformed.  Each call is answered by a message of its own, in the role ``tool``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import orjson
 
+from actors.agents.agent import Action, Malformed, Outcome, Reading, ToolCall
+from actors.agents.chat import Message, opening
+from sandbox.tasks.task import Task
+from sandbox.tools import Toolset
+
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    name: str
-    arguments: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """A call that did not parse, and why: the model is told."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +26,6 @@ class Final:
     """The agent's last word."""
 
     text: str
-
-
-Action = ToolCall | Malformed
 
 
 def _parse_call(text: str) -> Action:
@@ -67,3 +57,22 @@ def parse(text: str) -> Final | list[Action]:
     if "<tool_call>" in text or "</tool_call>" in text:
         return [Malformed("a <tool_call> block is not closed or not opened")]
     return Final(text)
+
+
+@dataclass(frozen=True, slots=True)
+class HermesAgent:
+    """Calls any of ``tools``, as many as it likes in one reply."""
+
+    tools: Toolset
+    offered: Toolset
+    system_prompt: str
+
+    def opening(self, task: Task) -> list[Message]:
+        return opening(self.system_prompt, task.instruction)
+
+    def read(self, reply: str) -> Reading:
+        actions = parse(reply)
+        return Reading((), final=True) if isinstance(actions, Final) else Reading(actions)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
+        return [{"role": "tool", "content": outcome.text} for outcome in outcomes]

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from actors.agents.settings import AgentSettings, Tools
 from actors.curriculum import TaskOrder
 from actors.rewards.outcome import OutcomeReward
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
@@ -50,6 +51,8 @@ class AgentSection(Section):
     """First message of each episode."""
     tools: bool = True
     """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
+    toolset: Tools = Tools.SHELL_ONLY
+    """What it may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
     done_text: str = "done"
     """What the agent answers, without a tool call, when it has finished."""
     harness: str = ""
@@ -77,6 +80,10 @@ class AgentSection(Section):
     pool or grader never counts."""
     nominal_tokens_per_s: Annotated[float, Field(gt=0)] = 50.0
     """What a sampled token costs of the agent's time, however fast the engine is."""
+
+    @property
+    def settings(self) -> AgentSettings:
+        return AgentSettings(toolset=self.toolset, offered=self.tools, system_prompt=self.system_prompt)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from actors.agents.chat import ChatFormat, chat_format, opening
+from actors.agents.choice import agent_of
 from launch.config import RunConfig
 from launch.config.policy import WarmStartSection
 from learner.messages import SftBatch
@@ -182,6 +183,6 @@ def curriculum(
 
 def warm_start_batches(config: RunConfig, model_path: Path) -> Iterator[SftBatch]:
     """The warm start of a run, with the tokenizer in ``model_path``."""
-    chat = chat_format(str(model_path), tools=config.agent.tools)
+    chat = chat_format(str(model_path), agent_of(config.agent.settings).offered)
     encoder = Encoder(chat, system_prompt=config.agent.system_prompt, done_text=config.agent.done_text)
     return curriculum(encoder, config.warm_start, config.run.seed, held_out_family=config.data.held_out_family)

@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 import pytest
 
 from actors.agents.chat import ChatFormat
+from actors.agents.hermes import HermesAgent
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
 from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, TurnKind
 from sandbox.tasks.task import Task
+from sandbox.tools import SHELL_ONLY
 from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
 from tests.support.observers import FakeObserver
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
-SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+SETTINGS = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+AGENT = HermesAgent(SHELL_ONLY, {}, "sys")
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
 
@@ -40,7 +43,9 @@ class FakeTerminal:
 
 def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> Episode:
     ticket = Ticket("run", GroupId(1), 0, 8, "t", 11)
-    return Episode(ticket, TASK, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver())
+    return Episode(
+        ticket, TASK, AGENT, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver()
+    )
 
 
 async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
@@ -82,7 +87,7 @@ async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() ->
 
 async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
     engine = FakeEngine([f"{CALL}{CALL[:5]}", "done\x01"])
-    settings = EpisodeSettings("sys", 3, 2, len(CALL), 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+    settings = EpisodeSettings(3, 2, len(CALL), 400, 1.0, 5.0, 9.0, 50.0, 60.0)
     (segment,) = (await episode(engine, FakeTerminal(), settings).run()).segments
     model = segment.turns[1]
     assert segment.token_ids[model.end] == END
@@ -110,7 +115,7 @@ async def test_limits_are_policy_outcomes(texts: list[str], status: Status) -> N
 
 
 async def test_the_context_limit_is_a_policy_outcome() -> None:
-    settings = EpisodeSettings("sys", 3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
+    settings = EpisodeSettings(3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
     cut = episode(FakeEngine(["x" * 100]), FakeTerminal(), settings)
     observer = cut.observer = FakeObserver()
     trajectory = await cut.run()
@@ -122,7 +127,7 @@ async def test_the_context_limit_is_a_policy_outcome() -> None:
 async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_no_part_of_it(room: int) -> None:
     """Else the trajectory outgrows what is reserved for it, is refused, and counts as failed hardware."""
     texts, terminal = [CALL * 3 + "\x01", "done\x01"], FakeTerminal("x" * 500)
-    large = EpisodeSettings("sys", 3, 2, 400, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
+    large = EpisodeSettings(3, 2, 400, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
     engine = FakeEngine([*texts])
     await episode(engine, terminal, large).run()
     context = len(engine.asked[1].input_ids) + room
@@ -136,7 +141,7 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
 
 
 async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
-    settings = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
+    settings = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
     assert (await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()).status is Status.TIME_LIMIT
 
 
@@ -162,7 +167,7 @@ async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> Non
 
 async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_run() -> None:
     """Else an agent that asks for many slow commands at once outlives its ticket, and counts as failed hardware."""
-    settings = EpisodeSettings("sys", 3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
+    settings = EpisodeSettings(3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
     terminal = FakeTerminal()
     trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
     assert (trajectory.status, terminal.calls) == (Status.TIME_LIMIT, 3)

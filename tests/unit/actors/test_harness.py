@@ -20,7 +20,7 @@ from sandbox.tasks.task import Task
 from tests.support.gateways import Rig, rig
 from tests.support.observers import FakeObserver
 
-SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
+SETTINGS = EpisodeSettings(3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
 TICKET = Ticket("run", GroupId(1), 0, 8, "t", 11)
 TASK = Task(id="t", instruction='it\'s "a" $task', expected_tests=("a", "b"))
 
