@@ -175,10 +175,11 @@ class Episode:
             versions = min(reply.versions), max(reply.versions)
             self.observer.on_turn(turn, text, len(reply.token_ids), versions, reply.ms)
             reading = self.agent.read(text)
-            if reply.finish == "length" and reading.final:
-                if room <= self.settings.max_new_tokens:
-                    self._tape.sampled(reply, malformed=True)
-                    return Status.CONTEXT_LIMIT
+            cut = reply.finish == "length" and not any(isinstance(action, ToolCall) for action in reading.actions)
+            if cut and room <= self.settings.max_new_tokens:
+                self._tape.sampled(reply, malformed=True)
+                return Status.CONTEXT_LIMIT
+            if cut and reading.final:
                 reading = Reading([Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")])
             self._tape.sampled(reply, malformed=any(isinstance(action, Malformed) for action in reading.actions))
             if (ended := await self._follow(reading, closed=reply.token_ids[-1] == self.chat.turn_end)) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
@@ -36,10 +37,12 @@ class SandboxTerminal:
 
     async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
         self._commands.append(command_of(arguments))
+        begun = time.perf_counter()
         with self._charged():
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars, on_output)
             result = await call_tool(context, name, arguments, self.tools)
-        return ToolOutcome(result.text, result.raw, result.exit_code, result.ms)
+        ms = result.ms or (time.perf_counter() - begun) * 1000  # a tool that waits for what others run says none
+        return ToolOutcome(result.text, result.raw, result.exit_code, ms)
 
     async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:
         """See :class:`actors.harness.Place`."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from actors.agents.chat import Message
+from actors.agents.prompt import Prompt
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
@@ -54,6 +55,7 @@ class Outcome:
     ms: float = 0.0
 
 
+@runtime_checkable
 class Agent(Protocol):
     @property
     def tools(self) -> Toolset:
@@ -77,3 +79,14 @@ class Agent(Protocol):
         """What the model reads next: of each action of its reply, in order, what became of it.  None where the agent
         has finished by what it did."""
         ...
+
+
+def opening(prompt: Prompt, task: Task, tools: Toolset) -> list[Message]:
+    """``prompt`` with what it says of ``task`` and ``tools``."""
+    lines = (
+        f"- {tool.name}({', '.join(each.name for each in tool.parameters)}): {tool.description}"
+        for tool in tools.values()
+    )
+    filled = prompt.filled(instruction=task.instruction, name=task.id, tools="\n".join(lines))
+    first: list[Message] = [{"role": "system", "content": filled.system}] if filled.system else []
+    return [*first, {"role": "user", "content": filled.user}]

@@ -59,11 +59,6 @@ class Tokenizer(Protocol):
 _PROBES: Sequence[Message] = ({"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE})
 
 
-def opening(system_prompt: str, instruction: str) -> list[Message]:
-    """The messages that every episode of a task begins with."""
-    return [{"role": "system", "content": system_prompt}, {"role": "user", "content": instruction}]
-
-
 def load_tokenizer(model_path: str) -> Tokenizer:
     """The tokenizer of a Hugging Face folder.  Raises UserError when there is none or it has no chat template."""
     from transformers import AutoTokenizer

@@ -13,8 +13,10 @@ from typing import cast
 
 import orjson
 
-from actors.agents.agent import Action, Malformed, Outcome, Reading, ToolCall
-from actors.agents.chat import Message, opening
+from actors.agents.agent import Action, Malformed, Outcome, Reading, ToolCall, opening
+from actors.agents.chat import Message
+from actors.agents.prompt import Prompt
+from actors.agents.thoughts import UNENDED, spoken
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
@@ -52,27 +54,37 @@ def beside_calls(text: str) -> str:
 def parse(text: str) -> Final | list[Action]:
     """The actions in a reply, in order, or its last word when it calls nothing."""
     calls = [_parse_call(found) for found in _CALL.findall(text)]
-    if calls:
-        return calls
-    if "<tool_call>" in text or "</tool_call>" in text:
-        return [Malformed("a <tool_call> block is not closed or not opened")]
-    return Final(text)
+    rest = beside_calls(text)
+    if "<tool_call>" in rest or "</tool_call>" in rest:
+        calls.append(Malformed("a <tool_call> block is not closed or not opened"))
+    return calls or Final(text)
+
+
+def read_calls(reply: str) -> Reading:
+    """What a reply calls once it has thought; one that calls nothing is final."""
+    if (said := spoken(reply)) is None:
+        return Reading([Malformed(UNENDED)])
+    actions = parse(said)
+    return Reading((), final=True) if isinstance(actions, Final) else Reading(actions)
+
+
+def tell_calls(outcomes: Sequence[Outcome]) -> list[Message]:
+    return [{"role": "tool", "content": outcome.text} for outcome in outcomes]
 
 
 @dataclass(frozen=True, slots=True)
 class HermesAgent:
     """Calls any of ``tools``, as many as it likes in one reply."""
 
+    prompt: Prompt
     tools: Toolset
     offered: Toolset
-    system_prompt: str
 
     def opening(self, task: Task) -> list[Message]:
-        return opening(self.system_prompt, task.instruction)
+        return opening(self.prompt, task, self.tools)
 
     def read(self, reply: str) -> Reading:
-        actions = parse(reply)
-        return Reading((), final=True) if isinstance(actions, Final) else Reading(actions)
+        return read_calls(reply)
 
     def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
-        return [{"role": "tool", "content": outcome.text} for outcome in outcomes]
+        return tell_calls(outcomes)

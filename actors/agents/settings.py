@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
+
+from actors.agents.prompt import Prompt
+
+Option: TypeAlias = str | int | float | bool
+
+
+class AgentKind(StrEnum):
+    """Those of our own.  A package may add others (:mod:`protocol.plugins`)."""
+
+    HERMES = "hermes"
+    """Calls tools, as Qwen's models write it."""
+    BASH = "bash"
+    """One block of bash in each reply; a command submits."""
+    JSON = "json"
+    """One action in each reply, as a JSON object."""
+    KEYSTROKES = "keystrokes"
+    """Types into a terminal and reads its screen."""
+    CODE_INTERPRETER = "code_interpreter"
+    """Calls one tool, which runs Python."""
 
 
 class Tools(StrEnum):
@@ -19,7 +40,11 @@ class Tools(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
+    kind: str = AgentKind.HERMES
+    """An :class:`AgentKind`, or one that a package adds."""
+    prompt: Prompt
     toolset: Tools = Tools.SHELL_ONLY
     offered: bool = True
     """The first prompt says, by the model's chat template, which tools there are."""
-    system_prompt: str
+    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
+    """For agents that packages add: their own keys."""

@@ -8,13 +8,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from actors.agents.settings import AgentSettings, Tools
+from actors.agents.prompt import Prompt, read_prompt
+from actors.agents.settings import AgentKind, AgentSettings, Tools
 from actors.curriculum import TaskOrder
 from actors.rewards.outcome import OutcomeReward
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
+from protocol.plugins import PluginGroup, plugin_names
 from sandbox.gate.settings import GateSettings
 
 
@@ -46,9 +49,31 @@ class DataSection(Section):
         return self
 
 
+_SYSTEM_PROMPT = "Use the shell."
+_OWN_PROMPTS: dict[str, str] = {
+    AgentKind.BASH: "bash-1",
+    AgentKind.JSON: "json-1",
+    AgentKind.KEYSTROKES: "keystrokes-1",
+    AgentKind.CODE_INTERPRETER: "code_interpreter-1",
+}
+"""What an agent needs to be told of its form, where it is told nothing else."""
+
+
+_OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
+
+
 class AgentSection(Section):
-    system_prompt: str = "Use the shell."
-    """First message of each episode."""
+    kind: str = AgentKind.HERMES
+    """What a reply's actions look like: ``hermes`` tool calls, one block of ``bash``, one ``json`` action,
+    ``keystrokes`` for a terminal, ``code_interpreter`` calls, or the name of one that a package adds
+    (docs/plugins.md)."""
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
+    """Keys of an agent that a package adds; those of our own have none."""
+    system_prompt: str = _SYSTEM_PROMPT
+    """First message of each episode, where ``prompt`` is empty; ``hermes`` alone reads it."""
+    prompt: str = ""
+    """The messages of the first prompt as a file: a name in actors/agents/prompts, which ends with its version, or the
+    path of one of yours, ending in .txt.  Empty for ``system_prompt``, and for the kind's own file under others."""
     tools: bool = True
     """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
     toolset: Tools = Tools.SHELL_ONLY
@@ -83,7 +108,46 @@ class AgentSection(Section):
 
     @property
     def settings(self) -> AgentSettings:
-        return AgentSettings(toolset=self.toolset, offered=self.tools, system_prompt=self.system_prompt)
+        """Raises UserError."""
+        name = self.prompt or _OWN_PROMPTS.get(self.kind)
+        prompt = read_prompt(name) if name else Prompt(self.system_prompt)
+        return AgentSettings(
+            kind=self.kind, prompt=prompt, toolset=self.toolset, offered=self.tools, options=self.options
+        )
+
+    @field_validator("kind")
+    @classmethod
+    def _is_there(cls, kind: str) -> str:
+        if kind not in list(AgentKind) and kind not in (added := plugin_names(PluginGroup.AGENTS)):
+            known = [*AgentKind, *added]
+            raise ValueError(
+                f"agent.kind = '{kind}' is no agent: there are {', '.join(known)}{did_you_mean(kind, known)}"
+            )
+        return kind
+
+    @model_validator(mode="after")
+    def _is_told_what_it_needs(self) -> Self:
+        try:
+            _ = self.settings
+        except UserError as error:
+            raise ValueError(f"agent.prompt: {error}") from error
+        if self.system_prompt != _SYSTEM_PROMPT and not self.prompt and self.kind in _OWN_PROMPTS:
+            raise ValueError(
+                f"agent.system_prompt would not be read, as agent.kind = '{self.kind}' has to be told its form: put "
+                f"yours into a file beside what actors/agents/prompts/{_OWN_PROMPTS[self.kind]}.txt says, and name it "
+                "in agent.prompt"
+            )
+        if self.options and self.kind in list(AgentKind):
+            raise ValueError(
+                f"agent.options are for agents that packages add, and agent.kind = '{self.kind}' has none: remove "
+                f"{', '.join(self.options)}"
+            )
+        if self.toolset is not Tools.SHELL_ONLY and self.kind in _OWN_TOOLS:
+            raise ValueError(
+                f"agent.toolset = '{self.toolset}' is for agents that call tools by their names, and agent.kind = "
+                f"'{self.kind}' has its own: leave agent.toolset out, or set agent.kind = 'hermes'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -9,6 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from actors.agents.settings import AgentKind, Tools
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import (
@@ -216,6 +217,7 @@ class RunConfig(Section):
         """Report every inconsistency at once."""
         problems = [
             *self._policy(),
+            *self._agent(),
             *self._placement(),
             *self._adapters(),
             *self._objective(),
@@ -247,6 +249,18 @@ class RunConfig(Section):
             found.append(
                 f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
                 f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
+            )
+        return found
+
+    def _agent(self) -> list[str]:
+        """What the agent is, against what the model is taught before and what runs in its place."""
+        agent, found = self.agent, list[str]()
+        own = agent.kind == AgentKind.HERMES and agent.toolset is Tools.SHELL_ONLY and not agent.prompt
+        if self.warm_start.enabled and not self.warm_start.data and not own:
+            found.append(
+                "warm_start's demonstrations are Hermes calls of one shell after agent.system_prompt, and agent.kind = "
+                f"'{agent.kind}', agent.toolset = '{agent.toolset}', agent.prompt = '{agent.prompt}' is another agent: "
+                "set warm_start.enabled = false, or name warm_start.data"
             )
         return found
 

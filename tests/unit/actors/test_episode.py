@@ -9,6 +9,7 @@ import pytest
 
 from actors.agents.chat import ChatFormat
 from actors.agents.hermes import HermesAgent
+from actors.agents.prompt import Prompt
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
 from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, TurnKind
@@ -19,7 +20,7 @@ from tests.support.observers import FakeObserver
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 SETTINGS = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
-AGENT = HermesAgent(SHELL_ONLY, {}, "sys")
+AGENT = HermesAgent(Prompt("sys"), SHELL_ONLY, {})
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
 

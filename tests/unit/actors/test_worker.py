@@ -15,6 +15,7 @@ import orjson
 import pytest
 
 from actors import worker
+from actors.agents.prompt import Prompt
 from actors.agents.settings import AgentSettings
 from actors.conductor import Conductor
 from actors.engines.messages import EngineUnavailable
@@ -128,7 +129,7 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(worker, "chat_format", lambda *_, **__: None)
     settings = WorkerSettings(
         name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="",
-        agent=AgentSettings(system_prompt=""), endpoints=("",),
+        agent=AgentSettings(prompt=Prompt("")), endpoints=("",),
         curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0, acquire_timeout_s=1.0,
         command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
         pool=cast("PoolSettings", None),

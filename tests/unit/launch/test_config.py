@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from actors.agents.prompt import read_prompt
+from actors.agents.settings import AgentKind, Tools
 from launch.config import (
     ConfigError,
     DataKind,
@@ -142,6 +144,11 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("data.training_tasks=3", "raise data.training_tasks"),
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
+        ("agent.kind=hermse", "there are hermes, bash, json, keystrokes, code_interpreter; did you mean 'hermes'"),
+        ("agent.kind=bash", "put yours into a file beside what actors/agents/prompts/bash-1.txt says"),
+        ("agent.options={limit=3}", "are for agents that packages add"),
+        ("agent.prompt=seta-2", "did you mean 'seta-1'"),
+        ("agent.toolset=seta", "set warm_start.enabled = false, or name warm_start.data"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
         ("cluster.nodes=33", "raise it to 33 (sandbox.capacity_per_node has to be 33 then), or ask for fewer --nodes"),
         ("buffer.budget_bytes=1000", "or lower buffer.max_trajectory_bytes"),
@@ -270,6 +277,8 @@ NEEDS: dict[Enum, list[str]] = {
     Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     Proximal.RECOMPUTED: ["learner.minibatches=2"],
     Placement.SHARED: ["run.mode=sync"],
+    Tools.SETA: ["warm_start.enabled=false"],
+    Tools.OPENCLAW: ["warm_start.enabled=false"],
     WeightPath.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
 }
 """What else a choice asks for."""
@@ -293,6 +302,18 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
             "staleness.policy": settings.stale_policy,
         }
         assert told.get(key, choice) is choice
+
+
+def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() -> None:
+    other = ["warm_start.enabled=false", "agent.system_prompt=Use the shell."]
+    for kind in AgentKind:
+        told = load_recipe("demo", [*other, f"agent.kind={kind}"]).agent.settings
+        assert told.kind == kind
+        assert (told.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
+    mine = [*other, "agent.kind=bash", "agent.system_prompt=mine", "agent.prompt=bash-1"]
+    assert load_recipe("demo", mine).agent.settings.prompt == read_prompt("bash-1")
+    with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):
+        load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
 
 
 def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:
