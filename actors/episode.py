@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 
 from actors.agents.agent import Action, Agent, Malformed, Outcome, Reading, ToolCall
 from actors.agents.chat import ChatFormat, Message
+from actors.agents.trim import shortened
 from actors.engines.messages import Generate, GenerateReply, GenerateRequest
 from actors.rewards.outcome import OutcomeReward
+from actors.stages import NO_DEADLINES, Deadlines, stage
 from actors.tape import Tape
 from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory, TurnKind
 from sandbox.tasks.task import Task
@@ -88,11 +90,15 @@ class Ended(NamedTuple):
         )
 
 
-async def until_graded(acting: Coroutine[None, None, Status], place: Gradable, task: Task) -> Ended:
-    """Let the agent act, then grade.  An agent that destroyed its sandbox failed each test."""
+async def until_graded(
+    acting: Coroutine[None, None, Status], place: Gradable, task: Task, deadlines: Deadlines
+) -> Ended:
+    """Let the agent act, then grade.  An agent that destroyed its sandbox failed each test.  Raises StageOverrun."""
     try:
-        status = await acting
-        graded = await place.grade()
+        async with stage("agent", deadlines.agent):
+            status = await acting
+        async with stage("evaluate", deadlines.evaluate):
+            graded = await place.grade()
     except SandboxGone as gone:
         failed = tuple(TestResult(name, False) for name in task.expected_tests)
         return Ended(Status.SANDBOX_DESTROYED, Graded(failed, 0.0, False, 0.0), str(gone))
@@ -132,6 +138,10 @@ class EpisodeSettings:
     time_limit_s: float
     """The agent's own time, unless its task allows less."""
     reward: OutcomeReward = OutcomeReward.BINARY
+    observation_tokens: int = 0
+    """Of what a tool answers, the most that the agent reads: the first and the last; 0 for all of it."""
+    max_calls: int = 0
+    """Calls of one reply that are run; the others are answered.  0 for all."""
 
     def temperature_of(self, ticket: Ticket) -> float:
         return self.temperature if ticket.purpose == TRAIN else _EVALUATION_TEMPERATURE
@@ -149,6 +159,7 @@ class Episode:
     terminal: Terminal
     settings: EpisodeSettings
     observer: Observer
+    deadlines: Deadlines = NO_DEADLINES
     _tape: Tape = field(default_factory=Tape)
     _engine: str = ""
     _used_s: float = 0.0
@@ -159,7 +170,7 @@ class Episode:
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
         self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(self.agent.opening(self.task)))
-        ended = await until_graded(self._converse(), self.terminal, self.task)
+        ended = await until_graded(self._converse(), self.terminal, self.task, self.deadlines)
         reward = self.settings.reward.of(pass_ratio=ended.graded.pass_ratio, all_passed=ended.graded.all_passed)
         self.observer.on_grade(ended.graded, reward)
         timings_ms = {"generate": self._generate_ms, "tool": self._tool_ms}
@@ -212,7 +223,9 @@ class Episode:
     async def _follow(self, reading: Reading, *, closed: bool) -> Status | None:
         """Act as the reply says, and tell the policy what became of it; or how the episode has ended."""
         late = self._time_is_up
-        done = [await self._act(action) for action in reading.actions]
+        done: list[Outcome] = []
+        for action in reading.actions:
+            done.append(await self._act(action, calls=sum(isinstance(other.action, ToolCall) for other in done)))
         if reading.final:
             return Status.TIME_LIMIT if late and done else Status.COMPLETED
         messages = self.agent.tell(done)
@@ -225,19 +238,26 @@ class Episode:
             return Status.TIME_LIMIT
         return None if fits else Status.CONTEXT_LIMIT
 
-    async def _act(self, action: Action) -> Outcome:
+    async def _act(self, action: Action, *, calls: int) -> Outcome:
+        """``calls`` of its reply were before it."""
         if isinstance(action, Malformed):
             self._malformed += 1
             return Outcome(action, f"Error: {action.reason}")
         self._malformed = 0
         if self._time_is_up:  # the rest of a reply with many calls
             return Outcome(action, "Error: not run, your time is up")
+        if 0 < self.settings.max_calls <= calls:
+            return Outcome(action, f"Error: not run, as at most {self.settings.max_calls} of a reply's calls are")
         self.observer.on_call(action.name, _command(action))
         answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
         self.observer.on_result(answer.raw or answer.text)
         self._tool_ms += answer.ms
         self._used_s += answer.ms / 1000
-        return Outcome(action, answer.text, answer.raw, answer.exit_code, answer.ms)
+        return Outcome(action, self._readable(answer.text), answer.raw, answer.exit_code, answer.ms)
+
+    def _readable(self, text: str) -> str:
+        most = self.settings.observation_tokens
+        return shortened(self.chat.tokenizer, text, most) if most else text
 
     def _observe(self, messages: list[Message], done: list[Outcome], *, closed: bool) -> bool:
         """False, and nothing observed, where the context would have no place left for a reply."""

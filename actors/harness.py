@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 from actors.engines.messages import GenerateReply
 from actors.episode import EpisodeSettings, Gradable, Observer, until_graded
 from actors.gateway.session import OnReply, Session, SessionSettings
+from actors.stages import NO_DEADLINES, Deadlines
 from protocol.errors import InfraError
 from protocol.trajectory import Status, Ticket, Trajectory
 from sandbox.tasks.task import Task
@@ -100,13 +101,14 @@ class HarnessEpisode:
     """Open, the gateway can be reached from the place, in the environment that this gives."""
     settings: EpisodeSettings
     observer: Observer
+    deadlines: Deadlines = NO_DEADLINES
     clock: Callable[[], float] = time.monotonic
     _acted_s: float = 0.0
     _last_words: str = ""
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        ended = await until_graded(self._act(), self.place, self.task)
+        ended = await until_graded(self._act(), self.place, self.task, self.deadlines)
         if not (segments := self.session.segments()):
             why = ended.error or self._last_words
             raise InfraError(f"the harness ended without an answer of the policy's: {why}")

@@ -33,6 +33,7 @@ from actors.harness import HarnessSettings
 from actors.harnesses import Harnesses
 from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
+from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -73,6 +74,8 @@ class WorkerSettings:
     """Wall-clock seconds; passing it is an infrastructure failure."""
     acquire_timeout_s: float
     """Longest wait for a sandbox, its start included."""
+    cleanup_timeout_s: float
+    """Longest wait for a sandbox to be gone; one that takes longer goes on ending by itself."""
     command_timeout_s: float
     grade_timeout_s: float
     observation_chars: int
@@ -228,6 +231,8 @@ class Worker:
             failure, detail = InfraFailure.SANDBOX_VANISHED, str(error)
         except SandboxLost as error:
             failure, detail = InfraFailure.SANDBOX_LOST, str(error)
+        except StageOverrun as error:
+            failure, detail = InfraFailure.DEADLINE, str(error)
         except EngineUnavailable as error:
             failure, detail = InfraFailure.ENGINE, str(error)
         except TimeoutError:
@@ -266,15 +271,22 @@ class Worker:
 
     @contextlib.asynccontextmanager
     async def _sandbox(self, task: Task) -> AsyncGenerator[SandboxSession]:
-        """A session for one episode.  Raises :class:`SandboxStartError` when there is none in time."""
+        """A session for one episode.  Raises :class:`SandboxStartError` when there is none in time.  What has been
+        graded is not lost for a sandbox that is slow to end."""
         settings = self._settings
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(settings.acquire_timeout_s):
-                    session = await stack.enter_async_context(self._pool.acquire(task, settings.episode_deadline_s))
-            except TimeoutError as error:
-                raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
+        try:
+            async with asyncio.timeout(settings.acquire_timeout_s):
+                session = await self._pool.open(task, settings.episode_deadline_s)
+        except TimeoutError as error:
+            raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
+        try:
             yield session
+        finally:
+            try:
+                async with asyncio.timeout(settings.cleanup_timeout_s):
+                    await self._pool.close(session)
+            except TimeoutError:
+                self._events.emit("sandbox.slow_end", container=session.container, after_s=settings.cleanup_timeout_s)
 
     def _terminal(self, ticket: Ticket, task: Task, session: SandboxSession) -> SandboxTerminal:
         """The session as the episode of ``ticket`` sees it."""
@@ -292,6 +304,12 @@ class Worker:
     async def _episode(self, ticket: Ticket) -> Trajectory:
         settings, task = self._settings, self._tasks[ticket.task]
         started_at, begun = time.time(), time.monotonic()
+        deadlines = Deadlines.of(
+            asyncio.get_running_loop().time(),
+            settings.episode_deadline_s,
+            evaluate_s=settings.grade_timeout_s,
+            cleanup_s=settings.cleanup_timeout_s,
+        )
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
             async with self._sandbox(task) as session:
@@ -299,11 +317,13 @@ class Worker:
                 acquire_ms = (time.monotonic() - begun) * 1000
                 terminal = self._terminal(ticket, task, session)
                 if self._harnesses is not None:
-                    trajectory = await self._harnesses.run(ticket, task, terminal, settings.episode, recorder)
+                    trajectory = await self._harnesses.run(
+                        ticket, task, terminal, settings.episode, recorder, deadlines=deadlines
+                    )
                 else:
                     generate = self._router.generate
                     trajectory = await Episode(
-                        ticket, task, self._agent, self._chat, generate, terminal, settings.episode, recorder
+                        ticket, task, self._agent, self._chat, generate, terminal, settings.episode, recorder, deadlines
                     ).run()
         finally:
             recorder.close()

@@ -59,6 +59,8 @@ _OWN_PROMPTS: dict[str, str] = {
 """What an agent needs to be told of its form, where it is told nothing else."""
 
 
+_LEAST_OBSERVATION = 32
+"""Tokens: the mark of what is left out takes a third of them."""
 _OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
 
 
@@ -97,6 +99,11 @@ class AgentSection(Section):
     itself."""
     observation_chars: Annotated[int, Field(ge=80)] = 1000
     """Most characters of a command's output that the agent reads: its beginning and its end."""
+    observation_tokens: CountInt = 0
+    """Most tokens of what one call answers, after ``observation_chars``: the first and the last, with a mark between;
+    0 for no limit of its own."""
+    max_calls: CountInt = 0
+    """Calls of one reply that are run, 0 for all; each of the others is told that it was not."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations
     sample at 1, or greedily."""
@@ -156,6 +163,11 @@ class AgentSection(Section):
                 f"agent.max_new_tokens = {self.max_new_tokens} leaves no room for a prompt in agent.context_tokens = "
                 f"{self.context_tokens}: set agent.max_new_tokens below it, {self.context_tokens // 4} for example"
             )
+        if self.observation_tokens and not _LEAST_OBSERVATION <= self.observation_tokens < self.context_tokens:
+            raise ValueError(
+                f"agent.observation_tokens = {self.observation_tokens} is less than says anything, or all of "
+                f"agent.context_tokens = {self.context_tokens}: set it between {_LEAST_OBSERVATION} and that, or to 0"
+            )
         return self
 
 
@@ -184,6 +196,8 @@ class RolloutSection(Section):
     """Longest wait for the buffer to acknowledge a trajectory, after its episode."""
     acquire_timeout_s: Seconds = 120.0
     """Longest wait for a sandbox, its start and its task's set-up included."""
+    cleanup_timeout_s: Seconds = 15.0
+    """Longest wait, after an episode, for its sandbox to be gone; a slower one goes on ending by itself."""
 
     @property
     def episodes_per_step(self) -> int:

@@ -386,12 +386,14 @@ class RunConfig(Section):
         rollout, engine, sandbox, agent = self.rollout, self.engine, self.sandbox, self.agent
         found: list[str] = []
         turn_s = engine.request_timeout_s + sandbox.command_timeout_s
-        stages_s = rollout.acquire_timeout_s + agent.max_turns * turn_s + sandbox.grade_timeout_s
+        others_s = rollout.acquire_timeout_s + sandbox.grade_timeout_s + rollout.cleanup_timeout_s
+        stages_s = others_s + agent.max_turns * turn_s
         if rollout.episode_deadline_s <= stages_s:
             found.append(
                 f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} must exceed its stages, {stages_s:g} s "
                 f"(acquire {rollout.acquire_timeout_s:g} + {agent.max_turns} turns × {turn_s:g} + grade "
-                f"{sandbox.grade_timeout_s:g}): raise it to {stages_s + 30:g} or lower a stage"
+                f"{sandbox.grade_timeout_s:g} + clean-up {rollout.cleanup_timeout_s:g}): raise it to "
+                f"{stages_s + 30:g} or lower a stage"
             )
         attempts = rollout.replacement_limit + 1
         if attempts * rollout.episode_deadline_s <= engine.start_timeout_s:
@@ -420,9 +422,12 @@ class RunConfig(Section):
                 f"sandbox.start_timeout_s = {sandbox.start_timeout_s:g} is more than rollout.acquire_timeout_s = "
                 f"{rollout.acquire_timeout_s:g}, which includes it: lower the one or raise the other"
             )
-        if agent.time_limit_s >= rollout.episode_deadline_s:
+        agent_s = rollout.episode_deadline_s - others_s
+        if agent.time_limit_s + sandbox.command_timeout_s >= agent_s:
             found.append(
-                f"agent.time_limit_s = {agent.time_limit_s:g} could never be used up within "
-                f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g}: lower it"
+                f"agent.time_limit_s = {agent.time_limit_s:g} and a last command of sandbox.command_timeout_s = "
+                f"{sandbox.command_timeout_s:g} could never be used up within the {agent_s:g} s that "
+                f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} leaves the agent: lower it, or raise "
+                f"rollout.episode_deadline_s to {agent.time_limit_s + sandbox.command_timeout_s + others_s + 30:g}"
             )
         return found

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 
+from actors.agents.bash_block import SUBMIT, BashBlockAgent
 from actors.agents.chat import ChatFormat
+from actors.agents.code_interpreter import CodeInterpreterAgent
 from actors.agents.hermes import HermesAgent
 from actors.agents.prompt import Prompt
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
+from actors.stages import Deadlines, StageOverrun, stage
 from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, TurnKind
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
@@ -173,3 +177,73 @@ async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_ru
     trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
     assert (trajectory.status, terminal.calls) == (Status.TIME_LIMIT, 3)
     assert "".join(map(chr, trajectory.segments[0].token_ids)).count("not run, your time is up") == 2
+
+
+async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() -> None:
+    """Else one command fills the context, however few characters or many tokens it printed."""
+    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    settings = replace(SETTINGS, observation_tokens=44, context_tokens=2000)
+    await episode(engine, FakeTerminal("a" * 50 + "b" * 50), settings).run()
+    assert "<tool>aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb\x01" in "".join(map(chr, engine.asked[1].input_ids))
+
+
+async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
+    settings = replace(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
+    engine, terminal = FakeEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
+    await episode(engine, terminal, settings).run()
+    assert terminal.calls == 1
+    assert "".join(map(chr, engine.asked[1].input_ids)).count("not run, as at most 1 of a reply's calls are") == 2
+
+
+async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
+    """What the command printed is told to nobody: the policy does not go on."""
+    submits = episode(FakeEngine(["```bash\nmake submission\n```\x01"]), FakeTerminal(f"{SUBMIT}\n"))
+    submits.agent = BashBlockAgent(Prompt("sys"))
+    trajectory = await submits.run()
+    assert trajectory.status is Status.COMPLETED
+    assert trajectory.segments[0].turns[-1].kind is TurnKind.MODEL
+
+
+async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
+    answering, terminal = episode(FakeEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
+    answering.agent, answering.terminal = CodeInterpreterAgent(Prompt("sys"), {}), terminal
+    assert ((await answering.run()).status, terminal.calls) == (Status.COMPLETED, 1)
+    late = episode(FakeEngine(["It is 7.\x01"]), terminal, replace(SETTINGS, nominal_tokens_per_s=0.01))
+    late.agent = CodeInterpreterAgent(Prompt("sys"), {})
+    assert ((await late.run()).status, terminal.calls) == (Status.TIME_LIMIT, 1)
+
+
+async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
+    settings = replace(SETTINGS, context_tokens=60, max_malformed=1)
+    assert (await episode(FakeEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
+        Status.CONTEXT_LIMIT
+    )
+
+
+@pytest.mark.parametrize("name", ["agent", "evaluate"])
+async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name: str) -> None:
+    """Else a graded episode is lost, or nobody knows what was slow."""
+
+    async def never(*_: object) -> GenerateReply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    slow = episode(FakeEngine(["done\x01"]), FakeTerminal())
+    if name == "agent":
+        slow.generate = never
+    else:
+        slow.terminal.grade = never
+    now = asyncio.get_running_loop().time()
+    slow.deadlines = replace(Deadlines(), **{name: now})
+    with pytest.raises(StageOverrun, match=f"stage '{name}'"):
+        await slow.run()
+
+
+def test_no_stage_takes_the_time_of_one_that_comes_after() -> None:
+    assert Deadlines.of(1000.0, 600.0, evaluate_s=60.0, cleanup_s=15.0) == Deadlines(agent=1525.0, evaluate=1585.0)
+
+
+async def test_a_timeout_of_something_else_is_not_taken_for_the_stages() -> None:
+    with pytest.raises(TimeoutError):
+        async with stage("agent", asyncio.get_running_loop().time() + 60):
+            raise TimeoutError

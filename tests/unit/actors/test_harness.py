@@ -46,7 +46,9 @@ async def reach(made: Rig) -> AsyncGenerator[dict[str, str]]:
 
 
 def episode(made: Rig, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> HarnessEpisode:
-    return HarnessEpisode(TICKET, TASK, made.session, place, "agent --go", reach(made), SETTINGS, FakeObserver(), clock)
+    return HarnessEpisode(
+        TICKET, TASK, made.session, place, "agent --go", reach(made), SETTINGS, FakeObserver(), clock=clock
+    )
 
 
 def asking(made: Rig, calls: int, ran: Ran) -> FakePlace:
