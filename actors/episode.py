@@ -185,7 +185,7 @@ class Episode:
             text = self.chat.text(reply.token_ids)
             versions = min(reply.versions), max(reply.versions)
             self.observer.on_turn(turn, text, len(reply.token_ids), versions, reply.ms)
-            reading = self.agent.read(text)
+            reading = self.agent.read(self.chat.begun + text)
             cut = reply.finish == "length" and not any(isinstance(action, ToolCall) for action in reading.actions)
             if cut and room <= self.settings.max_new_tokens:
                 self._tape.sampled(reply, malformed=True)

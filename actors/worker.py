@@ -117,7 +117,8 @@ class Worker:
 
     async def _work(self, tasks: Mapping[str, Task]) -> None:
         settings, self._tasks = self._settings, tasks
-        self._chat = await asyncio.to_thread(chat_format, settings.model_path, self._agent.offered)
+        thinking = settings.agent.thinking.argument
+        self._chat = await asyncio.to_thread(chat_format, settings.model_path, self._agent.offered, thinking=thinking)
         name = f"{settings.name}#{self._incarnation}"
         async with (
             SandboxPool(settings.pool) as self._pool,

@@ -34,7 +34,8 @@ def preflight(config: RunConfig) -> None:
     if config.model.path is not None:
         check_model(config.model.path)
         check_layout(config.model.path, config.learner)
-        chat_format(str(config.model.path), agent_of(config.agent.settings).offered)
+        agent = config.agent.settings
+        chat_format(str(config.model.path), agent_of(agent).offered, thinking=agent.thinking.argument)
     check_context(config)
     if config.warm_start.enabled:
         check_sources(config.warm_start.data)

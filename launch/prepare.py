@@ -192,7 +192,7 @@ def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
     """Without the tasks whose first prompt leaves no room for a reply: no reward of theirs would ever differ.  Raises
     UserError when no other is left."""
     settings, agent = config.agent, agent_of(config.agent.settings)
-    chat = chat_format(str(prepared.model_path), agent.offered)
+    chat = chat_format(str(prepared.model_path), agent.offered, thinking=settings.thinking.argument)
     lengths = {name: len(chat.first_prompt(agent.opening(task))) for name, task in prepared.tasks.items()}
     misfits = {name for name, length in lengths.items() if length >= settings.context_tokens}
     problems = tuple(

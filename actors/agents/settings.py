@@ -27,6 +27,24 @@ class AgentKind(StrEnum):
     """Calls one tool, which runs Python."""
 
 
+class Thinking(StrEnum):
+    """Whether the model thinks before it acts."""
+
+    TEMPLATE = "template"
+    """As its chat template has it."""
+    ON = "on"
+    """The template is told ``enable_thinking = true``."""
+    OFF = "off"
+    """The template is told ``enable_thinking = false``: Qwen3's puts an empty thought before each reply."""
+    NO_THINK = "no_think"
+    """The system message ends with ``/no_think``, which Qwen3's models were taught."""
+
+    @property
+    def argument(self) -> bool | None:
+        """What the template is told."""
+        return {Thinking.ON: True, Thinking.OFF: False}.get(self)
+
+
 class Tools(StrEnum):
     """What an agent that calls tools by their names may call."""
 
@@ -46,5 +64,6 @@ class AgentSettings:
     toolset: Tools = Tools.SHELL_ONLY
     offered: bool = True
     """The first prompt says, by the model's chat template, which tools there are."""
+    thinking: Thinking = Thinking.TEMPLATE
     options: Mapping[str, Option] = field(default_factory=dict[str, Option])
     """For agents that packages add: their own keys."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from actors.agents.prompt import Prompt, read_prompt
-from actors.agents.settings import AgentKind, AgentSettings, Tools
+from actors.agents.settings import AgentKind, AgentSettings, Thinking, Tools
 from actors.curriculum import TaskOrder
 from actors.rewards.outcome import OutcomeReward
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
@@ -80,6 +80,9 @@ class AgentSection(Section):
     """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
     toolset: Tools = Tools.SHELL_ONLY
     """What it may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
+    thinking: Thinking = Thinking.TEMPLATE
+    """Whether the model thinks before it acts: as its ``template`` has it, ``on`` or ``off`` by the template's argument
+    ``enable_thinking``, or ``no_think`` for the word ``/no_think`` at the end of the system message."""
     done_text: str = "done"
     """What the agent answers, without a tool call, when it has finished."""
     harness: str = ""
@@ -118,8 +121,15 @@ class AgentSection(Section):
         """Raises UserError."""
         name = self.prompt or _OWN_PROMPTS.get(self.kind)
         prompt = read_prompt(name) if name else Prompt(self.system_prompt)
+        if self.thinking is Thinking.NO_THINK:
+            prompt = prompt.with_last_line("/no_think")
         return AgentSettings(
-            kind=self.kind, prompt=prompt, toolset=self.toolset, offered=self.tools, options=self.options
+            kind=self.kind,
+            prompt=prompt,
+            toolset=self.toolset,
+            offered=self.tools,
+            thinking=self.thinking,
+            options=self.options,
         )
 
     @field_validator("kind")

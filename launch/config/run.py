@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from actors.agents.settings import AgentKind, Tools
+from actors.agents.settings import AgentKind, Thinking, Tools
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import (
@@ -255,12 +255,18 @@ class RunConfig(Section):
     def _agent(self) -> list[str]:
         """What the agent is, against what the model is taught before and what runs in its place."""
         agent, found = self.agent, list[str]()
-        own = agent.kind == AgentKind.HERMES and agent.toolset is Tools.SHELL_ONLY and not agent.prompt
+        usual = agent.kind == AgentKind.HERMES and agent.toolset is Tools.SHELL_ONLY and not agent.prompt
+        own = usual and agent.thinking is Thinking.TEMPLATE
+        if agent.harness and not own:
+            found.append(
+                "agent.harness brings an agent of its own, and agent.kind, toolset, prompt and thinking would not be "
+                "read: leave them out, or agent.harness"
+            )
         if self.warm_start.enabled and not self.warm_start.data and not own:
             found.append(
                 "warm_start's demonstrations are Hermes calls of one shell after agent.system_prompt, and agent.kind = "
-                f"'{agent.kind}', agent.toolset = '{agent.toolset}', agent.prompt = '{agent.prompt}' is another agent: "
-                "set warm_start.enabled = false, or name warm_start.data"
+                f"'{agent.kind}', agent.toolset = '{agent.toolset}', agent.prompt = '{agent.prompt}', agent.thinking = "
+                f"'{agent.thinking}' is another agent: set warm_start.enabled = false, or name warm_start.data"
             )
         return found
 

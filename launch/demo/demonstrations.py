@@ -186,6 +186,7 @@ def curriculum(
 
 def warm_start_batches(config: RunConfig, model_path: Path) -> Iterator[SftBatch]:
     """The warm start of a run, with the tokenizer in ``model_path``."""
-    chat = chat_format(str(model_path), agent_of(config.agent.settings).offered)
+    agent = config.agent.settings
+    chat = chat_format(str(model_path), agent_of(agent).offered, thinking=agent.thinking.argument)
     encoder = Encoder(chat, system_prompt=config.agent.system_prompt, done_text=config.agent.done_text)
     return curriculum(encoder, config.warm_start, config.run.seed, held_out_family=config.data.held_out_family)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from actors.agents.prompt import read_prompt
-from actors.agents.settings import AgentKind, Tools
+from actors.agents.settings import AgentKind, Thinking, Tools
 from launch.config import (
     ConfigError,
     DataKind,
@@ -281,6 +281,9 @@ NEEDS: dict[Enum, list[str]] = {
     Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     Proximal.RECOMPUTED: ["learner.minibatches=2"],
     Placement.SHARED: ["run.mode=sync"],
+    Thinking.ON: ["warm_start.enabled=false"],
+    Thinking.OFF: ["warm_start.enabled=false"],
+    Thinking.NO_THINK: ["warm_start.enabled=false"],
     Tools.SETA: ["warm_start.enabled=false"],
     Tools.OPENCLAW: ["warm_start.enabled=false"],
     WeightPath.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
@@ -316,6 +319,8 @@ def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() ->
         assert (told.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
     mine = [*other, "agent.kind=bash", "agent.system_prompt=mine", "agent.prompt=bash-1"]
     assert load_recipe("demo", mine).agent.settings.prompt == read_prompt("bash-1")
+    with pytest.raises(ConfigError, match=r"and agent\.kind, toolset, prompt and thinking would not be read"):
+        load_recipe("demo", [*other, "agent.toolset=seta", "agent.harness=agent"])
     with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):
         load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
 
