@@ -3,7 +3,8 @@
 The loop: prompt ids → sampled ids, appended as they are → the agent reads actions in them → run the tools → append the
 observation's ids with mask 0 → … → grade → reward.  It ends in a :class:`Trajectory` whose status says what the
 *policy* did, or it raises :class:`InfraError`, after which the worker gives the ticket back.  Nothing is trained that
-was not sampled by the engine, and no token is ever re-tokenised.
+was not sampled by the engine, and no token is re-tokenised, unless the history is to be rendered anew
+(:mod:`actors.context`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import NamedTuple, Protocol
 
 from actors.agents.agent import Action, Agent, Malformed, Outcome, Reading, ToolCall
 from actors.agents.chat import ChatFormat, Message
+from actors.agents.settings import History
 from actors.agents.trim import shortened
+from actors.branches import Noted
+from actors.context import Context, RenderedContext, Rendering, WholeContext
 from actors.engines.messages import Generate, GenerateReply, GenerateRequest
 from actors.rewards.outcome import OutcomeReward
 from actors.stages import NO_DEADLINES, Deadlines, stage
-from actors.tape import Tape
-from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory, TurnKind
+from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory
 from sandbox.tasks.task import Task
 
 _EVALUATION_TEMPERATURE = 1.0
@@ -142,6 +145,24 @@ class EpisodeSettings:
     """Of what a tool answers, the most that the agent reads: the first and the last; 0 for all of it."""
     max_calls: int = 0
     """Calls of one reply that are run; the others are answered.  0 for all."""
+    history: History = History.WHOLE
+    total_tokens: int = 0
+    """Of all segments of a history that is rendered anew; 0 for as many as its turns may have."""
+    head_share: float = 0.3
+    """Of a dynamic history that is too long, the part of what is kept that is its beginning."""
+
+    def context(self, chat: ChatFormat, opening: list[Message]) -> Context:
+        """Of an episode that begins with ``opening``."""
+        if self.history is History.WHOLE:
+            return WholeContext(chat, opening, context_tokens=self.context_tokens)
+        trimmed = self.context_tokens - self.max_new_tokens
+        rendering = Rendering(
+            context_tokens=self.context_tokens,
+            total_tokens=self.total_tokens or self.max_turns * self.context_tokens,
+            prompt_tokens=trimmed if self.history is History.DYNAMIC else self.context_tokens,
+            head_share=self.head_share,
+        )
+        return RenderedContext(chat, opening, rendering)
 
     def temperature_of(self, ticket: Ticket) -> float:
         return self.temperature if ticket.purpose == TRAIN else _EVALUATION_TEMPERATURE
@@ -160,7 +181,7 @@ class Episode:
     settings: EpisodeSettings
     observer: Observer
     deadlines: Deadlines = NO_DEADLINES
-    _tape: Tape = field(default_factory=Tape)
+    _context: Context = field(init=False)
     _engine: str = ""
     _used_s: float = 0.0
     _malformed: int = 0
@@ -169,16 +190,16 @@ class Episode:
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(self.agent.opening(self.task)))
+        self._context = self.settings.context(self.chat, self.agent.opening(self.task))
         ended = await until_graded(self._converse(), self.terminal, self.task, self.deadlines)
         reward = self.settings.reward.of(pass_ratio=ended.graded.pass_ratio, all_passed=ended.graded.all_passed)
         self.observer.on_grade(ended.graded, reward)
         timings_ms = {"generate": self._generate_ms, "tool": self._tool_ms}
-        return ended.trajectory(self.ticket, reward, (self._tape.segment(),), self._engine, timings_ms)
+        return ended.trajectory(self.ticket, reward, self._context.segments(), self._engine, timings_ms)
 
     async def _converse(self) -> Status:
         for turn in range(self.settings.max_turns):
-            room = self.settings.context_tokens - len(self._tape.token_ids)
+            room = self._context.room
             if room < 1:
                 return Status.CONTEXT_LIMIT
             reply = await self._sample(turn, min(self.settings.max_new_tokens, room))
@@ -188,12 +209,12 @@ class Episode:
             reading = self.agent.read(self.chat.begun + text)
             cut = reply.finish == "length" and not any(isinstance(action, ToolCall) for action in reading.actions)
             if cut and room <= self.settings.max_new_tokens:
-                self._tape.sampled(reply, malformed=True)
+                self._context.sampled(reply, malformed=True)
                 return Status.CONTEXT_LIMIT
             if cut and reading.final:
                 reading = Reading([Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")])
-            self._tape.sampled(reply, malformed=any(isinstance(action, Malformed) for action in reading.actions))
-            if (ended := await self._follow(reading, closed=reply.token_ids[-1] == self.chat.turn_end)) is not None:
+            self._context.sampled(reply, malformed=any(isinstance(action, Malformed) for action in reading.actions))
+            if (ended := await self._follow(reading)) is not None:
                 return ended
         return Status.TURN_LIMIT
 
@@ -204,7 +225,7 @@ class Episode:
     async def _sample(self, turn: int, max_new_tokens: int) -> GenerateReply:
         reply = await self.generate(
             GenerateRequest(
-                input_ids=list(self._tape.token_ids),
+                input_ids=self._context.prompt,
                 max_new_tokens=max_new_tokens,
                 temperature=self.settings.temperature_of(self.ticket),
                 stop_token_ids=(self.chat.turn_end,),
@@ -220,7 +241,7 @@ class Episode:
         self._used_s += len(reply.token_ids) / self.settings.nominal_tokens_per_s
         return reply
 
-    async def _follow(self, reading: Reading, *, closed: bool) -> Status | None:
+    async def _follow(self, reading: Reading) -> Status | None:
         """Act as the reply says, and tell the policy what became of it; or how the episode has ended."""
         late = self._time_is_up
         done: list[Outcome] = []
@@ -231,7 +252,7 @@ class Episode:
         messages = self.agent.tell(done)
         if messages is None:
             return Status.COMPLETED
-        fits = self._observe(messages, done, closed=closed)
+        fits = self._context.observed(messages, _noted(done))
         if self._malformed >= self.settings.max_malformed:
             return Status.MALFORMED_LIMIT
         if self._time_is_up:
@@ -259,19 +280,10 @@ class Episode:
         most = self.settings.observation_tokens
         return shortened(self.chat.tokenizer, text, most) if most else text
 
-    def _observe(self, messages: list[Message], done: list[Outcome], *, closed: bool) -> bool:
-        """False, and nothing observed, where the context would have no place left for a reply."""
-        ids = self.chat.delta(messages, closed=closed)
-        if len(self._tape.token_ids) + len(ids) >= self.settings.context_tokens:
-            return False
-        self._tape.given(
-            TurnKind.OBSERVATION,
-            ids,
-            tool=",".join(outcome.action.name for outcome in done if isinstance(outcome.action, ToolCall)),
-            exit_code=done[-1].exit_code,
-            ms=sum(outcome.ms for outcome in done),
-        )
-        return True
+
+def _noted(done: list[Outcome]) -> Noted:
+    tools = [outcome.action.name for outcome in done if isinstance(outcome.action, ToolCall)]
+    return Noted(",".join(tools), done[-1].exit_code, sum(outcome.ms for outcome in done))
 
 
 def _command(call: ToolCall) -> str:

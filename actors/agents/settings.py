@@ -45,6 +45,17 @@ class Thinking(StrEnum):
         return {Thinking.ON: True, Thinking.OFF: False}.get(self)
 
 
+class History(StrEnum):
+    """What a turn's prompt holds of the turns before."""
+
+    WHOLE = "whole"
+    """Every token, as it was sampled; the episode is one segment."""
+    INDIVIDUAL = "individual"
+    """What the chat template makes of all messages; each turn is a sample of its own, as SETA has it."""
+    DYNAMIC = "dynamic"
+    """The same without its middle where it is too long, as OpenClaw's ``--dynamic_history`` has it."""
+
+
 class Tools(StrEnum):
     """What an agent that calls tools by their names may call."""
 

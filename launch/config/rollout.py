@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from actors.agents.prompt import Prompt, read_prompt
-from actors.agents.settings import AgentKind, AgentSettings, Thinking, Tools
+from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
 from actors.curriculum import TaskOrder
 from actors.rewards.outcome import OutcomeReward
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
@@ -100,6 +100,15 @@ class AgentSection(Section):
     """Most tokens of one episode, prompt and observations included.  An observation that would fill it ends the
     episode as ``context_limit``, and is no part of it.  The model must have 6 positions more, which SGLang keeps for
     itself."""
+    history: History = History.WHOLE
+    """What a turn's prompt holds of the turns before: the ``whole`` of it as it was sampled, one sequence; or each turn
+    ``individual``, with all messages as the chat template renders them anew (Qwen3's drops earlier thoughts); or
+    ``dynamic``, which loses its middle too where prompt and reply would not fit ``context_tokens``."""
+    history_head: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """Of a dynamic history that has lost its middle, the share of its tokens that come from the beginning."""
+    trajectory_tokens: CountInt = 0
+    """Most tokens of all segments of an episode together, where its history is rendered anew; what prompts share counts
+    once.  0 for ``max_turns`` × ``context_tokens``."""
     observation_chars: Annotated[int, Field(ge=80)] = 1000
     """Most characters of a command's output that the agent reads: its beginning and its end."""
     observation_tokens: CountInt = 0
@@ -131,6 +140,13 @@ class AgentSection(Section):
             thinking=self.thinking,
             options=self.options,
         )
+
+    @property
+    def total_tokens(self) -> int:
+        """Of all segments of an episode together, at most."""
+        if self.history is History.WHOLE:
+            return self.context_tokens
+        return self.trajectory_tokens or self.max_turns * self.context_tokens
 
     @field_validator("kind")
     @classmethod
@@ -172,6 +188,11 @@ class AgentSection(Section):
             raise ValueError(
                 f"agent.max_new_tokens = {self.max_new_tokens} leaves no room for a prompt in agent.context_tokens = "
                 f"{self.context_tokens}: set agent.max_new_tokens below it, {self.context_tokens // 4} for example"
+            )
+        if self.trajectory_tokens and (self.history is History.WHOLE or self.trajectory_tokens < self.context_tokens):
+            raise ValueError(
+                f"agent.trajectory_tokens = {self.trajectory_tokens} is for histories that are rendered anew, and at "
+                f"least agent.context_tokens = {self.context_tokens}: leave it out, or raise it and set agent.history"
             )
         if self.observation_tokens and not _LEAST_OBSERVATION <= self.observation_tokens < self.context_tokens:
             raise ValueError(

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from actors.agents.settings import AgentKind, Thinking, Tools
+from actors.agents.settings import AgentKind, History, Thinking, Tools
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import (
@@ -39,7 +39,10 @@ from protocol.staleness import AdmissionMode
 BYTES_PER_TOKEN = 13
 """int32 id, uint8 mask, float32 log-probability, int32 version: see :class:`protocol.trajectory.Segment`."""
 TRAJECTORY_HEADER_BYTES = 16_384
-"""Room for a trajectory's turns, tests, timings and task."""
+"""Room for a trajectory's tests, timings and task."""
+TURN_HEADER_BYTES = 400
+"""For a turn and its observation: as much as those of two calls of the tool with the longest name, in a segment of
+their own."""
 
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -257,10 +260,10 @@ class RunConfig(Section):
         agent, found = self.agent, list[str]()
         usual = agent.kind == AgentKind.HERMES and agent.toolset is Tools.SHELL_ONLY and not agent.prompt
         own = usual and agent.thinking is Thinking.TEMPLATE
-        if agent.harness and not own:
+        if agent.harness and not (own and agent.history is History.WHOLE):
             found.append(
-                "agent.harness brings an agent of its own, and agent.kind, toolset, prompt and thinking would not be "
-                "read: leave them out, or agent.harness"
+                "agent.harness brings an agent of its own, and agent.kind, toolset, prompt, thinking and history would "
+                "not be read: leave them out, or agent.harness"
             )
         if self.warm_start.enabled and not self.warm_start.data and not own:
             found.append(
@@ -372,11 +375,14 @@ class RunConfig(Section):
                 self.rollout.share(self.cluster.nodes)
             except UserError as error:
                 found.append(str(error))
-        largest = self.agent.context_tokens * BYTES_PER_TOKEN + TRAJECTORY_HEADER_BYTES
+        agent = self.agent
+        largest = agent.total_tokens * BYTES_PER_TOKEN + TRAJECTORY_HEADER_BYTES + agent.max_turns * TURN_HEADER_BYTES
         if self.buffer.max_trajectory_bytes < largest:
+            fewer = "" if agent.history is History.WHOLE else ", or lower agent.trajectory_tokens"
             found.append(
-                f"buffer.max_trajectory_bytes = {self.buffer.max_trajectory_bytes} is too small for "
-                f"agent.context_tokens = {self.agent.context_tokens}: set it to {largest} or more"
+                f"buffer.max_trajectory_bytes = {self.buffer.max_trajectory_bytes} is too small for the "
+                f"{agent.total_tokens} tokens and {agent.max_turns} turns that an episode may have: set it to "
+                f"{largest} or more{fewer}"
             )
         step_bytes = self.rollout.episodes_per_step * self.buffer.max_trajectory_bytes
         if self.buffer.budget_bytes < 2 * step_bytes:

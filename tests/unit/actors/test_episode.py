@@ -13,10 +13,13 @@ from actors.agents.chat import ChatFormat
 from actors.agents.code_interpreter import CodeInterpreterAgent
 from actors.agents.hermes import HermesAgent
 from actors.agents.prompt import Prompt
+from actors.agents.settings import History
+from actors.agents.trim import MIDDLE
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
 from actors.stages import Deadlines, StageOverrun, stage
-from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, TurnKind
+from learner.sequences import whole
+from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, Trajectory, TurnKind
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
 from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
@@ -247,3 +250,65 @@ async def test_a_timeout_of_something_else_is_not_taken_for_the_stages() -> None
     with pytest.raises(TimeoutError):
         async with stage("agent", asyncio.get_running_loop().time() + 60):
             raise TimeoutError
+
+
+def sequences_of(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """Text of each sequence that is trained, and of what of it has loss."""
+    found = whole(trajectory.segments)
+    return [("".join(map(chr, ids)), "".join(map(chr, ids[mask == 1]))) for ids, mask in found]
+
+
+async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_that_it_had() -> None:
+    """What was sampled comes back re-tokenised, and none of it is trained twice."""
+    reply = CALL.replace("ls", chr(LS)) + "\x01"
+    engine = FakeEngine([reply, reply, "done\x01"])
+    individual = replace(SETTINGS, max_turns=4, context_tokens=2000, history=History.INDIVIDUAL)
+    trajectory = await episode(engine, FakeTerminal(), individual).run()
+    assert (trajectory.status, trajectory.sampled_tokens) == (Status.COMPLETED, 2 * len(reply) + 5)
+    assert chr(LS) not in "".join(map(chr, engine.asked[2].input_ids)), "the history is not as it was sampled"
+    trained = sequences_of(trajectory)
+    sampled = [reply, reply, "done\x01"]
+    assert [loss for _, loss in trained] == sampled
+    for (text, loss), asked in zip(trained, engine.asked, strict=True):
+        assert text == "".join(map(chr, asked.input_ids)) + loss
+    assert trajectory.tokens < sum(len(text) for text, _ in trained), "what prompts share is stored once"
+
+
+async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> None:
+    texts = [CALL + "\x01", "done\x01"]
+    individual = replace(SETTINGS, history=History.INDIVIDUAL)
+    anew = await episode(FakeEngine([*texts]), FakeTerminal(), individual).run()
+    native = await episode(FakeEngine([*texts]), FakeTerminal()).run()
+    assert sequences_of(anew) == sequences_of(native)
+    assert [turn._replace(ms=0.0) for turn in anew.segments[0].turns] == [
+        turn._replace(ms=0.0) for turn in native.segments[0].turns
+    ]
+
+
+async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on() -> None:
+    dynamic = replace(
+        SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=History.DYNAMIC, head_share=0.3
+    )
+    engine = FakeEngine([*[CALL + "\x01"] * 5, "done\x01"])
+    trajectory = await episode(engine, FakeTerminal("x" * 60), dynamic).run()
+    assert trajectory.status is Status.COMPLETED
+    prompts = ["".join(map(chr, asked.input_ids)) for asked in engine.asked]
+    assert max(map(len, prompts)) == 200
+    cut = [prompt for prompt in prompts if MIDDLE in prompt]
+    assert cut
+    for prompt in cut:
+        assert prompt.index(MIDDLE) == int(0.3 * (200 - len(MIDDLE)))
+        assert prompt.startswith("<system>sys\x01\n<user>list\x01\n")
+        assert prompt.endswith("x\x01\n<assistant>")
+    for (text, loss), prompt in zip(sequences_of(trajectory)[-len(cut) :], cut, strict=True):
+        assert text == prompt + loss
+    assert sum(len(loss) for _, loss in sequences_of(trajectory)) == trajectory.sampled_tokens
+
+
+@pytest.mark.parametrize("history", [History.INDIVIDUAL, History.DYNAMIC])
+async def test_all_segments_together_stay_within_what_is_set_aside(history: History) -> None:
+    """Else the trajectory is refused where it arrives, and counts as failed hardware."""
+    limited = replace(SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, total_tokens=700)
+    trajectory = await episode(FakeEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
+    assert trajectory.status is Status.CONTEXT_LIMIT
+    assert trajectory.tokens <= 700

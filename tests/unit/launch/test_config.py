@@ -153,6 +153,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("agent.observation_tokens=768", "set it between 32 and that, or to 0"),
         ("rollout.cleanup_timeout_s=200", "+ clean-up 200): raise it to 650 or lower a stage"),
         ("agent.time_limit_s=400", "leaves the agent: lower it, or raise rollout.episode_deadline_s to 645"),
+        ("agent.trajectory_tokens=1000", "leave it out, or raise it and set agent.history"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
         ("cluster.nodes=33", "raise it to 33 (sandbox.capacity_per_node has to be 33 then), or ask for fewer --nodes"),
         ("buffer.budget_bytes=1000", "or lower buffer.max_trajectory_bytes"),
@@ -319,10 +320,18 @@ def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() ->
         assert (told.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
     mine = [*other, "agent.kind=bash", "agent.system_prompt=mine", "agent.prompt=bash-1"]
     assert load_recipe("demo", mine).agent.settings.prompt == read_prompt("bash-1")
-    with pytest.raises(ConfigError, match=r"and agent\.kind, toolset, prompt and thinking would not be read"):
+    with pytest.raises(ConfigError, match=r"and agent\.kind, toolset, prompt, thinking and history would not be read"):
         load_recipe("demo", [*other, "agent.toolset=seta", "agent.harness=agent"])
     with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):
         load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
+
+
+def test_what_a_history_that_is_rendered_anew_may_hold_has_a_place() -> None:
+    anew = ["agent.history=dynamic", "agent.context_tokens=8192", "learner.micro_batch_tokens=8192"]
+    with pytest.raises(ConfigError, match=r"for the 24576 tokens and 3 turns .* or lower agent\.trajectory_tokens"):
+        load_recipe("demo", anew)
+    assert load_recipe("demo", [*anew, "agent.trajectory_tokens=12000"]).agent.total_tokens == 12000
+    assert load_recipe("demo").agent.total_tokens == load_recipe("demo").agent.context_tokens
 
 
 def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:
