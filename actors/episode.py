@@ -286,6 +286,10 @@ def _noted(done: list[Outcome]) -> Noted:
     return Noted(",".join(tools), done[-1].exit_code, sum(outcome.ms for outcome in done))
 
 
+_SHOWN = ("command", "code", "keystrokes")
+"""Arguments that say what a call does."""
+
+
 def _command(call: ToolCall) -> str:
-    command = call.arguments.get("command")
-    return command if isinstance(command, str) else f"{call.name}({call.arguments})"
+    said = (call.arguments.get(name) for name in _SHOWN)
+    return next((each for each in said if isinstance(each, str)), f"{call.name}({call.arguments})")

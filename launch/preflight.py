@@ -31,11 +31,12 @@ def preflight(config: RunConfig) -> None:
     """Raise UserError for the first thing that would stop the run described by ``config``."""
     check_port(config.monitor.port if config.monitor.enabled else 0, "monitor.port")
     check_port(config.buffer.port, "buffer.port")
+    settings = config.agent.settings
+    agent = agent_of(settings)
     if config.model.path is not None:
         check_model(config.model.path)
         check_layout(config.model.path, config.learner)
-        agent = config.agent.settings
-        chat_format(str(config.model.path), agent_of(agent).offered, thinking=agent.thinking.argument)
+        chat_format(str(config.model.path), agent.offered, thinking=settings.thinking.argument)
     check_context(config)
     if config.warm_start.enabled:
         check_sources(config.warm_start.data)

@@ -18,11 +18,12 @@ import pytest
 
 from actors.agents.chat import ChatFormat, Message, Tokenizer
 from actors.agents.choice import agent_of
-from actors.agents.settings import AgentKind, Thinking
+from actors.agents.settings import AgentKind, History, Thinking
 from actors.engines.messages import GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
 from launch.config.rollout import AgentSection
 from launch.demo.tokenizer import train_tokenizer
+from learner.sequences import whole
 from protocol.errors import UserError
 from protocol.trajectory import GroupId, Status, Ticket, TurnKind
 from sandbox.tasks.task import Task
@@ -151,6 +152,28 @@ async def test_thirty_turns_each_go_on_from_every_token_before(
     assert len(THOUGHT.findall(kept)) == thoughts, "a thought that the model had is gone"
     if not thoughts:
         assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
+
+
+async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoughts_that_it_drops(
+    bare: Tokenizer,
+) -> None:
+    """Qwen3's template drops the thoughts of turns before a user's message: each is trained where it was sampled."""
+    tokenizer, agent = qwen(bare, "qwen3"), agent_of(AgentSection(kind=AgentKind.BASH).settings)
+    chat = ChatFormat(tokenizer)
+    model = FakeModel(tokenizer, chat, lambda turn: THINKS.format(turn) + bash(turn))
+    episode = Episode(
+        Ticket("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, FakeTerminal(),
+        EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0, history=History.INDIVIDUAL), FakeObserver(),
+    )  # fmt: skip
+    trajectory = await episode.run()
+    messages = conversation(agent.opening(TASK), lambda turn: THINKS.format(turn) + bash(turn), AgentKind.BASH)
+    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, tools=None)
+    assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
+    assert not THOUGHT.search(rendered)
+    sequences = [(ids.tolist(), ids[mask == 1].tolist()) for ids, mask in whole(trajectory.segments)]
+    assert [loss for _, loss in sequences] == model.sampled
+    for (ids, loss), asked in zip(sequences, model.asked, strict=True):
+        assert ids == [*asked, *loss]
 
 
 def conversation(opening: list[Message], say: Callable[[int], str], kind: AgentKind) -> list[Message]:
