@@ -207,12 +207,13 @@ class Episode:
             versions = min(reply.versions), max(reply.versions)
             self.observer.on_turn(turn, text, len(reply.token_ids), versions, reply.ms)
             reading = self.agent.read(self.chat.begun + text)
-            cut = reply.finish == "length" and not any(isinstance(action, ToolCall) for action in reading.actions)
-            if cut and room <= self.settings.max_new_tokens:
-                self._context.sampled(reply, malformed=True)
-                return Status.CONTEXT_LIMIT
-            if cut and reading.final:
-                reading = Reading([Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")])
+            calls = any(isinstance(action, ToolCall) for action in reading.actions)
+            if reply.finish == "length" and (reading.final or not calls):
+                if room <= self.settings.max_new_tokens:
+                    self._context.sampled(reply, malformed=True)
+                    return Status.CONTEXT_LIMIT
+                if reading.final:
+                    reading = Reading([Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")])
             self._context.sampled(reply, malformed=any(isinstance(action, Malformed) for action in reading.actions))
             if (ended := await self._follow(reading)) is not None:
                 return ended
@@ -266,9 +267,10 @@ class Episode:
             return Outcome(action, f"Error: {action.reason}")
         self._malformed = 0
         if self._time_is_up:  # the rest of a reply with many calls
-            return Outcome(action, "Error: not run, your time is up")
+            return Outcome(action, "Error: not run, your time is up", ran=False)
         if 0 < self.settings.max_calls <= calls:
-            return Outcome(action, f"Error: not run, as at most {self.settings.max_calls} of a reply's calls are")
+            most = self.settings.max_calls
+            return Outcome(action, f"Error: not run, as at most {most} of a reply's calls are", ran=False)
         self.observer.on_call(action.name, _command(action))
         answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
         self.observer.on_result(answer.raw or answer.text)
@@ -282,7 +284,7 @@ class Episode:
 
 
 def _noted(done: list[Outcome]) -> Noted:
-    tools = [outcome.action.name for outcome in done if isinstance(outcome.action, ToolCall)]
+    tools = [outcome.action.name for outcome in done if isinstance(outcome.action, ToolCall) and outcome.ran]
     return Noted(",".join(tools), done[-1].exit_code, sum(outcome.ms for outcome in done))
 
 

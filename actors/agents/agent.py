@@ -53,6 +53,8 @@ class Outcome:
     """What a command printed, before anything was cut from it."""
     exit_code: int | None = None
     ms: float = 0.0
+    ran: bool = True
+    """A call that was not run, for want of time or for too many of them, is none."""
 
 
 @runtime_checkable

@@ -193,8 +193,9 @@ async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() ->
 async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
     settings = replace(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
     engine, terminal = FakeEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
-    await episode(engine, terminal, settings).run()
+    trajectory = await episode(engine, terminal, settings).run()
     assert terminal.calls == 1
+    assert [turn.tool for turn in trajectory.segments[0].turns if turn.tool] == ["shell_exec"]
     assert "".join(map(chr, engine.asked[1].input_ids)).count("not run, as at most 1 of a reply's calls are") == 2
 
 
@@ -214,6 +215,15 @@ async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
     late = episode(FakeEngine(["It is 7.\x01"]), terminal, replace(SETTINGS, nominal_tokens_per_s=0.01))
     late.agent = CodeInterpreterAgent(Prompt("sys"), {})
     assert ((await late.run()).status, terminal.calls) == (Status.TIME_LIMIT, 1)
+
+
+async def test_a_last_word_that_was_cut_is_none() -> None:
+    """Half an answer would be graded, and the model never told."""
+    engine, terminal = FakeEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
+    cut = episode(engine, terminal, replace(SETTINGS, max_new_tokens=20))
+    cut.agent = CodeInterpreterAgent(Prompt("sys"), {})
+    assert ((await cut.run()).status, terminal.calls) == (Status.COMPLETED, 1)
+    assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.asked[1].input_ids))
 
 
 async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
