@@ -1,9 +1,10 @@
 """One agent, one task, one trajectory.  No Ray, no socket, no clock of its own.
 
-The loop: prompt ids → sampled ids, appended as they are → parse the action → run the tool → append the observation's
-ids with mask 0 → … → grade → reward.  It ends in a :class:`Trajectory` whose status says what the *policy* did, or it
-raises :class:`InfraError`, after which the worker gives the ticket back.  Nothing is trained that was not sampled by
-the engine, and no token is ever re-tokenised.
+The loop: prompt ids → sampled ids, appended as they are → the agent reads actions in them → run the tools → append the
+observation's ids with mask 0 → … → grade → reward.  It ends in a :class:`Trajectory` whose status says what the
+*policy* did, or it raises :class:`InfraError`, after which the worker gives the ticket back.  Nothing is trained that
+was not sampled by the engine, and no token is re-tokenised, unless the history is to be rendered anew
+(:mod:`actors.context`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from actors.agents.chat import ChatFormat, Message, opening
-from actors.agents.hermes import Action, Final, Malformed, ToolCall, parse
+from actors.agents.agent import Action, Agent, Malformed, Outcome, Reading, ToolCall
+from actors.agents.chat import ChatFormat, Message
+from actors.agents.settings import History
+from actors.agents.trim import shortened
+from actors.branches import Noted
+from actors.context import Context, RenderedContext, Rendering, WholeContext
 from actors.engines.messages import Generate, GenerateReply, GenerateRequest
 from actors.rewards.played import Diary, ModelTurn, Played, call_of
 from actors.rewards.rewarding import PLAIN, Rewarding, rewarded
-from actors.tape import Tape
-from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory, TurnKind
+from actors.stages import NO_DEADLINES, Deadlines, stage
+from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory
 from sandbox.grading.answer import ANSWER, is_right
 from sandbox.tasks.task import Task
 
@@ -108,13 +113,19 @@ class Ended(NamedTuple):
 
 
 async def until_graded(
-    acting: Coroutine[None, None, Status], place: Gradable, task: Task, last_words: Callable[[], str]
+    acting: Coroutine[None, None, Status],
+    place: Gradable,
+    task: Task,
+    last_words: Callable[[], str],
+    deadlines: Deadlines,
 ) -> Ended:
     """Let the agent act, then grade: by its last words where the task asks for an answer, else by the task's tests.  An
-    agent that destroyed its sandbox failed each test."""
+    agent that destroyed its sandbox failed each test.  Raises StageOverrun."""
     try:
-        status = await acting
-        graded = _answered(task.answer, last_words()) if task.answer else await place.grade()
+        async with stage("agent", deadlines.agent):
+            status = await acting
+        async with stage("evaluate", deadlines.evaluate):
+            graded = _answered(task.answer, last_words()) if task.answer else await place.grade()
     except SandboxGone as gone:
         failed = tuple(TestResult(name, False) for name in ((ANSWER,) if task.answer else task.expected_tests))
         return Ended(Status.SANDBOX_DESTROYED, Graded(failed, 0.0, False, 0.0), str(gone))
@@ -143,7 +154,6 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSettings:
-    system_prompt: str
     max_turns: int
     max_malformed: int
     max_new_tokens: int
@@ -160,6 +170,28 @@ class EpisodeSettings:
     time_limit_s: float
     """The agent's own time, unless its task allows less."""
     reward: Rewarding = PLAIN
+    observation_tokens: int = 0
+    """Of what a tool answers, the most that the agent reads: the first and the last; 0 for all of it."""
+    max_calls: int = 0
+    """Calls of one reply that are run; the others are answered.  0 for all."""
+    history: History = History.WHOLE
+    total_tokens: int = 0
+    """Of all segments of a history that is rendered anew; 0 for as many as its turns may have."""
+    head_share: float = 0.3
+    """Of a dynamic history that is too long, the part of what is kept that is its beginning."""
+
+    def context(self, chat: ChatFormat, opening: list[Message]) -> Context:
+        """Of an episode that begins with ``opening``."""
+        if self.history is History.WHOLE:
+            return WholeContext(chat, opening, context_tokens=self.context_tokens)
+        trimmed = self.context_tokens - self.max_new_tokens
+        rendering = Rendering(
+            context_tokens=self.context_tokens,
+            total_tokens=self.total_tokens or self.max_turns * self.context_tokens,
+            prompt_tokens=trimmed if self.history is History.DYNAMIC else self.context_tokens,
+            head_share=self.head_share,
+        )
+        return RenderedContext(chat, opening, rendering)
 
     def temperature_of(self, ticket: Ticket) -> float:
         return self.temperature if ticket.purpose == TRAIN else _EVALUATION_TEMPERATURE
@@ -171,12 +203,14 @@ class Episode:
 
     ticket: Ticket
     task: Task
+    agent: Agent
     chat: ChatFormat
     generate: Generate
     terminal: Terminal
     settings: EpisodeSettings
     observer: Observer
-    _tape: Tape = field(default_factory=Tape)
+    deadlines: Deadlines = NO_DEADLINES
+    _context: Context = field(init=False)
     _diary: Diary = field(default_factory=Diary)
     _engine: str = ""
     _used_s: float = 0.0
@@ -186,42 +220,38 @@ class Episode:
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        messages = opening(self.settings.system_prompt, self.task.instruction)
-        self._tape.given(TurnKind.PROMPT, self.chat.first_prompt(messages))
-        ended = await until_graded(self._converse(), self.terminal, self.task, lambda: self._diary.last_words)
-        segments = (self._tape.segment(),)
+        self._context = self.settings.context(self.chat, self.agent.opening(self.task))
+        ended = await until_graded(
+            self._converse(), self.terminal, self.task, lambda: self._diary.last_words, self.deadlines
+        )
+        segments = self._context.segments()
         played = ended.played(self.task, self._diary.turns, segments)
-        reward, segments = await rewarded(self.settings.reward, played, segments)
+        reward, segments = await rewarded(self.settings.reward, played, segments, self._context.order)
         self.observer.on_grade(ended.graded, reward)
         timings_ms = {"generate": self._generate_ms, "tool": self._tool_ms}
         return ended.trajectory(self.ticket, reward, segments, self._engine, timings_ms)
 
     async def _converse(self) -> Status:
         for turn in range(self.settings.max_turns):
-            room = self.settings.context_tokens - len(self._tape.token_ids)
+            room = self._context.room
             if room < 1:
                 return Status.CONTEXT_LIMIT
             reply = await self._sample(turn, min(self.settings.max_new_tokens, room))
             text = self.chat.text(reply.token_ids)
             versions = min(reply.versions), max(reply.versions)
             self.observer.on_turn(turn, text, len(reply.token_ids), versions, reply.ms)
-            actions = parse(text)
-            if reply.finish == "length" and isinstance(actions, Final):
+            reading = self.agent.read(self.chat.begun + text)
+            calls = any(isinstance(action, ToolCall) for action in reading.actions)
+            if reply.finish == "length" and (reading.final or not calls):
                 if room <= self.settings.max_new_tokens:
-                    self._sampled(reply, text, (), malformed=True)
+                    self._sampled(reply, text, Reading([]), malformed=True)
                     return Status.CONTEXT_LIMIT
-                actions = [Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")]
-            self._sampled(reply, text, actions, malformed=_has_malformed(actions))
-            if isinstance(actions, Final):
-                return Status.COMPLETED
-            answers = [await self._act(action) for action in actions]
-            fits = self._observe(answers, closed=reply.token_ids[-1] == self.chat.turn_end)
-            if self._malformed >= self.settings.max_malformed:
-                return Status.MALFORMED_LIMIT
-            if self._time_is_up:
-                return Status.TIME_LIMIT
-            if not fits:
-                return Status.CONTEXT_LIMIT
+                if reading.final:
+                    reading = Reading([Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")])
+            malformed = any(isinstance(action, Malformed) for action in reading.actions)
+            self._sampled(reply, text, reading, malformed=malformed)
+            if (ended := await self._follow(reading)) is not None:
+                return ended
         return Status.TURN_LIMIT
 
     @property
@@ -231,7 +261,7 @@ class Episode:
     async def _sample(self, turn: int, max_new_tokens: int) -> GenerateReply:
         reply = await self.generate(
             GenerateRequest(
-                input_ids=list(self._tape.token_ids),
+                input_ids=self._context.prompt,
                 max_new_tokens=max_new_tokens,
                 temperature=self.settings.temperature_of(self.ticket),
                 stop_token_ids=(self.chat.turn_end,),
@@ -247,47 +277,63 @@ class Episode:
         self._used_s += len(reply.token_ids) / self.settings.nominal_tokens_per_s
         return reply
 
-    def _sampled(self, reply: GenerateReply, text: str, actions: Final | Sequence[Action], *, malformed: bool) -> None:
-        self._tape.sampled(reply, malformed=malformed)
-        asked = () if isinstance(actions, Final) else actions
-        calls = [call_of(action.name, action.arguments) for action in asked if isinstance(action, ToolCall)]
-        self._diary.said(text, calls, malformed=malformed)
+    def _sampled(self, reply: GenerateReply, text: str, reading: Reading, *, malformed: bool) -> None:
+        self._context.sampled(reply, malformed=malformed)
+        calls = [action for action in reading.actions if isinstance(action, ToolCall)]
+        self._diary.said(text, [call_of(call.name, call.arguments) for call in calls], malformed=malformed)
 
-    async def _act(self, action: Action) -> tuple[str, ToolOutcome]:
+    async def _follow(self, reading: Reading) -> Status | None:
+        """Act as the reply says, and tell the policy what became of it; or how the episode has ended."""
+        late = self._time_is_up
+        done: list[Outcome] = []
+        for action in reading.actions:
+            done.append(await self._act(action, calls=sum(isinstance(other.action, ToolCall) for other in done)))
+        if reading.final:
+            return Status.TIME_LIMIT if late and done else Status.COMPLETED
+        messages = self.agent.tell(done)
+        if messages is None:
+            return Status.COMPLETED
+        fits = self._context.observed(messages, _noted(done))
+        if self._malformed >= self.settings.max_malformed:
+            return Status.MALFORMED_LIMIT
+        if self._time_is_up:
+            return Status.TIME_LIMIT
+        return None if fits else Status.CONTEXT_LIMIT
+
+    async def _act(self, action: Action, *, calls: int) -> Outcome:
+        """``calls`` of its reply were before it."""
         if isinstance(action, Malformed):
             self._malformed += 1
-            return "", ToolOutcome(f"Error: {action.reason}", "", None, 0.0)
+            return Outcome(action, f"Error: {action.reason}")
         self._malformed = 0
         if self._time_is_up:  # the rest of a reply with many calls
-            return action.name, ToolOutcome("Error: not run, your time is up", "", None, 0.0)
+            return Outcome(action, "Error: not run, your time is up", ran=False)
+        if 0 < self.settings.max_calls <= calls:
+            most = self.settings.max_calls
+            return Outcome(action, f"Error: not run, as at most {most} of a reply's calls are", ran=False)
         self.observer.on_call(action.name, _command(action))
-        outcome = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
-        self._diary.answered(outcome.text, outcome.exit_code, timed_out=outcome.timed_out)
-        self.observer.on_result(outcome.raw or outcome.text)
-        self._tool_ms += outcome.ms
-        self._used_s += outcome.ms / 1000
-        return action.name, outcome
+        answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
+        text = self._readable(answer.text)
+        self._diary.answered(text, answer.exit_code, timed_out=answer.timed_out)
+        self.observer.on_result(answer.raw or answer.text)
+        self._tool_ms += answer.ms
+        self._used_s += answer.ms / 1000
+        return Outcome(action, text, answer.raw, answer.exit_code, answer.ms)
 
-    def _observe(self, answers: list[tuple[str, ToolOutcome]], *, closed: bool) -> bool:
-        """False, and nothing observed, where the context would have no place left for a reply."""
-        messages: list[Message] = [{"role": "tool", "content": outcome.text} for _, outcome in answers]
-        ids = self.chat.delta(messages, closed=closed)
-        if len(self._tape.token_ids) + len(ids) >= self.settings.context_tokens:
-            return False
-        self._tape.given(
-            TurnKind.OBSERVATION,
-            ids,
-            tool=",".join(name for name, _ in answers if name),
-            exit_code=answers[-1][1].exit_code,
-            ms=sum(outcome.ms for _, outcome in answers),
-        )
-        return True
+    def _readable(self, text: str) -> str:
+        most = self.settings.observation_tokens
+        return shortened(self.chat.tokenizer, text, most) if most else text
 
 
-def _has_malformed(actions: Final | Sequence[Action]) -> bool:
-    return not isinstance(actions, Final) and any(isinstance(action, Malformed) for action in actions)
+def _noted(done: list[Outcome]) -> Noted:
+    tools = [outcome.action.name for outcome in done if isinstance(outcome.action, ToolCall) and outcome.ran]
+    return Noted(",".join(tools), done[-1].exit_code, sum(outcome.ms for outcome in done))
+
+
+_SHOWN = ("command", "code", "keystrokes")
+"""Arguments that say what a call does."""
 
 
 def _command(call: ToolCall) -> str:
-    command = call.arguments.get("command")
-    return command if isinstance(command, str) else f"{call.name}({call.arguments})"
+    said = (call.arguments.get(name) for name in _SHOWN)
+    return next((each for each in said if isinstance(each, str)), f"{call.name}({call.arguments})")

@@ -20,6 +20,7 @@ from actors.engines.messages import GenerateReply
 from actors.episode import EpisodeSettings, Gradable, Observer, until_graded
 from actors.gateway.session import OnReply, Session, SessionSettings
 from actors.rewards.rewarding import rewarded
+from actors.stages import NO_DEADLINES, Deadlines
 from protocol.errors import InfraError
 from protocol.trajectory import Status, Ticket, Trajectory
 from sandbox.tasks.task import Task
@@ -101,18 +102,19 @@ class HarnessEpisode:
     """Open, the gateway can be reached from the place, in the environment that this gives."""
     settings: EpisodeSettings
     observer: Observer
+    deadlines: Deadlines = NO_DEADLINES
     clock: Callable[[], float] = time.monotonic
     _acted_s: float = 0.0
     _last_words: str = ""
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        ended = await until_graded(self._act(), self.place, self.task, lambda: self.session.last_words)
+        ended = await until_graded(self._act(), self.place, self.task, lambda: self.session.last_words, self.deadlines)
         if not (segments := self.session.segments()):
             why = ended.error or self._last_words
             raise InfraError(f"the harness ended without an answer of the policy's: {why}")
         played = ended.played(self.task, self.session.turns(), segments)
-        reward, segments = await rewarded(self.settings.reward, played, segments)
+        reward, segments = await rewarded(self.settings.reward, played, segments, self.session.order)
         self.observer.on_grade(ended.graded, reward)
         timings_ms = {"generate": self.session.generate_ms, "tool": self._acted_s * 1000}
         return ended.trajectory(self.ticket, reward, segments, self.session.engine, timings_ms)

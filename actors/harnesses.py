@@ -16,6 +16,7 @@ from actors.episode import EpisodeSettings, Observer
 from actors.gateway.server import Gateway
 from actors.gateway.session import Session
 from actors.harness import HarnessEpisode, HarnessSettings, environment, on_reply, session_settings
+from actors.stages import NO_DEADLINES, Deadlines
 from actors.terminal import SandboxTerminal
 from protocol.trajectory import Ticket, Trajectory
 from sandbox.doorway import listening_inside
@@ -42,14 +43,23 @@ class Harnesses:
         await self._gateway.__aexit__(kind, error, trace)
 
     async def run(
-        self, ticket: Ticket, task: Task, terminal: SandboxTerminal, settings: EpisodeSettings, observer: Observer
+        self,
+        ticket: Ticket,
+        task: Task,
+        terminal: SandboxTerminal,
+        settings: EpisodeSettings,
+        observer: Observer,
+        *,
+        deadlines: Deadlines = NO_DEADLINES,
     ) -> Trajectory:
         """One episode, in the terminal's sandbox.  Raises :class:`InfraError` when infrastructure failed."""
         name = f"{ticket.trajectory_id}-a{ticket.attempt}"
         with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
             reach = self._reach(terminal.session, session, task)
             command = self._settings.command
-            return await HarnessEpisode(ticket, task, session, terminal, command, reach, settings, observer).run()
+            return await HarnessEpisode(
+                ticket, task, session, terminal, command, reach, settings, observer, deadlines
+            ).run()
 
     @asynccontextmanager
     async def _reach(self, sandbox: SandboxSession, session: Session, task: Task) -> AsyncGenerator[Mapping[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
@@ -13,7 +14,7 @@ from sandbox.grader import grade
 from sandbox.grading.suspicion import command_of
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
-from sandbox.tools import SHELL_ONLY, ToolContext, call_tool
+from sandbox.tools import SHELL_ONLY, ToolContext, Toolset, call_tool
 
 _LOOK_S = 0.5
 """Between two looks at what a harness has left of its time."""
@@ -29,15 +30,19 @@ class SandboxTerminal:
     observation_chars: int
     vanished_before: bool = False
     """An earlier attempt lost its sandbox for no known cause: if this one does too, the agent did it."""
+    tools: Toolset = field(default_factory=lambda: SHELL_ONLY, kw_only=True)
+    """What the agent may call."""
     _commands: list[str] = field(default_factory=list[str])
     """What the agent asked for, call by call."""
 
     async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
         self._commands.append(command_of(arguments))
+        begun = time.perf_counter()
         with self._charged():
             context = ToolContext(self.session, self.command_timeout_s, self.observation_chars, on_output)
-            result = await call_tool(context, name, arguments, SHELL_ONLY)
-        return ToolOutcome(result.text, result.raw, result.exit_code, result.ms, timed_out=result.timed_out)
+            result = await call_tool(context, name, arguments, self.tools)
+        ms = result.ms or (time.perf_counter() - begun) * 1000  # a tool that waits for what others run says none
+        return ToolOutcome(result.text, result.raw, result.exit_code, ms, timed_out=result.timed_out)
 
     async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:
         """See :class:`actors.harness.Place`."""

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.agents.chat import chat_format
+from actors.agents.choice import agent_of
+from actors.agents.settings import AgentSettings
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineUnavailable
@@ -33,6 +35,7 @@ from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
 from actors.rewards.rewarding import Rewarding, open_rewards
 from actors.rewards.settings import RewardSettings
+from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -64,8 +67,7 @@ class WorkerSettings:
     run_dir: Path
     model_path: str
     """Folder with the tokenizer."""
-    tools: bool
-    """The first prompt says which tools there are."""
+    agent: AgentSettings
     endpoints: tuple[str, ...]
     """Where trajectories are received: one address, or one for each shard of the groups."""
     curves: tuple[CurveClient, ...] | None
@@ -77,6 +79,8 @@ class WorkerSettings:
     """Wall-clock seconds; passing it is an infrastructure failure."""
     acquire_timeout_s: float
     """Longest wait for a sandbox, its start included."""
+    cleanup_timeout_s: float
+    """Longest wait for a sandbox to be gone; one that takes longer goes on ending by itself."""
     command_timeout_s: float
     grade_timeout_s: float
     observation_chars: int
@@ -98,6 +102,7 @@ class Worker:
         engines: tuple[Remote[Engine], ...],
     ) -> None:
         self._settings, self._conductor = settings, conductor
+        self._agent = agent_of(settings.agent)
         first = zlib.crc32(settings.name.encode()) % len(engines)
         self._engines = [RemoteEngine(engine) for engine in engines]
         self._router = Router(self._engines, first=first)
@@ -119,7 +124,8 @@ class Worker:
 
     async def _work(self, tasks: Mapping[str, Task]) -> None:
         settings, self._tasks = self._settings, tasks
-        self._chat = await asyncio.to_thread(chat_format, settings.model_path, tools=settings.tools)
+        thinking = settings.agent.thinking.argument
+        self._chat = await asyncio.to_thread(chat_format, settings.model_path, self._agent.offered, thinking=thinking)
         name = f"{settings.name}#{self._incarnation}"
         async with (
             SandboxPool(settings.pool) as self._pool,
@@ -234,6 +240,8 @@ class Worker:
             failure, detail = InfraFailure.SANDBOX_VANISHED, str(error)
         except SandboxLost as error:
             failure, detail = InfraFailure.SANDBOX_LOST, str(error)
+        except StageOverrun as error:
+            failure, detail = InfraFailure.DEADLINE, str(error)
         except EngineUnavailable as error:
             failure, detail = InfraFailure.ENGINE, str(error)
         except TimeoutError:
@@ -272,15 +280,22 @@ class Worker:
 
     @contextlib.asynccontextmanager
     async def _sandbox(self, task: Task) -> AsyncGenerator[SandboxSession]:
-        """A session for one episode.  Raises :class:`SandboxStartError` when there is none in time."""
+        """A session for one episode.  Raises :class:`SandboxStartError` when there is none in time.  What has been
+        graded is not lost for a sandbox that is slow to end."""
         settings = self._settings
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(settings.acquire_timeout_s):
-                    session = await stack.enter_async_context(self._pool.acquire(task, settings.episode_deadline_s))
-            except TimeoutError as error:
-                raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
+        try:
+            async with asyncio.timeout(settings.acquire_timeout_s):
+                session = await self._pool.open(task, settings.episode_deadline_s)
+        except TimeoutError as error:
+            raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
+        try:
             yield session
+        finally:
+            try:
+                async with asyncio.timeout(settings.cleanup_timeout_s):
+                    await self._pool.close(session)
+            except TimeoutError:
+                self._events.emit("sandbox.slow_end", container=session.container, after_s=settings.cleanup_timeout_s)
 
     def _terminal(self, ticket: Ticket, task: Task, session: SandboxSession) -> SandboxTerminal:
         """The session as the episode of ``ticket`` sees it."""
@@ -292,6 +307,7 @@ class Worker:
             settings.grade_timeout_s,
             settings.observation_chars,
             vanished_before=ticket.vanished > 0,
+            tools=self._agent.tools,
         )
 
     def _rewarding(self, ticket: Ticket) -> Rewarding:
@@ -302,6 +318,12 @@ class Worker:
         settings, task = self._settings, self._tasks[ticket.task]
         episode_settings = replace(settings.episode, reward=self._rewarding(ticket))
         started_at, begun = time.time(), time.monotonic()
+        deadlines = Deadlines.of(
+            asyncio.get_running_loop().time(),
+            settings.episode_deadline_s,
+            evaluate_s=settings.grade_timeout_s,
+            after_s=settings.reward.judge_s + settings.cleanup_timeout_s,
+        )
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
             async with self._sandbox(task) as session:
@@ -309,11 +331,14 @@ class Worker:
                 acquire_ms = (time.monotonic() - begun) * 1000
                 terminal = self._terminal(ticket, task, session)
                 if self._harnesses is not None:
-                    trajectory = await self._harnesses.run(ticket, task, terminal, episode_settings, recorder)
+                    trajectory = await self._harnesses.run(
+                        ticket, task, terminal, episode_settings, recorder, deadlines=deadlines
+                    )
                 else:
                     generate = self._router.generate
-                    episode = Episode(ticket, task, self._chat, generate, terminal, episode_settings, recorder)
-                    trajectory = await episode.run()
+                    trajectory = await Episode(
+                        ticket, task, self._agent, self._chat, generate, terminal, episode_settings, recorder, deadlines
+                    ).run()
         finally:
             recorder.close()
         trajectory = replace(

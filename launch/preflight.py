@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from actors.agents.chat import chat_format
+from actors.agents.choice import agent_of
 from actors.engines.server import OWN_TOKENS
 from launch.config import DataKind, RunConfig
 from launch.config.policy import TrainerSection
@@ -31,10 +32,12 @@ def preflight(config: RunConfig) -> None:
     """Raise UserError for the first thing that would stop the run described by ``config``."""
     check_port(config.monitor.port if config.monitor.enabled else 0, "monitor.port")
     check_port(config.buffer.port, "buffer.port")
+    settings = config.agent.settings
+    agent = agent_of(settings)
     if config.model.path is not None:
         check_model(config.model.path)
         check_layout(config.model.path, config.learner)
-        chat_format(str(config.model.path), tools=config.agent.tools)
+        chat_format(str(config.model.path), agent.offered, thinking=settings.thinking.argument)
     check_context(config)
     reward_settings(config)
     if config.warm_start.enabled:

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from actors.agents.chat import chat_format, opening
+from actors.agents.chat import chat_format
+from actors.agents.choice import agent_of
 from launch.config import DataKind, RunConfig
 from launch.demo.model import build_demo_model
 from learner.qwen import CONFIG_FILE, INDEX_FILE, SINGLE_FILE, read_config
@@ -190,15 +191,12 @@ def _is_apart(task: Task, config: RunConfig) -> bool:
 def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
     """Without the tasks whose first prompt leaves no room for a reply: no reward of theirs would ever differ.  Raises
     UserError when no other is left."""
-    agent = config.agent
-    chat = chat_format(str(prepared.model_path), tools=agent.tools)
-    lengths = {
-        name: len(chat.first_prompt(opening(agent.system_prompt, task.instruction)))
-        for name, task in prepared.tasks.items()
-    }
-    misfits = {name for name, length in lengths.items() if length >= agent.context_tokens}
+    settings, agent = config.agent, agent_of(config.agent.settings)
+    chat = chat_format(str(prepared.model_path), agent.offered, thinking=settings.thinking.argument)
+    lengths = {name: len(chat.first_prompt(agent.opening(task))) for name, task in prepared.tasks.items()}
+    misfits = {name for name, length in lengths.items() if length >= settings.context_tokens}
     problems = tuple(
-        f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {agent.context_tokens}"
+        f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {settings.context_tokens}"
         for name in sorted(misfits)
     )
     training = tuple(name for name in prepared.training if name not in misfits)
@@ -206,8 +204,8 @@ def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
         shortest = min(prepared.training, key=lengths.__getitem__)
         raise UserError(
             f"no task to train on leaves room for a reply: the shortest first prompt, of {shortest}, has "
-            f"{lengths[shortest]} tokens, and agent.context_tokens = {agent.context_tokens}: --set "
-            f"agent.context_tokens={lengths[shortest] + agent.max_new_tokens} or more"
+            f"{lengths[shortest]} tokens, and agent.context_tokens = {settings.context_tokens}: --set "
+            f"agent.context_tokens={lengths[shortest] + settings.max_new_tokens} or more"
         )
     return replace(
         prepared,

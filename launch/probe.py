@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actors.agents.chat import chat_format, opening
+from actors.agents.chat import chat_format
+from actors.agents.choice import agent_of
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineState, EngineStatus, GenerateReply, GenerateRequest
 from actors.remote import Remote
@@ -53,17 +54,14 @@ class ProbeSettings:
 
 def probe_settings(config: RunConfig, prepared: Prepared) -> ProbeSettings:
     """The same prompts in each attempt; where there are fewer tasks, each is asked oftener."""
-    agent = config.agent
-    chat = chat_format(str(prepared.model_path), tools=agent.tools)
-    first = [
-        tuple(chat.first_prompt(opening(agent.system_prompt, prepared.tasks[name].instruction)))
-        for name in prepared.training[:_PROMPTS]
-    ]
+    settings, agent = config.agent, agent_of(config.agent.settings)
+    chat = chat_format(str(prepared.model_path), agent.offered, thinking=settings.thinking.argument)
+    first = [tuple(chat.first_prompt(agent.opening(prepared.tasks[name]))) for name in prepared.training[:_PROMPTS]]
     return ProbeSettings(
         prompts=tuple(itertools.islice(itertools.cycle(first), _PROMPTS)),
         stop_token_ids=(chat.turn_end,),
-        temperature=agent.temperature,
-        context_tokens=agent.context_tokens,
+        temperature=settings.temperature,
+        context_tokens=settings.context_tokens,
         deadline_s=config.engine.request_timeout_s,
     )
 

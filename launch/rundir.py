@@ -236,7 +236,9 @@ _FIXED = (
     *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data.", "lora."),
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward", "reward."),
     *("judge.enabled", "judge.model", "judge.prompt", "judge.votes", "judge.coefficient", "judge.into"),
-    *("agent.system_prompt", "agent.tools", "agent.done_text", "agent.context_tokens", "agent.harness"),
+    *("agent.kind", "agent.options", "agent.system_prompt", "agent.prompt", "agent.tools", "agent.toolset"),
+    *("agent.thinking", "agent.history", "agent.history_head", "agent.done_text"),
+    *("agent.context_tokens", "agent.harness"),
     "agent.temperature",  # of the log-probabilities in the journal
     "staleness.eta",  # the bound that the trained tokens are held against
     "evaluation.tasks_per_family",  # which tasks of a folder are not trained

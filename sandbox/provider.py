@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from sandbox.engine import DockerEngine, retried
 from sandbox.files import MAX_FILE_BYTES, MAX_TREE_BYTES, FileTooLarge
@@ -68,6 +68,7 @@ class Sandbox(Protocol):
         ...
 
 
+@runtime_checkable
 class Provider(Protocol):
     async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
         """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, and UserError where

@@ -1,5 +1,5 @@
-"""Agents: a prompt in, an action out.
+"""Agents: a task in, messages and actions out.
 
-An agent knows a chat format and what an action looks like in it.  It never renders history again: what was sampled
-stays as it was sampled, and each turn only adds the ids of what is new.
+An agent knows what an action looks like in a reply (:mod:`~actors.agents.agent`, one file for each form); a chat format
+knows what messages look like as tokens (:mod:`~actors.agents.chat`).  Neither keeps anything of an episode.
 """

@@ -13,8 +13,9 @@ from typing import Literal, NotRequired, Protocol, TypedDict, cast
 
 from jinja2 import TemplateError
 
+from actors.agents.thoughts import BEGIN
 from protocol.errors import UserError
-from sandbox.tools import SHELL_ONLY
+from sandbox.tools import Toolset
 
 _PROBE = "\u2063probe\u2063"
 
@@ -53,15 +54,11 @@ class Tokenizer(Protocol):
         tokenize: bool,
         add_generation_prompt: bool,
         tools: Sequence[object] | None,
+        **template: object,
     ) -> str: ...
 
 
 _PROBES: Sequence[Message] = ({"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE})
-
-
-def opening(system_prompt: str, instruction: str) -> list[Message]:
-    """The messages that every episode of a task begins with."""
-    return [{"role": "system", "content": system_prompt}, {"role": "user", "content": instruction}]
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:
@@ -78,20 +75,26 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     return cast("Tokenizer", tokenizer)
 
 
-def chat_format(model_path: str, *, tools: bool) -> ChatFormat:
-    """The format in which episodes and demonstrations speak with the model in ``model_path``; with ``tools`` the first
-    prompt says which there are and how to call them.  Raises UserError where the model or its template cannot."""
-    schemas = [tool.schema for tool in SHELL_ONLY.values()]
-    return ChatFormat(load_tokenizer(model_path), tools=schemas if tools else None)
+def chat_format(model_path: str, offered: Toolset, *, thinking: bool | None = None) -> ChatFormat:
+    """The format in which episodes and demonstrations speak with the model in ``model_path``; the first prompt says
+    which tools are ``offered`` and how to call them.  Raises UserError where the model or its template cannot."""
+    schemas = [tool.schema for tool in offered.values()]
+    return ChatFormat(load_tokenizer(model_path), tools=schemas or None, thinking=thinking)
 
 
 class ChatFormat:
-    """Token ids of first prompts and deltas for one tokenizer and tool list.  Raises UserError for a template that
-    leaves the tools out, or in which nobody can see where a turn ends."""
+    """Token ids of first prompts and deltas for one tokenizer, tool list and ``thinking``: whether the template is told
+    that the model may think, by its argument ``enable_thinking``; None for the template's own way.  Raises UserError
+    for a template that leaves the tools out, knows no such argument, or in which nobody can see where a turn ends."""
 
-    def __init__(self, tokenizer: Tokenizer, *, tools: Sequence[object] | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, tools: Sequence[object] | None = None, thinking: bool | None = None
+    ) -> None:
         self.tokenizer = tokenizer
         self._tools = tools
+        self._arguments = {} if thinking is None else {"enable_thinking": thinking}
+        if thinking is not None:
+            self._check_thinking(thinking)
         turn = self._render(_PROBES, generate=False)
         if tools and turn == self._render(_PROBES, generate=False, offer=False):
             raise UserError(
@@ -108,11 +111,29 @@ class ChatFormat:
         """Follows each assistant's turn.  Not always the tokenizer's end of text: Qwen3's base models have another."""
         self._turn_end_text = tokenizer.decode(end, skip_special_tokens=False)
         self._ends = {self.turn_end, tokenizer.eos_token_id}
+        asked = self._render(_PROBES[:1], generate=True)
+        self.begun = f"{BEGIN}\n" if asked.rstrip().endswith(BEGIN) else ""
+        """What the prompt has said already of each reply: templates of models that always think open the thoughts."""
+
+    def _check_thinking(self, thinking: bool) -> None:
+        here = self._render(_PROBES[:1], generate=True)
+        self._arguments["enable_thinking"] = not thinking
+        other = self._render(_PROBES[:1], generate=True)
+        self._arguments["enable_thinking"] = thinking
+        if here == other:
+            raise UserError(
+                "the chat template of this model asks for a reply in one way whether enable_thinking is true or false: "
+                "leave agent.thinking out, or set agent.thinking = 'no_think' where the model was taught that word"
+            )
 
     def _render(self, messages: Sequence[Message], *, generate: bool, offer: bool = True) -> str:
         try:
             return self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=generate, tools=self._tools if offer else None
+                messages,
+                tokenize=False,
+                add_generation_prompt=generate,
+                tools=self._tools if offer else None,
+                **self._arguments,
             )
         except TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)

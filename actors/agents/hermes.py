@@ -1,32 +1,27 @@
 """Hermes tool calls: ``<tool_call>\\n{"name": ..., "arguments": {...}}\\n</tool_call>``, as Qwen models write them.
 
 A reply without a call ends the episode.  A call that does not parse is reported to the model, never dropped in silence,
-and counted as malformed.
+and counted as malformed.  Each call is answered by a message of its own, in the role ``tool``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import orjson
 
+from actors.agents.agent import Action, Malformed, Outcome, Reading, ToolCall, opening
+from actors.agents.chat import Message
+from actors.agents.prompt import Prompt
+from actors.agents.thoughts import UNENDED, spoken
+from sandbox.tasks.task import Task
+from sandbox.tools import Toolset
+
 OPENS_CALL = "<tool_call>"
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    name: str
-    arguments: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Malformed:
-    """A call that did not parse, and why: the model is told."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +29,6 @@ class Final:
     """The agent's last word."""
 
     text: str
-
-
-Action = ToolCall | Malformed
 
 
 def _parse_call(text: str) -> Action:
@@ -63,8 +55,37 @@ def beside_calls(text: str) -> str:
 def parse(text: str) -> Final | list[Action]:
     """The actions in a reply, in order, or its last word when it calls nothing."""
     calls = [_parse_call(found) for found in _CALL.findall(text)]
-    if calls:
-        return calls
-    if OPENS_CALL in text or "</tool_call>" in text:
-        return [Malformed("a <tool_call> block is not closed or not opened")]
-    return Final(text)
+    rest = beside_calls(text)
+    if OPENS_CALL in rest or "</tool_call>" in rest:
+        calls.append(Malformed("a <tool_call> block is not closed or not opened"))
+    return calls or Final(text)
+
+
+def read_calls(reply: str) -> Reading:
+    """What a reply calls once it has thought; one that calls nothing is final."""
+    if (said := spoken(reply)) is None:
+        return Reading([Malformed(UNENDED)])
+    actions = parse(said)
+    return Reading((), final=True) if isinstance(actions, Final) else Reading(actions)
+
+
+def tell_calls(outcomes: Sequence[Outcome]) -> list[Message]:
+    return [{"role": "tool", "content": outcome.text} for outcome in outcomes]
+
+
+@dataclass(frozen=True, slots=True)
+class HermesAgent:
+    """Calls any of ``tools``, as many as it likes in one reply."""
+
+    prompt: Prompt
+    tools: Toolset
+    offered: Toolset
+
+    def opening(self, task: Task) -> list[Message]:
+        return opening(self.prompt, task, self.tools)
+
+    def read(self, reply: str) -> Reading:
+        return read_calls(reply)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
+        return tell_calls(outcomes)

@@ -85,9 +85,14 @@ class Session:
         """What was asked and sampled until now; empty before the first reply."""
         return self._history.segments()
 
-    def turns(self) -> tuple[ModelTurn, ...]:
+    def turns(self) -> Sequence[ModelTurn]:
         """What was said in them, turn by turn."""
-        return self._history.turns()
+        return self._history.turns
+
+    @property
+    def order(self) -> Sequence[int]:
+        """The turns as they stand in the segments, by their numbers."""
+        return self._history.order
 
     def end(self) -> None:
         """No call is taken any more; those under way are answered and not kept."""

@@ -1,7 +1,6 @@
 """What an episode came to, as a reward sees it: the verdict, and turn by turn what was said and done.
 
-Immutable, and without the tokens.  ``turns`` are the model's, in the order in which they stand in the trajectory's
-segments, so that what is given for the third belongs to the third.
+Immutable, and without the tokens.  ``turns`` are the model's.
 """
 
 from __future__ import annotations

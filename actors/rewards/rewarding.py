@@ -114,8 +114,9 @@ async def open_rewards(settings: RewardSettings) -> AsyncGenerator[Rewards]:
 
 
 async def rewarded(
-    rewarding: Rewarding, played: Played, segments: Sequence[Segment]
+    rewarding: Rewarding, played: Played, segments: Sequence[Segment], order: Sequence[int]
 ) -> tuple[Reward, tuple[Segment, ...]]:
-    """The reward of an episode, and its segments with that of each turn."""
+    """The reward of an episode, and its segments with that of each turn; ``order`` has the turns' numbers as they stand
+    in the segments."""
     worth = await rewarding.worth(played)
-    return worth.reward, with_turn_rewards(segments, worth.turns)
+    return worth.reward, with_turn_rewards(segments, [worth.turns[number] for number in order])

@@ -60,3 +60,8 @@ class RewardSettings:
     """Bound of what the rules give an episode, up or down."""
     process_into: Into = Into.TOTAL
     judge: JudgeSettings | None = None
+
+    @property
+    def judge_s(self) -> float:
+        """What a judge may take for an episode."""
+        return self.judge.timeout_s if self.judge is not None else 0.0

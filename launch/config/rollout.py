@@ -8,12 +8,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from actors.agents.prompt import Prompt, read_prompt
+from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
 from actors.curriculum import TaskOrder
 from actors.rewards.named import BINARY
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
+from protocol.plugins import PluginGroup, plugin_names
 from sandbox.gate.settings import GateSettings
 
 
@@ -46,11 +50,40 @@ class DataSection(Section):
         return self
 
 
+_SYSTEM_PROMPT = "Use the shell."
+_OWN_PROMPTS: dict[str, str] = {
+    AgentKind.BASH: "bash-1",
+    AgentKind.JSON: "json-1",
+    AgentKind.KEYSTROKES: "keystrokes-1",
+    AgentKind.CODE_INTERPRETER: "code_interpreter-1",
+}
+"""What an agent needs to be told of its form, where it is told nothing else."""
+
+
+_LEAST_OBSERVATION = 32
+"""Tokens: the mark of what is left out takes a third of them."""
+_OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
+
+
 class AgentSection(Section):
-    system_prompt: str = "Use the shell."
-    """First message of each episode."""
+    kind: str = AgentKind.HERMES
+    """What a reply's actions look like: ``hermes`` tool calls, one block of ``bash``, one ``json`` action,
+    ``keystrokes`` for a terminal, ``code_interpreter`` calls, or the name of one that a package adds
+    (docs/plugins.md)."""
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
+    """Keys of an agent that a package adds; those of our own have none."""
+    system_prompt: str = _SYSTEM_PROMPT
+    """First message of each episode, where ``prompt`` is empty; ``hermes`` alone reads it."""
+    prompt: str = ""
+    """The messages of the first prompt as a file: a name in actors/agents/prompts, which ends with its version, or the
+    path of one of yours, ending in .txt.  Empty for ``system_prompt``, and for the kind's own file under others."""
     tools: bool = True
     """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
+    toolset: Tools = Tools.SHELL_ONLY
+    """What it may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
+    thinking: Thinking = Thinking.TEMPLATE
+    """Whether the model thinks before it acts: as its ``template`` has it, ``on`` or ``off`` by the template's argument
+    ``enable_thinking``, or ``no_think`` for the word ``/no_think`` at the end of the system message."""
     done_text: str = "done"
     """What the agent answers, without a tool call, when it has finished."""
     harness: str = ""
@@ -68,8 +101,22 @@ class AgentSection(Section):
     """Most tokens of one episode, prompt and observations included.  An observation that would fill it ends the
     episode as ``context_limit``, and is no part of it.  The model must have 6 positions more, which SGLang keeps for
     itself."""
+    history: History = History.WHOLE
+    """What a turn's prompt holds of the turns before: the ``whole`` of it as it was sampled, one sequence; or each turn
+    ``individual``, with all messages as the chat template renders them anew (Qwen3's drops earlier thoughts); or
+    ``dynamic``, which loses its middle too where prompt and reply would not fit ``context_tokens``."""
+    history_head: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """Of a dynamic history that has lost its middle, the share of its tokens that come from the beginning."""
+    trajectory_tokens: CountInt = 0
+    """Most tokens of all segments of an episode together, where its history is rendered anew; what prompts share counts
+    once.  0 for ``max_turns`` × ``context_tokens``."""
     observation_chars: Annotated[int, Field(ge=80)] = 1000
     """Most characters of a command's output that the agent reads: its beginning and its end."""
+    observation_tokens: CountInt = 0
+    """Most tokens of what one call answers, after ``observation_chars``: the first and the last, with a mark between;
+    0 for no limit of its own."""
+    max_calls: CountInt = 0
+    """Calls of one reply that are run, 0 for all; each of the others is told that it was not."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations
     sample at 1, or greedily."""
@@ -79,12 +126,79 @@ class AgentSection(Section):
     nominal_tokens_per_s: Annotated[float, Field(gt=0)] = 50.0
     """What a sampled token costs of the agent's time, however fast the engine is."""
 
+    @property
+    def settings(self) -> AgentSettings:
+        """Raises UserError."""
+        name = self.prompt or _OWN_PROMPTS.get(self.kind)
+        prompt = read_prompt(name) if name else Prompt(self.system_prompt)
+        if self.thinking is Thinking.NO_THINK:
+            prompt = prompt.with_last_line("/no_think")
+        return AgentSettings(
+            kind=self.kind,
+            prompt=prompt,
+            toolset=self.toolset,
+            offered=self.tools,
+            thinking=self.thinking,
+            options=self.options,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Of all segments of an episode together, at most."""
+        if self.history is History.WHOLE:
+            return self.context_tokens
+        return self.trajectory_tokens or self.max_turns * self.context_tokens
+
+    @field_validator("kind")
+    @classmethod
+    def _is_there(cls, kind: str) -> str:
+        if kind not in list(AgentKind) and kind not in (added := plugin_names(PluginGroup.AGENTS)):
+            known = [*AgentKind, *added]
+            raise ValueError(
+                f"agent.kind = '{kind}' is no agent: there are {', '.join(known)}{did_you_mean(kind, known)}"
+            )
+        return kind
+
+    @model_validator(mode="after")
+    def _is_told_what_it_needs(self) -> Self:
+        try:
+            _ = self.settings
+        except UserError as error:
+            raise ValueError(f"agent.prompt: {error}") from error
+        if self.system_prompt != _SYSTEM_PROMPT and not self.prompt and self.kind in _OWN_PROMPTS:
+            raise ValueError(
+                f"agent.system_prompt would not be read, as agent.kind = '{self.kind}' has to be told its form: put "
+                f"yours into a file beside what actors/agents/prompts/{_OWN_PROMPTS[self.kind]}.txt says, and name it "
+                "in agent.prompt"
+            )
+        if self.options and self.kind in list(AgentKind):
+            raise ValueError(
+                f"agent.options are for agents that packages add, and agent.kind = '{self.kind}' has none: remove "
+                f"{', '.join(self.options)}"
+            )
+        if self.toolset is not Tools.SHELL_ONLY and self.kind in _OWN_TOOLS:
+            raise ValueError(
+                f"agent.toolset = '{self.toolset}' is for agents that call tools by their names, and agent.kind = "
+                f"'{self.kind}' has its own: leave agent.toolset out, or set agent.kind = 'hermes'"
+            )
+        return self
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.max_new_tokens >= self.context_tokens:
             raise ValueError(
                 f"agent.max_new_tokens = {self.max_new_tokens} leaves no room for a prompt in agent.context_tokens = "
                 f"{self.context_tokens}: set agent.max_new_tokens below it, {self.context_tokens // 4} for example"
+            )
+        if self.trajectory_tokens and (self.history is History.WHOLE or self.trajectory_tokens < self.context_tokens):
+            raise ValueError(
+                f"agent.trajectory_tokens = {self.trajectory_tokens} is for histories that are rendered anew, and at "
+                f"least agent.context_tokens = {self.context_tokens}: leave it out, or raise it and set agent.history"
+            )
+        if self.observation_tokens and not _LEAST_OBSERVATION <= self.observation_tokens < self.context_tokens:
+            raise ValueError(
+                f"agent.observation_tokens = {self.observation_tokens} is less than says anything, or all of "
+                f"agent.context_tokens = {self.context_tokens}: set it between {_LEAST_OBSERVATION} and that, or to 0"
             )
         return self
 
@@ -115,6 +229,8 @@ class RolloutSection(Section):
     """Longest wait for the buffer to acknowledge a trajectory, after its episode."""
     acquire_timeout_s: Seconds = 120.0
     """Longest wait for a sandbox, its start and its task's set-up included."""
+    cleanup_timeout_s: Seconds = 15.0
+    """Longest wait, after an episode, for its sandbox to be gone; a slower one goes on ending by itself."""
 
     @property
     def episodes_per_step(self) -> int:

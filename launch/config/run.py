@@ -9,6 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from actors.agents.settings import AgentKind, History, Thinking, Tools
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import (
@@ -39,7 +40,10 @@ from protocol.staleness import AdmissionMode
 BYTES_PER_TOKEN = 13
 """int32 id, uint8 mask, float32 log-probability, int32 version: see :class:`protocol.trajectory.Segment`."""
 TRAJECTORY_HEADER_BYTES = 16_384
-"""Room for a trajectory's turns, tests, timings and task."""
+"""Room for a trajectory's tests, timings and task."""
+TURN_HEADER_BYTES = 400
+"""For a turn and its observation: as much as those of two calls of the tool with the longest name, in a segment of
+their own."""
 
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -224,6 +228,7 @@ class RunConfig(Section):
         """Report every inconsistency at once."""
         problems = [
             *self._policy(),
+            *self._agent(),
             *self._placement(),
             *self._adapters(),
             *self._objective(),
@@ -256,6 +261,24 @@ class RunConfig(Section):
             found.append(
                 f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
                 f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
+            )
+        return found
+
+    def _agent(self) -> list[str]:
+        """What the agent is, against what the model is taught before and what runs in its place."""
+        agent, found = self.agent, list[str]()
+        usual = agent.kind == AgentKind.HERMES and agent.toolset is Tools.SHELL_ONLY and not agent.prompt
+        own = usual and agent.thinking is Thinking.TEMPLATE
+        if agent.harness and not (own and agent.history is History.WHOLE):
+            found.append(
+                "agent.harness brings an agent of its own, and agent.kind, toolset, prompt, thinking and history would "
+                "not be read: leave them out, or agent.harness"
+            )
+        if self.warm_start.enabled and not self.warm_start.data and not own:
+            found.append(
+                "warm_start's demonstrations are Hermes calls of one shell after agent.system_prompt, and agent.kind = "
+                f"'{agent.kind}', agent.toolset = '{agent.toolset}', agent.prompt = '{agent.prompt}', agent.thinking = "
+                f"'{agent.thinking}' is another agent: set warm_start.enabled = false, or name warm_start.data"
             )
         return found
 
@@ -361,11 +384,14 @@ class RunConfig(Section):
                 self.rollout.share(self.cluster.nodes)
             except UserError as error:
                 found.append(str(error))
-        largest = self.agent.context_tokens * BYTES_PER_TOKEN + TRAJECTORY_HEADER_BYTES
+        agent = self.agent
+        largest = agent.total_tokens * BYTES_PER_TOKEN + TRAJECTORY_HEADER_BYTES + agent.max_turns * TURN_HEADER_BYTES
         if self.buffer.max_trajectory_bytes < largest:
+            fewer = "" if agent.history is History.WHOLE else ", or lower agent.trajectory_tokens"
             found.append(
-                f"buffer.max_trajectory_bytes = {self.buffer.max_trajectory_bytes} is too small for "
-                f"agent.context_tokens = {self.agent.context_tokens}: set it to {largest} or more"
+                f"buffer.max_trajectory_bytes = {self.buffer.max_trajectory_bytes} is too small for the "
+                f"{agent.total_tokens} tokens and {agent.max_turns} turns that an episode may have: set it to "
+                f"{largest} or more{fewer}"
             )
         step_bytes = self.rollout.episodes_per_step * self.buffer.max_trajectory_bytes
         if self.buffer.budget_bytes < 2 * step_bytes:
@@ -382,13 +408,14 @@ class RunConfig(Section):
         found: list[str] = []
         turn_s = engine.request_timeout_s + sandbox.command_timeout_s
         judge_s = self.judge.timeout_s if self.judge.enabled else 0.0
-        asked = f" + judge {judge_s:g}" if judge_s else ""
-        stages_s = rollout.acquire_timeout_s + agent.max_turns * turn_s + sandbox.grade_timeout_s + judge_s
+        others_s = rollout.acquire_timeout_s + sandbox.grade_timeout_s + judge_s + rollout.cleanup_timeout_s
+        stages_s = others_s + agent.max_turns * turn_s
         if rollout.episode_deadline_s <= stages_s:
             found.append(
                 f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} must exceed its stages, {stages_s:g} s "
                 f"(acquire {rollout.acquire_timeout_s:g} + {agent.max_turns} turns × {turn_s:g} + grade "
-                f"{sandbox.grade_timeout_s:g}{asked}): raise it to {stages_s + 30:g} or lower a stage"
+                f"{sandbox.grade_timeout_s:g}{f' + judge {judge_s:g}' if judge_s else ''} + clean-up "
+                f"{rollout.cleanup_timeout_s:g}): raise it to {stages_s + 30:g} or lower a stage"
             )
         attempts = rollout.replacement_limit + 1
         if attempts * rollout.episode_deadline_s <= engine.start_timeout_s:
@@ -417,9 +444,12 @@ class RunConfig(Section):
                 f"sandbox.start_timeout_s = {sandbox.start_timeout_s:g} is more than rollout.acquire_timeout_s = "
                 f"{rollout.acquire_timeout_s:g}, which includes it: lower the one or raise the other"
             )
-        if agent.time_limit_s >= rollout.episode_deadline_s:
+        agent_s = rollout.episode_deadline_s - others_s
+        if agent.time_limit_s + sandbox.command_timeout_s >= agent_s:
             found.append(
-                f"agent.time_limit_s = {agent.time_limit_s:g} could never be used up within "
-                f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g}: lower it"
+                f"agent.time_limit_s = {agent.time_limit_s:g} and a last command of sandbox.command_timeout_s = "
+                f"{sandbox.command_timeout_s:g} could never be used up within the {agent_s:g} s that "
+                f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} leaves the agent: lower it, or raise "
+                f"rollout.episode_deadline_s to {agent.time_limit_s + sandbox.command_timeout_s + others_s + 30:g}"
             )
         return found

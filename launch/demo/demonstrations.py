@@ -19,13 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
-from actors.agents.chat import ChatFormat, chat_format, opening
+from actors.agents.agent import opening
+from actors.agents.chat import ChatFormat, chat_format
+from actors.agents.choice import agent_of
+from actors.agents.prompt import Prompt
 from launch.config import RunConfig
 from launch.config.policy import WarmStartSection
 from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import trained_families
+from sandbox.tasks.task import Task
 from sandbox.tasks.vocabulary import EXTENSIONS, MODES, Draw, Split, draw, names_of
 
 Example = tuple[Int32Array, Uint8Array]
@@ -105,7 +109,7 @@ class Encoder:
 
     def __init__(self, chat: ChatFormat, *, system_prompt: str, done_text: str) -> None:
         self._chat = chat
-        self._first = chat.text(chat.first_prompt(opening(system_prompt, _INSTRUCTION)))
+        self._first = chat.text(chat.first_prompt(opening(Prompt(system_prompt), Task("", _INSTRUCTION), {})))
         self._delta = chat.text(chat.delta([{"role": "tool", "content": _OUTPUT}], closed=True))
         self._done = [*self._encode(done_text), chat.turn_end]
 
@@ -182,6 +186,7 @@ def curriculum(
 
 def warm_start_batches(config: RunConfig, model_path: Path) -> Iterator[SftBatch]:
     """The warm start of a run, with the tokenizer in ``model_path``."""
-    chat = chat_format(str(model_path), tools=config.agent.tools)
+    agent = config.agent.settings
+    chat = chat_format(str(model_path), agent_of(agent).offered, thinking=agent.thinking.argument)
     encoder = Encoder(chat, system_prompt=config.agent.system_prompt, done_text=config.agent.done_text)
     return curriculum(encoder, config.warm_start, config.run.seed, held_out_family=config.data.held_out_family)

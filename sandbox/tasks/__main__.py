@@ -28,7 +28,7 @@ from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks import commands, datasets
 from sandbox.tasks.commands import Answer
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.formats import FOLDERS, ROWS, Format, load_tasks
+from sandbox.tasks.formats import Format, format_names, format_of, load_tasks
 from sandbox.tasks.generated import held_out_tasks, training_tasks
 from sandbox.tasks.prove import Proof, pool_ground, prove
 from sandbox.tasks.task import Task
@@ -56,7 +56,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True)
     reading = Parser(add_help=False)
     reading.add_argument("path", type=Path, help="task folder, folder of them, file of rows, or datasets.toml")
-    reading.add_argument("--format", type=Format, choices=list(Format), help="default: what the files look like")
+    reading.add_argument("--format", choices=format_names(), help="default: what the files look like")
     reading.add_argument("--root", type=Path, help="what rows' paths are relative to (default: where the rows lie)")
     reading.add_argument("--label", default="", help="which data set of a datasets.toml")
     reading.add_argument("--only", action="append", default=[], metavar="GLOB", help="names to take; !GLOB leaves out")
@@ -67,7 +67,7 @@ def _parser() -> Parser:
     validate.add_argument("--at-once", type=whole(1), default=2 * (os.cpu_count() or 1), help="tasks tried at once")
     add_gate_options(validate)
     convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
-    convert.add_argument("--to", type=Format, choices=list(Format), required=True)
+    convert.add_argument("--to", choices=format_names(), required=True)
     convert.add_argument("--out", type=Path, required=True, help=_NEW)
     commands.add_parser("list", parents=[reading, every], help="show the tasks and their checksum")
     generate = commands.add_parser("generate", parents=[every], help="write generated tasks")
@@ -115,7 +115,7 @@ def _load(chosen: argparse.Namespace) -> Dataset:
 
 def _written(tasks: list[Task], left_out: int, chosen: argparse.Namespace, say: Callable[[str], None]) -> Answer:
     """Write those of ``tasks`` that the format can hold; the others are said and left out."""
-    planned = plan((FOLDERS | ROWS)[chosen.to], tasks, chosen.out)
+    planned = plan(format_of(chosen.to), tasks, chosen.out)
     for problem in planned.problems:
         say(str(problem))
     count, left_out = len(tasks) - len(planned.problems), left_out + len(planned.problems)

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Annotated
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
+from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.encoding import unsaid
-from sandbox.tasks.formats import Format, load_tasks
+from sandbox.tasks.formats import format_names, load_tasks
 from sandbox.tasks.task import Task
 
 NAME = "datasets.toml"
@@ -52,11 +53,18 @@ class Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     path: Path
-    format: Format | None = None
+    format: str | None = None
     root: Path | None = None
     filter: list[str] | str = Field(default_factory=list[str])
     split: Cut | None = None
     checksum: Annotated[str, Field(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
+
+    @field_validator("format")
+    @classmethod
+    def _is_there(cls, name: str | None) -> str | None:
+        if name is not None and name not in (known := format_names()):
+            raise ValueError(f"no format is called '{name}'; they are {', '.join(known)}{did_you_mean(name, known)}")
+        return name
 
 
 _ENTRIES = TypeAdapter(dict[str, Entry])

@@ -1,4 +1,8 @@
-"""All formats by name: which one a path is in, reading it, writing it."""
+"""All formats by name: which one a path is in, reading it, writing it.
+
+A package adds one as an entry point of the group ``longshore.task_formats``: a :class:`FolderFormat`,
+:class:`RowFormat` or :class:`PointerFormat`.  It is never guessed, only asked for by its name.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 
+from protocol.errors import UserError
+from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks import code, generated, harbor, miles, openclaw, swe_synth, terminal_bench
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.folders import FolderFormat, load
@@ -50,23 +56,41 @@ ROWS: dict[Format, RowFormat | PointerFormat] = {
 }
 
 
-def load_tasks(path: Path, form: Format | None = None, root: Path | None = None) -> Dataset:
+def format_names() -> list[str]:
+    """All that there are."""
+    return [*Format, *plugin_names(PluginGroup.TASK_FORMATS)]
+
+
+def format_of(name: str) -> FolderFormat | RowFormat | PointerFormat:
+    """Raises UserError for one that is not there, or that a package adds and is none."""
+    if name in list(Format):
+        return (FOLDERS | ROWS)[Format(name)]
+    found = load_plugin(PluginGroup.TASK_FORMATS, name)
+    if not isinstance(found, FolderFormat | RowFormat | PointerFormat):
+        raise UserError(
+            f"the task format '{name}' is none: its entry point has to be a FolderFormat, a RowFormat or a "
+            "PointerFormat (docs/plugins.md)"
+        )
+    return found
+
+
+def load_tasks(path: Path, form: str | None = None, root: Path | None = None) -> Dataset:
     """The tasks at ``path``, a data set or a single task folder.
 
     ``root``: what rows' paths are relative to (default: their file's folder).  Raises TaskError when there is nothing
-    to read there, or no telling in which format.
+    to read there, or no telling in which format, UserError for a format that is not there.
     """
     if not path.exists():
         raise TaskError(path, "is missing", "a data set is a folder of task folders, or a file of rows")
-    form = form or detect(path)
-    if form in ROWS:
+    name = form or detect(path)
+    found = format_of(name)
+    if not isinstance(found, FolderFormat):
         if path.is_dir():
-            raise TaskError(path, "is a folder", f"a data set in the format {form} is a file")
-        return load_rows(ROWS[form], path, root)
-    folder_format = FOLDERS[form]
-    if (path / folder_format.marker).exists():
-        return Dataset.of([(path, load(folder_format, path))])
-    return Dataset.of_folders(folder_format, path)
+            raise TaskError(path, "is a folder", f"a data set in the format {name} is a file")
+        return load_rows(found, path, root)
+    if (path / found.marker).exists():
+        return Dataset.of([(path, load(found, path))])
+    return Dataset.of_folders(found, path)
 
 
 def detect(path: Path) -> Format:
@@ -96,12 +120,12 @@ def _row_format(row: Row) -> Format | None:
     return next((form for form, names in wanted.items() if names <= keys), None)
 
 
-def write_tasks(tasks: Iterable[Task], form: Format, target: Path) -> None:
+def write_tasks(tasks: Iterable[Task], form: str, target: Path) -> None:
     """Write ``tasks``, all or none: folder formats below the folder ``target``, the others as the file ``target``.
 
     Raises TaskError where something exists already, or a task cannot be written so that it is read back equal.
     """
-    planned = plan((FOLDERS | ROWS)[form], tasks, target)
+    planned = plan(format_of(form), tasks, target)
     if planned.problems:
         raise planned.problems[0]
     planned.write()

@@ -8,6 +8,7 @@ from typing import TypeAlias, cast
 from sandbox.errors import ShellBusy
 from sandbox.files import FileTooLarge
 from sandbox.tools import seta, shell_only
+from sandbox.tools.code_interpreter import CODE
 from sandbox.tools.keystrokes import KEYSTROKES
 from sandbox.tools.tool import Arguments, Tool, ToolContext, ToolError, ToolResult, describe
 
@@ -22,6 +23,7 @@ def _set(*tools: Tool) -> Toolset:
 SETA = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WAIT, seta.SHELL_WRITE, seta.SHELL_KILL, seta.SHELL_WRITE_FILE)
 OPENCLAW = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WRITE, seta.SHELL_WRITE_FILE)
 TERMINAL_BENCH = _set(KEYSTROKES)
+CODE_INTERPRETER = _set(CODE)
 SHELL_ONLY = _set(shell_only.SHELL_EXEC)
 """A command that runs out of its time is killed."""
 
@@ -46,6 +48,7 @@ async def call_tool(context: ToolContext, name: str, arguments: object, tools: T
 
 
 __all__ = [
+    "CODE_INTERPRETER",
     "OPENCLAW",
     "SETA",
     "SHELL_ONLY",

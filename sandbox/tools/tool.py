@@ -17,6 +17,9 @@ from sandbox.truncate import shorten, without_escapes
 OUTPUT_CHARS = 1000
 """Longer output is cut to its first and last 500 characters, as SETA does."""
 
+PROGRAM_BYTES = 2048 << 20
+"""As SandboxFusion gives."""
+
 Arguments: TypeAlias = Mapping[str, Any]
 
 
@@ -44,6 +47,8 @@ class ToolContext:
     output_chars: int = OUTPUT_CHARS
     """Longer output is cut to its beginning and its end."""
     on_output: Callable[[str], None] | None = None
+    program_bytes: int = PROGRAM_BYTES
+    """Memory that a program of the code interpreter's may have, as far as its container has it."""
 
 
 @dataclass(frozen=True, slots=True)

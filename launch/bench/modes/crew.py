@@ -46,6 +46,7 @@ def waiting(usual: SandboxTerminal, ticket: Ticket, waits: Waits) -> SandboxTerm
         usual.grade_timeout_s,
         usual.observation_chars,
         usual.vanished_before,
+        tools=usual.tools,
     )
     terminal.wait_s = waits.of(ticket.task, ticket.sample)
     return terminal

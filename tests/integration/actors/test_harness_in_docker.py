@@ -25,7 +25,7 @@ from tests.support.observers import FakeObserver
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-SETTINGS = EpisodeSettings("unused", 8, 2, 400, 8000, 0.7, 60.0, 0.0, 50.0, 120.0)
+SETTINGS = EpisodeSettings(8, 2, 400, 8000, 0.7, 60.0, 0.0, 50.0, 120.0)
 TASK = Task(
     id="answer",
     instruction="it's 42: write it to /app/answer",

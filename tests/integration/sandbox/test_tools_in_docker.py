@@ -13,7 +13,8 @@ import pytest
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
-from sandbox.tools import SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, Toolset, call_tool
+from sandbox.tools import CODE_INTERPRETER, SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, Toolset, call_tool
+from sandbox.tools.answer import ANSWER
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="tools", instruction="")
@@ -260,3 +261,49 @@ async def test_an_agent_with_one_tool_reads_errors_as_text(pool: SandboxPool):
         assert long.endswith("\n1000")
         assert len(long) < 1100
         assert (await agent("shell_exec", command=["ls"])).startswith("Error:")
+
+
+async def test_each_python_program_is_its_own_and_says_how_it_ended(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        agent = Agent(session, tools=CODE_INTERPRETER)
+        assert await agent("code_interpreter", code="x = 'é'\nprint(x, 6 * 7)") == "é 42"
+        failed = await agent("code_interpreter", code="import sys\nprint('to', file=sys.stderr)\nprint(x)")
+        assert failed.startswith("to\nTraceback")
+        assert failed.endswith("NameError: name 'x' is not defined\nExit code: 1")
+        assert await agent("code_interpreter", code="open('kept', 'w').write('y')") == "(no output)"
+        assert await agent("code_interpreter", code="print(open('/app/kept').read(), input())") == (
+            "Traceback (most recent call last):\n"
+            '  File "/tmp/.code_interpreter.py", line 1, in <module>\n'
+            "    print(open('/app/kept').read(), input())\n"
+            "                                    ^^^^^^^\n"
+            "EOFError: EOF when reading a line\nExit code: 1"
+        )
+        assert await agent("code_interpreter", code=" ") == "Error: argument 'code' is empty."
+
+
+async def test_a_python_program_has_a_time_a_memory_and_an_output_limit(pool: SandboxPool):
+    """Else one that the model got wrong ends its container, and the episode with it."""
+    async with pool.acquire(TASK) as session:
+        agent = Agent(session, tools=CODE_INTERPRETER)
+        assert "MemoryError" in await agent("code_interpreter", code="print(len(bytearray(1 << 30)))")
+        agent.context = replace(agent.context, program_bytes=64 << 20)
+        assert "MemoryError" in await agent("code_interpreter", code="print(len(bytearray(100 << 20)))")
+        assert await agent("code_interpreter", code="print(len(bytearray(20 << 20)))") == str(20 << 20)
+        much = await agent("code_interpreter", code="print('a' * 10_000_000)")
+        assert len(much) < 1200
+        assert "Output truncated" in much
+        agent.context = replace(agent.context, command_timeout_s=0.5)
+        endless = "import subprocess\nprint('begun')\nsubprocess.run(['sleep', '1000'])"
+        assert (await agent("code_interpreter", code=endless)).startswith("begun\nCommand timed out after 0.5 s")
+        agent.context = replace(agent.context, command_timeout_s=S)
+        assert await agent("code_interpreter", code="import os\nprint('sleep' in os.popen('ps -e').read())") == "False"
+
+
+async def test_an_answer_lies_where_the_tests_find_it(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        agent = Agent(session, tools={ANSWER.name: ANSWER})
+        assert await agent("answer", answer="It is \\boxed{7}.") == "The answer was taken."
+        assert await agent("answer", answer={"answer1": "é"}) == "The answer was taken."
+        assert await session.read_file("/app/answer.txt") == b"It is \\boxed{7}."
+        assert await session.read_file("/app/answer.json") == '{"answer1":"é"}'.encode()
+        assert await agent("answer") == "Error: argument 'answer' is missing."

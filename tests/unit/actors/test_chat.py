@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from actors.agents.chat import ChatFormat, Message, Tokenizer, chat_format
 from launch.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
 from protocol.errors import UserError
+from sandbox.tools import SHELL_ONLY
 from sandbox.tools.shell_only import SHELL_EXEC
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def test_the_first_prompt_names_the_tools_exactly_where_it_is_asked_to(
 ) -> None:
     """An agent that was not taught the calls' form beforehand cannot know it otherwise."""
     cast("PreTrainedTokenizerFast", tokenizer).save_pretrained(tmp_path)
-    chat = chat_format(str(tmp_path), tools=tools)
+    chat = chat_format(str(tmp_path), SHELL_ONLY if tools else {})
     prompt = chat.text(chat.first_prompt([SYSTEM, {"role": "user", "content": "Go."}]))
     assert (f"<tools>\n{json.dumps(SHELL_EXEC.schema)}\n</tools>" in prompt) is tools
     assert prompt.startswith(f"<|im_start|>system\n{SYSTEM['content']}")

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
 
+from actors.agents.bash_block import SUBMIT, BashBlockAgent
 from actors.agents.chat import ChatFormat
+from actors.agents.code_interpreter import CodeInterpreterAgent
+from actors.agents.hermes import HermesAgent
+from actors.agents.prompt import Prompt
+from actors.agents.settings import History
+from actors.agents.trim import MIDDLE
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
 from actors.rewards.played import Call, ModelTurn
-from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, TurnKind
+from actors.stages import Deadlines, StageOverrun, stage
+from learner.sequences import whole
+from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, Trajectory, TurnKind
 from sandbox.tasks.task import Task
+from sandbox.tools import SHELL_ONLY
 from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
 from tests.support.observers import FakeObserver, FakeRewarding
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
-SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+SETTINGS = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+AGENT = HermesAgent(Prompt("sys"), SHELL_ONLY, {})
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
 
@@ -41,7 +52,9 @@ class FakeTerminal:
 
 def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> Episode:
     ticket = Ticket("run", GroupId(1), 0, 8, "t", 11)
-    return Episode(ticket, TASK, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver())
+    return Episode(
+        ticket, TASK, AGENT, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver()
+    )
 
 
 async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
@@ -83,7 +96,7 @@ async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() ->
 
 async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
     engine = FakeEngine([f"{CALL}{CALL[:5]}", "done\x01"])
-    settings = EpisodeSettings("sys", 3, 2, len(CALL), 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+    settings = EpisodeSettings(3, 2, len(CALL), 400, 1.0, 5.0, 9.0, 50.0, 60.0)
     (segment,) = (await episode(engine, FakeTerminal(), settings).run()).segments
     model = segment.turns[1]
     assert segment.token_ids[model.end] == END
@@ -111,7 +124,7 @@ async def test_limits_are_policy_outcomes(texts: list[str], status: Status) -> N
 
 
 async def test_the_context_limit_is_a_policy_outcome() -> None:
-    settings = EpisodeSettings("sys", 3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
+    settings = EpisodeSettings(3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
     cut = episode(FakeEngine(["x" * 100]), FakeTerminal(), settings)
     observer = cut.observer = FakeObserver()
     trajectory = await cut.run()
@@ -123,7 +136,7 @@ async def test_the_context_limit_is_a_policy_outcome() -> None:
 async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_no_part_of_it(room: int) -> None:
     """Else the trajectory outgrows what is reserved for it, is refused, and counts as failed hardware."""
     texts, terminal = [CALL * 3 + "\x01", "done\x01"], FakeTerminal("x" * 500)
-    large = EpisodeSettings("sys", 3, 2, 400, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
+    large = EpisodeSettings(3, 2, 400, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
     engine = FakeEngine([*texts])
     await episode(engine, terminal, large).run()
     context = len(engine.asked[1].input_ids) + room
@@ -137,7 +150,7 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
 
 
 async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
-    settings = EpisodeSettings("sys", 3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
+    settings = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
     assert (await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()).status is Status.TIME_LIMIT
 
 
@@ -163,7 +176,7 @@ async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> Non
 
 async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_run() -> None:
     """Else an agent that asks for many slow commands at once outlives its ticket, and counts as failed hardware."""
-    settings = EpisodeSettings("sys", 3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
+    settings = EpisodeSettings(3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
     terminal = FakeTerminal()
     trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
     assert (trajectory.status, terminal.calls) == (Status.TIME_LIMIT, 3)
@@ -221,3 +234,145 @@ async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> Non
     asking.task = Task(id="t", instruction="how much?", answer="7")
     trajectory = await asking.run()
     assert (trajectory.status, trajectory.tests) == (Status.SANDBOX_DESTROYED, (TestResult("answer", False),))
+
+
+async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() -> None:
+    """Else one command fills the context, however few characters or many tokens it printed."""
+    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    settings = replace(SETTINGS, observation_tokens=44, context_tokens=2000)
+    await episode(engine, FakeTerminal("a" * 50 + "b" * 50), settings).run()
+    assert "<tool>aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb\x01" in "".join(map(chr, engine.asked[1].input_ids))
+
+
+async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
+    settings = replace(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
+    engine, terminal = FakeEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
+    trajectory = await episode(engine, terminal, settings).run()
+    assert terminal.calls == 1
+    assert [turn.tool for turn in trajectory.segments[0].turns if turn.tool] == ["shell_exec"]
+    assert "".join(map(chr, engine.asked[1].input_ids)).count("not run, as at most 1 of a reply's calls are") == 2
+
+
+async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
+    """What the command printed is told to nobody: the policy does not go on."""
+    submits = episode(FakeEngine(["```bash\nmake submission\n```\x01"]), FakeTerminal(f"{SUBMIT}\n"))
+    submits.agent = BashBlockAgent(Prompt("sys"))
+    trajectory = await submits.run()
+    assert trajectory.status is Status.COMPLETED
+    assert trajectory.segments[0].turns[-1].kind is TurnKind.MODEL
+
+
+async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
+    answering, terminal = episode(FakeEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
+    answering.agent, answering.terminal = CodeInterpreterAgent(Prompt("sys"), {}), terminal
+    assert ((await answering.run()).status, terminal.calls) == (Status.COMPLETED, 1)
+    late = episode(FakeEngine(["It is 7.\x01"]), terminal, replace(SETTINGS, nominal_tokens_per_s=0.01))
+    late.agent = CodeInterpreterAgent(Prompt("sys"), {})
+    assert ((await late.run()).status, terminal.calls) == (Status.TIME_LIMIT, 1)
+
+
+async def test_a_last_word_that_was_cut_is_none() -> None:
+    """Half an answer would be graded, and the model never told."""
+    engine, terminal = FakeEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
+    cut = episode(engine, terminal, replace(SETTINGS, max_new_tokens=20))
+    cut.agent = CodeInterpreterAgent(Prompt("sys"), {})
+    assert ((await cut.run()).status, terminal.calls) == (Status.COMPLETED, 1)
+    assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.asked[1].input_ids))
+
+
+async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
+    settings = replace(SETTINGS, context_tokens=60, max_malformed=1)
+    assert (await episode(FakeEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
+        Status.CONTEXT_LIMIT
+    )
+
+
+@pytest.mark.parametrize("name", ["agent", "evaluate"])
+async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name: str) -> None:
+    """Else a graded episode is lost, or nobody knows what was slow."""
+
+    async def never(*_: object) -> GenerateReply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    slow = episode(FakeEngine(["done\x01"]), FakeTerminal())
+    if name == "agent":
+        slow.generate = never
+    else:
+        slow.terminal.grade = never
+    now = asyncio.get_running_loop().time()
+    slow.deadlines = replace(Deadlines(), **{name: now})
+    with pytest.raises(StageOverrun, match=f"stage '{name}'"):
+        await slow.run()
+
+
+def test_no_stage_takes_the_time_of_one_that_comes_after() -> None:
+    assert Deadlines.of(1000.0, 600.0, evaluate_s=60.0, after_s=15.0) == Deadlines(agent=1525.0, evaluate=1585.0)
+
+
+async def test_a_timeout_of_something_else_is_not_taken_for_the_stages() -> None:
+    with pytest.raises(TimeoutError):
+        async with stage("agent", asyncio.get_running_loop().time() + 60):
+            raise TimeoutError
+
+
+def sequences_of(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """Text of each sequence that is trained, and of what of it has loss."""
+    found = whole(trajectory.segments)
+    return [("".join(map(chr, ids)), "".join(map(chr, ids[mask == 1]))) for ids, mask in found]
+
+
+async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_that_it_had() -> None:
+    """What was sampled comes back re-tokenised, and none of it is trained twice."""
+    reply = CALL.replace("ls", chr(LS)) + "\x01"
+    engine = FakeEngine([reply, reply, "done\x01"])
+    individual = replace(SETTINGS, max_turns=4, context_tokens=2000, history=History.INDIVIDUAL)
+    trajectory = await episode(engine, FakeTerminal(), individual).run()
+    assert (trajectory.status, trajectory.sampled_tokens) == (Status.COMPLETED, 2 * len(reply) + 5)
+    assert chr(LS) not in "".join(map(chr, engine.asked[2].input_ids)), "the history is not as it was sampled"
+    trained = sequences_of(trajectory)
+    sampled = [reply, reply, "done\x01"]
+    assert [loss for _, loss in trained] == sampled
+    for (text, loss), asked in zip(trained, engine.asked, strict=True):
+        assert text == "".join(map(chr, asked.input_ids)) + loss
+    assert trajectory.tokens < sum(len(text) for text, _ in trained), "what prompts share is stored once"
+
+
+async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> None:
+    texts = [CALL + "\x01", "done\x01"]
+    individual = replace(SETTINGS, history=History.INDIVIDUAL)
+    anew = await episode(FakeEngine([*texts]), FakeTerminal(), individual).run()
+    native = await episode(FakeEngine([*texts]), FakeTerminal()).run()
+    assert sequences_of(anew) == sequences_of(native)
+    assert [turn._replace(ms=0.0) for turn in anew.segments[0].turns] == [
+        turn._replace(ms=0.0) for turn in native.segments[0].turns
+    ]
+
+
+async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on() -> None:
+    dynamic = replace(
+        SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=History.DYNAMIC, head_share=0.3
+    )
+    engine = FakeEngine([*[CALL + "\x01"] * 5, "done\x01"])
+    trajectory = await episode(engine, FakeTerminal("x" * 60), dynamic).run()
+    assert trajectory.status is Status.COMPLETED
+    prompts = ["".join(map(chr, asked.input_ids)) for asked in engine.asked]
+    assert max(map(len, prompts)) == 200
+    cut = [prompt for prompt in prompts if MIDDLE in prompt]
+    assert cut
+    for prompt in cut:
+        assert prompt.index(MIDDLE) == int(0.3 * (200 - len(MIDDLE)))
+        assert prompt.startswith("<system>sys\x01\n<user>list\x01\n")
+        assert prompt.endswith("x\x01\n<assistant>")
+    for (text, loss), prompt in zip(sequences_of(trajectory)[-len(cut) :], cut, strict=True):
+        assert text == prompt + loss
+    assert sum(len(loss) for _, loss in sequences_of(trajectory)) == trajectory.sampled_tokens
+
+
+@pytest.mark.parametrize("history", [History.INDIVIDUAL, History.DYNAMIC])
+async def test_all_segments_together_stay_within_what_is_set_aside(history: History) -> None:
+    """Else the trajectory is refused where it arrives, and counts as failed hardware."""
+    limited = replace(SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, total_tokens=700)
+    trajectory = await episode(FakeEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
+    assert trajectory.status is Status.CONTEXT_LIMIT
+    assert trajectory.tokens <= 700

@@ -20,7 +20,7 @@ from sandbox.tasks.task import Task
 from tests.support.gateways import Rig, rig
 from tests.support.observers import FakeObserver, FakeRewarding
 
-SETTINGS = EpisodeSettings("sys", 3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
+SETTINGS = EpisodeSettings(3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
 TICKET = Ticket("run", GroupId(1), 0, 8, "t", 11)
 TASK = Task(id="t", instruction='it\'s "a" $task', expected_tests=("a", "b"))
 
@@ -46,7 +46,9 @@ async def reach(made: Rig) -> AsyncGenerator[dict[str, str]]:
 
 
 def episode(made: Rig, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> HarnessEpisode:
-    return HarnessEpisode(TICKET, TASK, made.session, place, "agent --go", reach(made), SETTINGS, FakeObserver(), clock)
+    return HarnessEpisode(
+        TICKET, TASK, made.session, place, "agent --go", reach(made), SETTINGS, FakeObserver(), clock=clock
+    )
 
 
 def asking(made: Rig, calls: int, ran: Ran) -> FakePlace:
@@ -144,7 +146,7 @@ def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperat
     assert session_settings(SETTINGS, replace(TICKET, purpose=purpose)).temperature == temperature
 
 
-async def test_a_reward_sees_what_a_harness_was_told_in_the_order_of_its_segments() -> None:
+async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_has_its_own() -> None:
     """Else the reward of one agent's turn is given to another's."""
     seen = FakeRewarding()
     call = '<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>'
@@ -166,8 +168,8 @@ async def test_a_reward_sees_what_a_harness_was_told_in_the_order_of_its_segment
         asking.task = replace(TASK, answer="7")
         trajectory = await asking.run()
     (played,) = seen.asked
-    assert [turn.text for turn in played.turns] == ["hm\n\nI look.", "\\boxed{7}", "helper"]
+    assert [turn.text for turn in played.turns] == ["hm\n\nI look.", "helper", "\\boxed{7}"]
     assert [[(call.tool, call.command) for call in turn.calls] for turn in played.turns] == [[("shell", "ls")], [], []]
     model = [turn.reward for segment in trajectory.segments for turn in segment.turns if turn.kind is TurnKind.MODEL]
-    assert model == [0.1, 0.2, 0.3]
+    assert model == [0.1, 0.3, 0.2], "the helper's is in a segment of its own, behind"
     assert trajectory.tests == (TestResult("answer", True),)

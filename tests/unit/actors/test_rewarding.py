@@ -215,7 +215,7 @@ async def trajectory(sample: int, scores: Sequence[float], passed: int, discount
     judging = replace(JUDGE, coefficient=coefficient)
     whole = rewards("signed_pass_ratio", FakeJudging(*scores), discount=discount, judge=judging)
     played = episode(len(scores), passed=passed)
-    reward, segments = await rewarded(whole, played, [segment_of(len(scores))])
+    reward, segments = await rewarded(whole, played, [segment_of(len(scores))], range(len(scores)))
     ticket = Ticket("run", GroupId(0), sample, 4, "task", 0)
     return dumps(Trajectory(ticket, Status.COMPLETED, reward, segments, tests=played.tests))
 

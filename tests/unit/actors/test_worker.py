@@ -15,6 +15,8 @@ import orjson
 import pytest
 
 from actors import worker
+from actors.agents.prompt import Prompt
+from actors.agents.settings import AgentSettings
 from actors.conductor import Conductor
 from actors.engines.messages import EngineUnavailable
 from actors.episode import EpisodeSettings
@@ -22,6 +24,7 @@ from actors.evaluation import Attempt
 from actors.remote import Remote
 from actors.rewards.played import ModelTurn, Played
 from actors.rewards.settings import JudgeSettings, RewardSettings
+from actors.stages import StageOverrun
 from actors.worker import Worker, WorkerSettings
 from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledged
@@ -47,6 +50,13 @@ class FakePool:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.sleep(0.05)
         self.gone = True
+
+    async def open(self, *_: object) -> SimpleNamespace:
+        return SimpleNamespace(container="c1")
+
+    async def close(self, _: SimpleNamespace) -> None:
+        """It does not end."""
+        await asyncio.Event().wait()
 
     def statistics(self) -> SimpleNamespace:
         return SimpleNamespace(live=0, starting=0, waiting=0, started=0)
@@ -129,8 +139,10 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(worker, "ShardedSender", FakeSender)
     monkeypatch.setattr(worker, "chat_format", lambda *_, **__: None)
     settings = WorkerSettings(
-        name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="", tools=False, endpoints=("",),
-        curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0, acquire_timeout_s=1.0,
+        name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="",
+        agent=AgentSettings(prompt=Prompt("")), endpoints=("",),
+        curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0,
+        acquire_timeout_s=1.0, cleanup_timeout_s=0.05,
         command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
         pool=cast("PoolSettings", None),
     )  # fmt: skip
@@ -224,6 +236,7 @@ def fails_with(error: Exception) -> Callable[..., Any]:
         (SandboxLost("the daemon is gone"), InfraFailure.SANDBOX_LOST),
         (SandboxVanished("PID 1 is gone"), InfraFailure.SANDBOX_VANISHED),
         (EngineUnavailable("no server"), InfraFailure.ENGINE),
+        (StageOverrun("the agent's"), InfraFailure.DEADLINE),
         (TimeoutError(), InfraFailure.DEADLINE),
         (NotAcknowledged("no answer"), InfraFailure.UNEXPECTED),
         (OSError("no space"), InfraFailure.UNEXPECTED),
@@ -288,3 +301,16 @@ async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_jud
         await made.stop()
     assert (trained.reward.total, trained.reward.parts["judge_down"]) == (-1.0, 1.0)
     assert (evaluated.reward.total, "judge_down" in evaluated.reward.parts) == (-1.0, False)
+
+
+async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(
+    made: Worker, conductor: FakeConductor, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        async with made._sandbox(Task("t", "")) as session:
+            graded = session.container
+        await made.stop()
+    assert graded == "c1"
+    assert b'"sandbox.slow_end"' in (tmp_path / "events" / "worker-0-0.jsonl").read_bytes()

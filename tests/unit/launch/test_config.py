@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from actors.agents.prompt import read_prompt
+from actors.agents.settings import AgentKind, Thinking, Tools
 from actors.rewards.settings import Into, Process, RewardSettings
 from launch.config import (
     ConfigError,
@@ -155,10 +157,20 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("data.training_tasks=3", "raise data.training_tasks"),
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
+        ("agent.kind=hermse", "there are hermes, bash, json, keystrokes, code_interpreter; did you mean 'hermes'"),
+        ("agent.kind=bash", "put yours into a file beside what actors/agents/prompts/bash-1.txt says"),
+        ("agent.options={limit=3}", "are for agents that packages add"),
+        ("agent.prompt=seta-2", "did you mean 'seta-1'"),
+        ("agent.toolset=seta", "set warm_start.enabled = false, or name warm_start.data"),
+        ("agent.observation_tokens=16", "set it between 32 and that, or to 0"),
+        ("agent.observation_tokens=768", "set it between 32 and that, or to 0"),
+        ("rollout.cleanup_timeout_s=200", "+ clean-up 200): raise it to 650 or lower a stage"),
+        ("agent.time_limit_s=400", "leaves the agent: lower it, or raise rollout.episode_deadline_s to 645"),
+        ("agent.trajectory_tokens=1000", "leave it out, or raise it and set agent.history"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
         ("cluster.nodes=33", "raise it to 33 (sandbox.capacity_per_node has to be 33 then), or ask for fewer --nodes"),
         ("buffer.budget_bytes=1000", "or lower buffer.max_trajectory_bytes"),
-        ("rollout.episode_deadline_s=100", "must exceed its stages, 420 s"),
+        ("rollout.episode_deadline_s=100", "must exceed its stages, 435 s"),
         ("sandbox.max_s=300", "raise it to 660"),
         ("engine.start_timeout_s=3000", "before a killed engine is back"),
         ("sandbox.deadline_s=5000", "is not below sandbox.max_s"),
@@ -208,7 +220,7 @@ JUDGED = ["judge.enabled=true", "judge.url=http://127.0.0.1:30000", "learner.adv
         ),
         (
             ["rollout.episode_deadline_s=480"],
-            "must exceed its stages, 540 s (acquire 120 + 3 turns × 80 + grade 60 + judge",
+            "must exceed its stages, 555 s (acquire 120 + 3 turns × 80 + grade 60 + judge",
         ),
         (["reward.process=art", "rollout.reward=art", "reward.process_cap=0.25"], "set reward.process_cap below 0.25"),
         (["reward.process=art", "rollout.reward=pass_ratio"], "puts 0 above it: set reward.process_into = 'turns'"),
@@ -342,6 +354,11 @@ NEEDS: dict[Enum, list[str]] = {
     Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     Proximal.RECOMPUTED: ["learner.minibatches=2"],
     Placement.SHARED: ["run.mode=sync"],
+    Thinking.ON: ["warm_start.enabled=false"],
+    Thinking.OFF: ["warm_start.enabled=false"],
+    Thinking.NO_THINK: ["warm_start.enabled=false"],
+    Tools.SETA: ["warm_start.enabled=false"],
+    Tools.OPENCLAW: ["warm_start.enabled=false"],
     WeightPath.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
 }
 """What else a choice asks for."""
@@ -365,6 +382,28 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
             "staleness.policy": settings.stale_policy,
         }
         assert told.get(key, choice) is choice
+
+
+def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() -> None:
+    other = ["warm_start.enabled=false", "agent.system_prompt=Use the shell."]
+    for kind in AgentKind:
+        told = load_recipe("demo", [*other, f"agent.kind={kind}"]).agent.settings
+        assert told.kind == kind
+        assert (told.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
+    mine = [*other, "agent.kind=bash", "agent.system_prompt=mine", "agent.prompt=bash-1"]
+    assert load_recipe("demo", mine).agent.settings.prompt == read_prompt("bash-1")
+    with pytest.raises(ConfigError, match=r"and agent\.kind, toolset, prompt, thinking and history would not be read"):
+        load_recipe("demo", [*other, "agent.toolset=seta", "agent.harness=agent"])
+    with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):
+        load_recipe("demo", [*other, "agent.kind=bash", "agent.toolset=seta"])
+
+
+def test_what_a_history_that_is_rendered_anew_may_hold_has_a_place() -> None:
+    anew = ["agent.history=dynamic", "agent.context_tokens=8192", "learner.micro_batch_tokens=8192"]
+    with pytest.raises(ConfigError, match=r"for the 24576 tokens and 3 turns .* or lower agent\.trajectory_tokens"):
+        load_recipe("demo", anew)
+    assert load_recipe("demo", [*anew, "agent.trajectory_tokens=12000"]).agent.total_tokens == 12000
+    assert load_recipe("demo").agent.total_tokens == load_recipe("demo").agent.context_tokens
 
 
 def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:

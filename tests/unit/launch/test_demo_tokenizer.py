@@ -32,6 +32,7 @@ from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import held_out_tasks, solution_command, trained_families, training_tasks
 from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split, draw, names_of
+from sandbox.tools import SHELL_ONLY
 
 SYSTEM = "You are a shell agent."
 
@@ -168,7 +169,7 @@ def test_a_demonstration_has_the_ids_of_the_episode_that_it_shows(tokenizer: Tok
 def test_the_warm_start_shows_the_prompts_that_episodes_begin_with(folder: Path, tools: bool):
     config = load_recipe("demo", ["warm_start.copy_steps=0", f"agent.tools={str(tools).lower()}"])
     batch = next(warm_start_batches(config, folder))
-    chat = chat_format(str(folder), tools=tools)
+    chat = chat_format(str(folder), SHELL_ONLY if tools else {})
     opening = chat.first_prompt([{"role": "system", "content": config.agent.system_prompt}])
     opening = opening[: opening.index(chat.turn_end) + 1]
     assert all(token_ids[: len(opening)].tolist() == opening for token_ids, _ in batch.sequences)

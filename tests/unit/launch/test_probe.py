@@ -94,7 +94,7 @@ def test_prompts_are_those_that_episodes_begin_with_and_the_same_in_each_attempt
     assert settings == probe_settings(config, prepare(config, tmp_path / "run"))
     assert len(settings.prompts) == 16
     assert len(set(settings.prompts)) == 4, "of few tasks, each oftener"
-    chat = chat_format(str(prepared.model_path), tools=config.agent.tools)
+    chat = chat_format(str(prepared.model_path), {})
     for name, prompt in zip(prepared.training, settings.prompts, strict=False):
         text = chat.tokenizer.decode(prompt, skip_special_tokens=False)
         assert prepared.tasks[name].instruction in text

@@ -25,6 +25,7 @@ def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path:
         [sys.executable, "setup.py", "--quiet", *commands], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    assert (built / "actors" / "agents" / "prompts" / "bash-1.txt").exists(), "agents would have no prompts"
     monkeypatch.setattr(build, "_FOLDER", built / "sandbox" / "init")
     monkeypatch.setenv("PATH", "")
     init = build.build_init(tmp_path / "cache")

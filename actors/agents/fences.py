@@ -1,0 +1,35 @@
+"""Blocks between lines of three backticks, as Markdown has them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_FENCE = "```"
+
+
+class Block(NamedTuple):
+    language: str
+    body: str
+
+
+class Unclosed(Exception):
+    """A block has no end: the lines of backticks do not come in pairs."""
+
+
+def blocks(text: str) -> list[Block]:
+    """In order.  Raises :class:`Unclosed`, so that no half of a command is taken for a command."""
+    found: list[Block] = []
+    inside: Block | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        mark = line.strip()
+        if inside is None and mark.startswith(_FENCE) and "`" not in mark[len(_FENCE) :]:
+            inside, lines = Block(mark[len(_FENCE) :].strip(), ""), []
+        elif inside is not None and mark == _FENCE:
+            found.append(inside._replace(body="\n".join(lines)))
+            inside = None
+        else:
+            lines.append(line)
+    if inside is not None:
+        raise Unclosed
+    return found

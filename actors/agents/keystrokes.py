@@ -1,0 +1,78 @@
+"""Keys in, the screen out: the agent sits before a terminal, as Terminal-Bench's own agent does.
+
+Each reply is one JSON object, ``{"analysis", "plan", "commands": [{"keystrokes", "duration"}], "task_complete"}``; what
+stands around it is passed over.  If anything in it is wrong nothing is typed, for half of what was meant may do harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+
+from actors.agents.agent import Action, Malformed, Outcome, Reading, ToolCall, opening
+from actors.agents.chat import Message
+from actors.agents.prompt import Prompt
+from actors.agents.thoughts import UNENDED, spoken
+from sandbox.tasks.task import Task
+from sandbox.tools import TERMINAL_BENCH, Toolset
+from sandbox.tools.keystrokes import KEYSTROKES
+
+_FORM = 'write one object, {"commands": [{"keystrokes": "ls\\n", "duration": 0.5}], "task_complete": false}'
+_LOOK = ToolCall(KEYSTROKES.name, {"keystrokes": "", "duration": 0})
+
+
+@dataclass(frozen=True, slots=True)
+class KeystrokesAgent:
+    prompt: Prompt
+
+    @property
+    def tools(self) -> Toolset:
+        return TERMINAL_BENCH
+
+    @property
+    def offered(self) -> Toolset:
+        return {}
+
+    def opening(self, task: Task) -> list[Message]:
+        return opening(self.prompt, task, self.tools)
+
+    def read(self, reply: str) -> Reading:
+        found = _object(reply)
+        if isinstance(found, Malformed):
+            return Reading([found])
+        commands, complete = found.get("commands", []), found.get("task_complete", False)
+        if not isinstance(commands, list) or not isinstance(complete, bool):
+            return Reading([Malformed(f'"commands" is not a list, or "task_complete" neither true nor false: {_FORM}')])
+        actions = [_action(command) for command in cast("list[object]", commands)]
+        if wrong := [action for action in actions if isinstance(action, Malformed)]:
+            return Reading(wrong)
+        return Reading(actions if actions or complete else [_LOOK], final=complete)
+
+    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
+        """The screen as the last keys left it."""
+        wrong = [outcome.text for outcome in outcomes if isinstance(outcome.action, Malformed)]
+        return [{"role": "user", "content": "\n".join(wrong) or outcomes[-1].text}]
+
+
+def _object(reply: str) -> dict[str, object] | Malformed:
+    if (said := spoken(reply)) is None:
+        return Malformed(UNENDED)
+    begin, end = said.find("{"), said.rfind("}")
+    if end < begin or begin < 0:
+        return Malformed(f"the reply holds no JSON object: {_FORM}")
+    try:
+        value: object = orjson.loads(said[begin : end + 1])
+    except orjson.JSONDecodeError as error:
+        return Malformed(f"the reply's object is not valid JSON ({error}), and nothing was typed: {_FORM}")
+    return cast("dict[str, object]", value)
+
+
+def _action(command: object) -> Action:
+    if isinstance(command, dict):
+        said = cast("dict[str, object]", command)
+        if isinstance(said.get("keystrokes"), str):
+            return ToolCall(KEYSTROKES.name, said)
+    return Malformed(f'a command has no "keystrokes" that are a string, and nothing was typed: {_FORM}')

@@ -1,0 +1,68 @@
+"""The messages that an episode begins with, as text files: ``prompts/NAME-VERSION.txt``.
+
+A file that a run has used never changes again: another wording is another version, under another number.  What comes
+before the first section is for people.  ``--- system`` begins the system message, ``--- user`` the user's; without the
+second that is the instruction alone, without the first there is no system message.  In both, ``{instruction}`` and
+``{name}`` stand for the task's, ``{tools}`` for a line on each tool.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+
+FOLDER = Path(__file__).parent / "prompts"
+_SECTION = re.compile(r"^--- (\w+)[ \t]*\n", re.MULTILINE)
+_FIELD = re.compile(r"\{(instruction|name|tools)\}")
+_INSTRUCTION = "{instruction}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    system: str
+    """Empty for no system message."""
+    user: str = _INSTRUCTION
+
+    def filled(self, **fields: str) -> Prompt:
+        """With a value for each of the fields; what they contain is taken as it is."""
+
+        def fill(text: str) -> str:
+            return _FIELD.sub(lambda found: fields[found[1]], text)
+
+        return Prompt(fill(self.system), fill(self.user))
+
+    def with_last_line(self, line: str) -> Prompt:
+        """Its system message ends with ``line``."""
+        return Prompt(f"{self.system}\n{line}" if self.system else line, self.user)
+
+
+def prompt_names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.txt"))
+
+
+def read_prompt(name: str) -> Prompt:
+    """One of ours by its name, or a file by its path, ending in ``.txt``.  Raises UserError."""
+    path = Path(name) if name.endswith(".txt") else FOLDER / f"{name}.txt"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        known = prompt_names()
+        raise UserError(
+            f"no prompt is called '{name}' ({error}); the prompts are {', '.join(known)}, and a file of your own is "
+            f"given by its path, ending in .txt{did_you_mean(name, known)}"
+        ) from error
+    _, *parts = _SECTION.split(text)
+    sections = {kind: body.strip("\n") for kind, body in zip(parts[::2], parts[1::2], strict=True)}
+    if not sections or not sections.keys() <= {"system", "user"}:
+        raise UserError(
+            f"{path}: a prompt has the sections '--- system' and '--- user', each on a line of its own, and this one "
+            f"has {', '.join(sections) or 'none'}"
+        )
+    made = Prompt(sections.get("system", ""), sections.get("user", _INSTRUCTION))
+    if _INSTRUCTION not in made.system + made.user:
+        raise UserError(f"{path}: {_INSTRUCTION} is nowhere in it, so that no agent would know its task: add it")
+    return made

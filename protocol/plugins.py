@@ -1,0 +1,52 @@
+"""What other Python packages add: agents, rewards, task formats and sandbox providers, each by an entry point.
+
+A package's metadata says it, ``[project.entry-points."longshore.agents"]`` with ``name = "package.module:object"``, and
+the configuration asks for it by that name.  Nothing of a package is imported before.  What the object has to be is
+said, and checked, by the room that uses it; docs/plugins.md shows one of each.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib.metadata import EntryPoint, entry_points
+
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+
+
+class PluginGroup(StrEnum):
+    AGENTS = "longshore.agents"
+    REWARDS = "longshore.rewards"
+    TASK_FORMATS = "longshore.task_formats"
+    SANDBOX_PROVIDERS = "longshore.sandbox_providers"
+
+
+def plugin_names(group: PluginGroup) -> list[str]:
+    """Those that installed packages add, sorted."""
+    return sorted({point.name for point in entry_points(group=group)})
+
+
+def load_plugin(group: PluginGroup, name: str) -> object:
+    """The object that an installed package adds under ``name``.  Raises UserError where none does, two do, or its
+    module cannot be imported."""
+    found = [point for point in entry_points(group=group) if point.name == name]
+    if not found:
+        raise UserError(
+            f"no installed package adds '{name}' to {group}{did_you_mean(name, plugin_names(group))}: install the one "
+            f"that does into this environment, or correct the name"
+        )
+    if len(found) > 1:
+        packages = " and ".join(sorted(map(_package, found)))
+        raise UserError(f"'{name}' is added to {group} by {packages}: uninstall all but one of them")
+    (point,) = found
+    try:
+        return point.load()
+    except Exception as error:  # a package of somebody's: whatever it does, it is named
+        raise UserError(
+            f"'{name}' of {group} cannot be loaded from {point.value} of {_package(point)} "
+            f"({type(error).__name__}: {error}): mend that package, or uninstall it"
+        ) from error
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"

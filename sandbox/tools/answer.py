@@ -1,0 +1,29 @@
+"""An agent's answer, where its task is to find something out: a file for the tests to read.
+
+A text goes to :data:`TEXT_FILE` as it is, anything else to :data:`JSON_FILE`, both in the working directory.
+"""
+
+from __future__ import annotations
+
+import posixpath
+
+import orjson
+
+from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult
+
+TEXT_FILE, JSON_FILE = "answer.txt", "answer.json"
+
+
+async def _answer(context: ToolContext, arguments: Arguments) -> ToolResult:
+    answer = arguments.get("answer")
+    if isinstance(answer, str):
+        name, content = TEXT_FILE, answer.encode(errors="surrogateescape")
+    elif answer is not None:
+        name, content = JSON_FILE, orjson.dumps(answer)
+    else:
+        raise ToolError("argument 'answer' is missing")
+    await context.session.write_files({posixpath.join(context.session.workdir, name): content})
+    return ToolResult("The answer was taken.")
+
+
+ANSWER = Tool("answer", "Give the answer.", (Parameter("answer", "string", "The answer."),), _answer)

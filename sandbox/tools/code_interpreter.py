@@ -1,0 +1,39 @@
+"""Python in the sandbox: each call is a program of its own, with a time, a memory and an output limit.
+
+Nothing is kept from one call to the next but files.  A program that wants more memory than it may have gets a
+MemoryError of its own, so that the container is not ended for it; one that runs out of its time is killed, with what it
+started.
+"""
+
+from __future__ import annotations
+
+from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult, describe, text_argument
+
+_FILE = "/tmp/.code_interpreter.py"  # noqa: S108  the sandbox's
+_SHARE = 0.9
+"""Of the container's memory: the rest is for its shell."""
+
+
+async def _run(context: ToolContext, arguments: Arguments) -> ToolResult:
+    code = text_argument(arguments, "code")
+    if not code.strip():
+        raise ToolError("argument 'code' is empty")
+    await context.session.write_files({_FILE: code.encode(errors="surrogateescape")})
+    command = f"(ulimit -d {_memory_bytes(context) >> 10} && exec python3 -B -u {_FILE} < /dev/null)"
+    done = await context.session.run(command, context.command_timeout_s, context.on_output)
+    text = describe(done, context.command_timeout_s, context.output_chars)
+    return ToolResult(text, done.exit_code, done.ms, done.timed_out, done.output)
+
+
+def _memory_bytes(context: ToolContext) -> int:
+    spec = context.session.spec
+    most = int(_SHARE * spec.limits.memory_bytes) if spec is not None else context.program_bytes
+    return min(most, context.program_bytes)
+
+
+CODE = Tool(
+    "code_interpreter",
+    "Run a Python program and return what it prints. Nothing is kept from one call to the next but files.",
+    (Parameter("code", "string", "The Python program; print what you want to see."),),
+    _run,
+)

@@ -1,0 +1,132 @@
+"""Each agent, with a policy that knows what to do, in a real sandbox.
+
+If these fail, an agent's calls do not reach its tools, or what it has done is not what is graded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from actors.agents.chat import ChatFormat
+from actors.agents.choice import agent_of
+from actors.agents.settings import AgentKind, Tools
+from actors.episode import Episode, EpisodeSettings
+from actors.terminal import SandboxTerminal
+from launch.config.rollout import AgentSection
+from protocol.trajectory import GroupId, Status, Ticket, Trajectory
+from sandbox.host import Host
+from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.tasks.task import Task
+from tests.support.fake_policy import FakeEngine, FakeTokenizer
+from tests.support.observers import FakeObserver
+
+pytestmark = [pytest.mark.docker]
+
+SETTINGS = EpisodeSettings(8, 2, 1000, 20_000, 1.0, 60.0, 0.0, 1e9, 120.0)
+
+
+def task(check: str) -> Task:
+    return Task(
+        id="t",
+        instruction="Do it.",
+        run_tests=f"""#!/bin/sh
+echo "==== short test summary info ===="
+if {check}; then echo "PASSED test_it"; else echo "FAILED test_it"; fi
+""",
+        expected_tests=("test_it",),
+    )
+
+
+WROTE = task('test "$(cat /app/made)" = 42')
+SAID = task('test "$(cat /app/answer.txt)" = "It is 42."')
+ANSWERED = task('grep -q 42 /app/answer.json && test "$(cat /app/made)" = 42')
+
+
+def hermes(name: str, **arguments: object) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+def action(kind: str, **params: object) -> str:
+    return f"```json\n{json.dumps({'action': {'type': kind, 'params': params}})}\n```"
+
+
+def typed(*keys: str, complete: bool = False) -> str:
+    commands = [{"keystrokes": each, "duration": 0.5} for each in keys]
+    return json.dumps({"analysis": "", "plan": "", "commands": commands, "task_complete": complete})
+
+
+EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
+    "hermes, shell": (AgentSection(), WROTE, [hermes("shell_exec", command="cd /app; echo 42 > made"), "done"], ""),
+    "hermes, seta": (
+        AgentSection(toolset=Tools.SETA),
+        WROTE,
+        [
+            hermes("shell_exec", id="a", command="cat > made", block=False)
+            + hermes("shell_write_to_process", id="a", command="42"),
+            hermes("shell_kill_process", id="a") + hermes("shell_wait", id="a", wait_seconds=1),
+            "done",
+        ],
+        "has been terminated",
+    ),
+    "hermes, openclaw": (
+        AgentSection(toolset=Tools.OPENCLAW, prompt="openclaw-1"),
+        WROTE,
+        [
+            hermes("shell_kill_process", id="a"),
+            hermes("shell_write_content_to_file", content="42", file_path="made"),
+            "done",
+        ],
+        "Error: unknown tool 'shell_kill_process'. Available: shell_exec, shell_view,",
+    ),
+    "bash": (
+        AgentSection(kind=AgentKind.BASH),
+        WROTE,
+        [
+            "THOUGHT: look\n```bash\nls /nowhere\n```",
+            "```bash\necho 42 > made\ncat made\n```",
+            "```bash\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\n```",
+        ],
+        "<returncode>0</returncode>\n<output>\n42\n</output>",
+    ),
+    "json": (
+        AgentSection(kind=AgentKind.JSON),
+        ANSWERED,
+        [action("shell_exec", command="echo 42 > made"), action("stop", final={"answers": {"answer1": "42"}})],
+        "(no output)",
+    ),
+    "keystrokes": (
+        AgentSection(kind=AgentKind.KEYSTROKES),
+        WROTE,
+        [typed("cat > made\n", "42\n", "C-d"), typed("cat made\n"), typed(complete=True)],
+        "cat made\n42",
+    ),
+    "code_interpreter": (
+        AgentSection(kind=AgentKind.CODE_INTERPRETER),
+        SAID,
+        [hermes("code_interpreter", code="print(6 * 7)"), "It is 42."],
+        "<tool>42",
+    ),
+}
+
+
+@pytest.mark.parametrize(("section", "task", "texts", "reads"), EPISODES.values(), ids=EPISODES)
+async def test_an_agent_that_knows_what_to_do_does_it(
+    docker_engine: Host, section: AgentSection, task: Task, texts: list[str], reads: str
+) -> None:
+    engine, agent = FakeEngine([f"{text}\x01" for text in texts]), agent_of(section.settings)
+    chat = ChatFormat(FakeTokenizer(), tools=[tool.schema for tool in agent.offered.values()] or None)
+    pool_settings = PoolSettings(pool=f"test-agents-{os.getpid()}", run_id="test", capacity=1)
+    ticket = Ticket("run", GroupId(1), 0, 8, task.id, 11)
+    async with SandboxPool(pool_settings, docker_engine) as pool, pool.acquire(task, 600.0) as session:
+        terminal = SandboxTerminal(session, task, 20.0, 60.0, 4000, tools=agent.tools)
+        trajectory = await Episode(ticket, task, agent, chat, engine.generate, terminal, SETTINGS, FakeObserver()).run()
+    assert (trajectory.status, trajectory.reward.total) == (Status.COMPLETED, 1.0), text_of(trajectory)
+    assert not engine.texts
+    assert reads in text_of(trajectory)
+
+
+def text_of(trajectory: Trajectory) -> str:
+    return "".join(map(chr, trajectory.segments[0].token_ids))

@@ -1,0 +1,223 @@
+"""Episodes of many turns with the chat templates of Qwen3 and Qwen3-2507, thinking or not.
+
+If these fail, a model reads at some turn another history than the one that it made, or sees calls in another form than
+it was taught.  The templates are data: tests/support/templates, and NOTICE says whose.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from actors.agents.chat import ChatFormat, Message, Tokenizer
+from actors.agents.choice import agent_of
+from actors.agents.settings import AgentKind, History, Thinking
+from actors.engines.messages import GenerateReply, GenerateRequest
+from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
+from launch.config.rollout import AgentSection
+from launch.demo.tokenizer import train_tokenizer
+from learner.sequences import whole
+from protocol.errors import UserError
+from protocol.trajectory import GroupId, Status, Ticket, TurnKind
+from sandbox.tasks.task import Task
+from tests.support.fake_policy import reply_of
+from tests.support.observers import FakeObserver
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+FOLDER = Path(__file__).parents[2] / "support" / "templates"
+TURNS = 30
+THOUGHT = re.compile(r"<think>\n.*?\n</think>\n\n", re.DOTALL)
+OPENS = (
+    "'<|im_start|>assistant\\n' }}\n    {%- if enable_thinking",
+    "'<|im_start|>assistant\\n<think>\\n' }}\n    {%- if enable_thinking",
+)
+TASK = Task(id="t", instruction="Count to thirty.")
+
+
+@pytest.fixture(scope="module")
+def bare() -> Tokenizer:
+    """Has Qwen's special tokens."""
+    return cast("Tokenizer", train_tokenizer(1024))
+
+
+def qwen(bare: Tokenizer, name: str) -> Tokenizer:
+    """With the template of Qwen3, or of Qwen3-2507's instruct models; ``opening`` is Qwen3's, changed here to open
+    each reply's thoughts in the prompt, as that of Qwen3-2507's thinking models is documented to do."""
+    made = copy.deepcopy(cast("PreTrainedTokenizerFast", bare))
+    if name == "opening":
+        before, after = OPENS
+        template = (FOLDER / "qwen3.jinja").read_text()
+        assert before in template
+        made.chat_template = template.replace(before, after)
+    else:
+        made.chat_template = (FOLDER / f"{name}.jinja").read_text()
+    return cast("Tokenizer", made)
+
+
+@dataclass
+class FakeModel:
+    """Thinks, or does not, and makes as many calls a turn as its number says, up to three; then it is done."""
+
+    tokenizer: Tokenizer
+    chat: ChatFormat
+    say: Callable[[int], str]
+    asked: list[list[int]] = field(default_factory=list[list[int]])
+    sampled: list[list[int]] = field(default_factory=list[list[int]])
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        turn = len(self.asked)
+        self.asked.append(request.input_ids)
+        ids = [*self.tokenizer.encode(self.say(turn), add_special_tokens=False), self.chat.turn_end]
+        self.sampled.append(ids)
+        return replace(reply_of(ids, 1), finish="stop")
+
+
+@dataclass
+class FakeTerminal:
+    calls: int = 0
+
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
+        self.calls += 1
+        return ToolOutcome(f"output {self.calls} of {name}", "", 0, 1.0)
+
+    async def grade(self) -> Graded:
+        return Graded((), 0.0, False, 0.0)
+
+
+def hermes(turn: int) -> str:
+    calls = [{"name": "shell_exec", "arguments": {"command": f"echo {turn} {n}"}} for n in range(1 + turn % 3)]
+    written = (f"<tool_call>\n{json.dumps(call)}\n</tool_call>" for call in calls)
+    return "\n".join(["Next.", *written]) if turn < TURNS - 1 else "done"
+
+
+def bash(turn: int) -> str:
+    return f"THOUGHT: next.\n```bash\necho {turn}\n```"
+
+
+THINKS = "<think>\nTurn {}: I count.\n</think>\n\n"
+EMPTY = "<think>\n\n</think>\n\n"
+CASES = {
+    "qwen3": ("qwen3", Thinking.TEMPLATE, THINKS, TURNS - 1),
+    "qwen3, on": ("qwen3", Thinking.ON, THINKS, TURNS - 1),
+    "qwen3, off": ("qwen3", Thinking.OFF, "", TURNS),
+    "qwen3, /no_think": ("qwen3", Thinking.NO_THINK, EMPTY, TURNS - 1),
+    "2507, instruct": ("qwen3_instruct_2507", Thinking.TEMPLATE, "", 0),
+    "2507, thinking": ("opening", Thinking.TEMPLATE, THINKS.removeprefix("<think>\n"), TURNS - 1),
+}
+"""Template, how it is told, how replies begin, and how many thoughts the last prompt has."""
+
+
+@pytest.mark.parametrize("kind", [AgentKind.HERMES, AgentKind.BASH])
+@pytest.mark.parametrize(("template", "thinking", "thought", "thoughts"), CASES.values(), ids=CASES)
+async def test_thirty_turns_each_go_on_from_every_token_before(
+    bare: Tokenizer, template: str, thinking: Thinking, thought: str, thoughts: int, kind: AgentKind
+) -> None:
+    settings = AgentSection(kind=kind, thinking=thinking).settings
+    tokenizer, agent = qwen(bare, template), agent_of(settings)
+    schemas = [tool.schema for tool in agent.offered.values()]
+    chat = ChatFormat(tokenizer, tools=schemas or None, thinking=thinking.argument)
+    say = hermes if kind is AgentKind.HERMES else bash
+    model, terminal = FakeModel(tokenizer, chat, lambda turn: thought.format(turn) + say(turn)), FakeTerminal()
+    episode = Episode(
+        Ticket("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, terminal,
+        EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0), FakeObserver(),
+    )  # fmt: skip
+    trajectory = await episode.run()
+    assert trajectory.status is (Status.COMPLETED if kind is AgentKind.HERMES else Status.TURN_LIMIT)
+
+    (segment,) = trajectory.segments
+    for prompt, sampled, following in zip(model.asked, model.sampled, model.asked[1:], strict=False):
+        assert following[: len(prompt) + len(sampled)] == [*prompt, *sampled]
+    assert segment.token_ids[: len(model.asked[-1])].tolist() == model.asked[-1]
+    assert segment.token_ids[segment.loss_mask == 1].tolist() == [token for ids in model.sampled for token in ids]
+    assert len([turn for turn in segment.turns if turn.kind is TurnKind.MODEL]) == TURNS
+    assert terminal.calls == (sum(1 + turn % 3 for turn in range(TURNS - 1)) if kind is AgentKind.HERMES else TURNS)
+
+    messages = conversation(agent.opening(TASK), lambda turn: chat.begun + thought.format(turn) + say(turn), kind)
+    rendered = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, tools=schemas or None,
+        **({} if thinking.argument is None else {"enable_thinking": thinking.argument}),
+    )  # fmt: skip
+    kept = tokenizer.decode(model.asked[-1], skip_special_tokens=False)
+    assert THOUGHT.sub("", kept) == THOUGHT.sub("", rendered), "beside thoughts the template would say something else"
+    assert len(THOUGHT.findall(kept)) == thoughts, "a thought that the model had is gone"
+    if not thoughts:
+        assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
+
+
+async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoughts_that_it_drops(
+    bare: Tokenizer,
+) -> None:
+    """Qwen3's template drops the thoughts of turns before a user's message: each is trained where it was sampled."""
+    tokenizer, agent = qwen(bare, "qwen3"), agent_of(AgentSection(kind=AgentKind.BASH).settings)
+    chat = ChatFormat(tokenizer)
+    model = FakeModel(tokenizer, chat, lambda turn: THINKS.format(turn) + bash(turn))
+    episode = Episode(
+        Ticket("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, FakeTerminal(),
+        EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0, history=History.INDIVIDUAL), FakeObserver(),
+    )  # fmt: skip
+    trajectory = await episode.run()
+    messages = conversation(agent.opening(TASK), lambda turn: THINKS.format(turn) + bash(turn), AgentKind.BASH)
+    rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, tools=None)
+    assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
+    assert not THOUGHT.search(rendered)
+    sequences = [(ids.tolist(), ids[mask == 1].tolist()) for ids, mask in whole(trajectory.segments)]
+    assert [loss for _, loss in sequences] == model.sampled
+    for (ids, loss), asked in zip(sequences, model.asked, strict=True):
+        assert ids == [*asked, *loss]
+
+
+def conversation(opening: list[Message], say: Callable[[int], str], kind: AgentKind) -> list[Message]:
+    """The messages that the last prompt stands for."""
+    messages, calls = [*opening], 0
+    for turn in range(TURNS - 1):
+        messages.append({"role": "assistant", "content": say(turn)})
+        for _ in range(1 + turn % 3 if kind is AgentKind.HERMES else 1):
+            calls += 1
+            text = f"output {calls} of shell_exec"
+            told = text if kind is AgentKind.HERMES else f"<returncode>0</returncode>\n<output>\n{text}\n</output>"
+            messages.append({"role": "tool" if kind is AgentKind.HERMES else "user", "content": told})
+    return messages
+
+
+@pytest.mark.parametrize(("thinking", "ends"), [(None, ""), (True, ""), (False, EMPTY)])
+def test_thinking_is_turned_off_by_an_empty_thought_in_every_prompt(
+    bare: Tokenizer, thinking: bool | None, ends: str
+) -> None:
+    chat = ChatFormat(qwen(bare, "qwen3"), thinking=thinking)
+    prompt = chat.text(chat.first_prompt([{"role": "user", "content": "q"}]))
+    assert prompt.endswith(f"<|im_start|>assistant\n{ends}")
+    delta = chat.text(chat.delta([{"role": "tool", "content": "a"}], closed=True))
+    assert delta.endswith(f"</tool_response><|im_end|>\n<|im_start|>assistant\n{ends}")
+
+
+def test_a_template_that_knows_of_no_thinking_is_refused_where_it_is_told_to(bare: Tokenizer) -> None:
+    """Else a run that was to think, or not to, does as it likes and nobody knows."""
+    with pytest.raises(UserError, match=r"leave agent\.thinking out"):
+        ChatFormat(qwen(bare, "qwen3_instruct_2507"), thinking=False)
+
+
+def test_no_think_is_the_last_word_of_the_system_message() -> None:
+    """SETA's place for it."""
+    first, *_ = agent_of(AgentSection(thinking=Thinking.NO_THINK).settings).opening(TASK)
+    assert first == {"role": "system", "content": "Use the shell.\n/no_think"}
+    only, _ = agent_of(AgentSection(kind="code_interpreter", thinking=Thinking.NO_THINK).settings).opening(TASK)
+    assert only == {"role": "system", "content": "/no_think"}
+
+
+def test_calls_in_thoughts_that_the_prompt_opened_are_not_made(bare: Tokenizer) -> None:
+    chat = ChatFormat(qwen(bare, "opening"))
+    assert chat.begun == "<think>\n"
+    agent = agent_of(AgentSection().settings)
+    reading = agent.read(f"{chat.begun}maybe {hermes(2)}\n</think>\n\n{hermes(0)}")
+    assert len(reading.actions) == 1
+    assert ChatFormat(qwen(bare, "qwen3")).begun == ""

@@ -1,0 +1,168 @@
+"""The package of docs/plugins.md, laid out as pip lays one out.
+
+If these fail, whoever follows that page has an agent, a format or a provider that longshore does not find, or one of
+another shape breaks a run that has begun.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from actors.agents.agent import Malformed, Outcome, ToolCall
+from actors.agents.chat import ChatFormat
+from actors.agents.choice import agent_kinds, agent_of
+from actors.agents.settings import AgentKind
+from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
+from launch.config import ConfigError, load_recipe
+from protocol.errors import UserError
+from protocol.plugins import PluginGroup, load_plugin, plugin_names
+from protocol.trajectory import GroupId, Status, Ticket
+from sandbox.providers import added_provider
+from sandbox.tasks.__main__ import main as tasks_main
+from sandbox.tasks.datasets import read_entries
+from sandbox.tasks.formats import format_of, load_tasks, write_tasks
+from sandbox.tasks.task import Task
+from tests.support.fake_policy import FakeEngine, FakeTokenizer
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server
+from tests.support.observers import FakeObserver
+
+PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
+BLOCK = re.compile(r"^```(?:toml|python)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MINE = ["warm_start.enabled=false", "agent.kind=prompt_lines"]
+
+
+def install(folder: Path, name: str, entry_points: dict[str, dict[str, str]]) -> None:
+    """What pip leaves of a package's metadata."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = (
+        line for group, points in entry_points.items() for line in (f"[{group}]", *map(" = ".join, points.items()))
+    )
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages: the page's."""
+    folder, before = tmp_path / "site", set(sys.modules)
+    for path, text in BLOCK.findall(PAGE.read_text()):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    said = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    install(folder, said["name"], said["entry-points"])
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(folder)):
+            del sys.modules[name]
+
+
+class FakeTerminal:
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
+        return ToolOutcome(f"{name} {arguments['command']}", "", 0, 1.0)
+
+    async def grade(self) -> Graded:
+        return Graded((), 1.0, True, 1.0)
+
+
+@pytest.mark.usefixtures("site")
+async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() -> None:
+    config = load_recipe("demo", [*MINE, "agent.options={most=2}", "agent.system_prompt=mine"])
+    agent = agent_of(config.agent.settings)
+    engine, task = FakeEngine(["so:\n$ ls\n$ pwd\x01", "$ 1\n$ 2\n$ 3\x01", "done\x01"]), Task("t", "List.")
+    settings = EpisodeSettings(4, 2, 100, 600, 1.0, 5.0, 9.0, 50.0, 60.0)
+    ticket = Ticket("run", GroupId(1), 0, 8, "t", 11)
+    chat = ChatFormat(FakeTokenizer())
+    trajectory = await Episode(
+        ticket, task, agent, chat, engine.generate, FakeTerminal(), settings, FakeObserver()
+    ).run()
+    text = "".join(map(chr, trajectory.segments[0].token_ids))
+    assert trajectory.status is Status.COMPLETED
+    assert text.startswith("<system>mine\x01\n<user>List.\x01\n")
+    assert "<user>shell_exec ls\nshell_exec pwd\x01" in text
+    assert "<user>Error: write at most 2 lines that begin with $\x01" in text
+
+
+@pytest.mark.usefixtures("site")
+def test_what_the_pages_agent_reads_is_what_it_says() -> None:
+    agent = agent_of(load_recipe("demo", MINE).agent.settings)
+    assert list(agent.read("$ ls").actions) == [ToolCall("shell_exec", {"command": "ls"})]
+    assert isinstance(agent.read("$ a\n" * 6).actions[0], Malformed)
+    assert agent.tell([Outcome(ToolCall("shell_exec", {}), "a"), Outcome(Malformed("x"), "b")]) == [
+        {"role": "user", "content": "a\nb"}
+    ]
+
+
+@pytest.mark.usefixtures("site")
+def test_a_task_format_of_a_package_is_read_written_and_converted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Task("greet", "Greet.\n", run_tests="#!/bin/sh\ntrue\n", expected_tests=("a",), memory_mb=512)
+    write_tasks([task], "one_file", tmp_path / "own")
+    assert {path.name for path in (tmp_path / "own" / "greet").iterdir()} >= {"TASK.txt", "check.sh"}
+    assert load_tasks(tmp_path / "own", "one_file").tasks == (task,)
+    arguments = ["convert", str(tmp_path / "own"), "--format", "one_file", "--to", "terminal_bench", "--out"]
+    assert tasks_main([*arguments, str(tmp_path / "other")]) == 0
+    capsys.readouterr()
+    assert load_tasks(tmp_path / "other").tasks[0].instruction == "Greet.\n"
+    (tmp_path / "datasets.toml").write_text('[mine]\npath = "own"\nformat = "one_file"\n')
+    assert read_entries(tmp_path / "datasets.toml")["mine"].format == "one_file"
+    (tmp_path / "datasets.toml").write_text('[mine]\npath = "own"\nformat = "one_fil"\n')
+    with pytest.raises(UserError, match="did you mean 'one_file'"):
+        read_entries(tmp_path / "datasets.toml")
+
+
+@pytest.mark.usefixtures("site")
+async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
+    async with pool_server(FakeProvider(), tmp_path) as (url, _):
+        assert await importlib.import_module("use").greeted(url) == "echo hello\n"
+
+
+def test_a_name_that_nobody_adds_says_what_there_is(site: Path) -> None:
+    assert plugin_names(PluginGroup.AGENTS) == ["prompt_lines"]
+    assert agent_kinds() == [*AgentKind, "prompt_lines"]
+    with pytest.raises(UserError, match="did you mean 'prompt_lines'"):
+        load_plugin(PluginGroup.AGENTS, "prompt_line")
+    with pytest.raises(ConfigError, match=r"there are hermes, .*, prompt_lines; did you mean 'prompt_lines'"):
+        load_recipe("demo", ["agent.kind=prompt_line"])
+    install(site, "another", {"longshore.agents": {"prompt_lines": "longshore_prompt.agent:make"}})
+    with pytest.raises(UserError, match="by another and longshore-prompt: uninstall all but one"):
+        load_plugin(PluginGroup.AGENTS, "prompt_lines")
+
+
+def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
+    """Before a run has begun: its preflight makes the agent."""
+    (site / "broken.py").write_text("raise ZeroDivisionError('at import')")
+    (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
+    points = {"broken": "broken:x", "gone": "odd:gone", "nothing": "odd:nothing", "seven": "odd:seven"}
+    install(site, "odd", {str(group): points for group in PluginGroup})
+    for name, why in (
+        ("broken", r"broken:x of odd \(ZeroDivisionError: at import\)"),
+        ("gone", r"odd:gone of odd \(AttributeError"),
+        ("nothing", "is no agent"),
+        ("seven", "is no agent"),
+    ):
+        settings = load_recipe("demo", [*MINE[:1], f"agent.kind={name}"]).agent.settings
+        with pytest.raises(UserError, match=why) as caught:
+            agent_of(settings)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UserError, match="task format 'seven' is none"):
+        format_of("seven")
+
+
+@pytest.mark.parametrize("name", ["nothing", "seven"])
+async def test_a_provider_of_another_shape_is_refused_and_named(site: Path, name: str) -> None:
+    (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
+    install(site, "odd", {PluginGroup.SANDBOX_PROVIDERS: {name: f"odd:{name}"}})
+    with pytest.raises(UserError, match=f"sandbox provider '{name}' is none"):
+        async with added_provider(name, {}):
+            raise AssertionError
