@@ -6,6 +6,7 @@ The field names are those of ``anthropic.types.message_create_params``; a test h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Annotated, Literal
 
 import msgspec
@@ -32,6 +33,7 @@ class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
 
 class ToolResultBlock(msgspec.Struct, tag_field="type", tag="tool_result"):
     content: str | list[TextBlock] | None = None
+    is_error: bool | None = None
 
 
 class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
@@ -86,15 +88,15 @@ def read(body: bytes) -> Call:
     request = OPTIONS.read(body, Request)
     if request.max_tokens is None:
         raise Refused("max_tokens is missing: say how many tokens the reply may have", parameter="max_tokens")
-    return _call(request)
+    return _call(request, len(body))
 
 
 def read_to_count(body: bytes) -> Asked:
     """Of ``/v1/messages/count_tokens``.  Raises :class:`Refused`."""
-    return _call(OPTIONS.read(body, Request)).asked
+    return _call(OPTIONS.read(body, Request), len(body)).asked
 
 
-def _call(request: Request) -> Call:
+def _call(request: Request, size: int) -> Call:
     _check(request)
     messages: list[Message] = []
     if request.system:
@@ -109,6 +111,7 @@ def _call(request: Request) -> Call:
             max_tokens=request.max_tokens,
             temperature=request.temperature,
             stop=tuple(request.stop_sequences or ()),
+            size=size,
         ),
         stream=bool(request.stream),
         thoughts=request.thinking is not None and request.thinking.type != "disabled",
@@ -128,18 +131,22 @@ def _check(request: Request) -> None:
 
 
 def _of_user(message: UserMessage) -> Iterator[Message]:
-    """Results of tools are messages of their own, in the order in which they stand."""
+    """Results of tools are messages of their own, in the order in which they and texts stand."""
     if isinstance(message.content, str):
         yield {"role": "user", "content": message.content}
         return
-    said: list[TextBlock] = []
-    for block in message.content:
-        if isinstance(block, TextBlock):
-            said.append(block)
+    if not message.content:
+        yield {"role": "user", "content": ""}
+    for is_text, blocks in groupby(message.content, lambda block: isinstance(block, TextBlock)):
+        if is_text:
+            yield {"role": "user", "content": _text([block for block in blocks if isinstance(block, TextBlock)])}
         else:
-            yield {"role": "tool", "content": _text(block.content)}
-    if said or not message.content:
-        yield {"role": "user", "content": _text(said)}
+            yield from (_result(block) for block in blocks if isinstance(block, ToolResultBlock))
+
+
+def _result(block: ToolResultBlock) -> Message:
+    said = _text(block.content)
+    return {"role": "tool", "content": f"Error: {said}" if block.is_error else said}
 
 
 def _of_assistant(message: AssistantMessage) -> Message:

@@ -50,3 +50,5 @@ class Asked:
     """None: the session's."""
     stop: tuple[str, ...] = ()
     """Texts at which the reply ends; the first to come is cut off from what is told."""
+    size: int = 0
+    """Bytes of the request."""

@@ -25,7 +25,12 @@ class Keys:
     def session_of(self, key: str) -> str | None:
         """Whose key it is; None where it is nobody's.  Takes as long for a wrong key as for a right one."""
         session, _, mac = key.removeprefix(_PREFIX).rpartition(".")
-        return session if hmac.compare_digest(mac.encode(), self._mac(session).encode()) else None
+        return session if hmac.compare_digest(_bytes(mac), _bytes(self._mac(session))) else None
 
     def _mac(self, session: str) -> str:
-        return hmac.new(self._secret, session.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._secret, _bytes(session), hashlib.sha256).hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    """Of a header's text, which may have come as any bytes."""
+    return text.encode(errors="surrogateescape")

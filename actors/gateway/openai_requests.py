@@ -84,6 +84,7 @@ class AssistantMessage(msgspec.Struct, tag_field="role", tag="assistant"):
     content: Content = None
     tool_calls: list[ToolCall] | None = None
     reasoning_content: str | None = None
+    function_call: CalledFunction | None = None
 
 
 AnyMessage = SystemMessage | DeveloperMessage | UserMessage | ToolMessage | AssistantMessage
@@ -135,6 +136,7 @@ def read(body: bytes) -> Call:
             max_tokens=request.max_completion_tokens or request.max_tokens,
             temperature=request.temperature,
             stop=tuple(stop),
+            size=len(body),
         ),
         stream=bool(request.stream),
         usage_in_stream=bool(request.stream_options and request.stream_options.include_usage),
@@ -150,6 +152,8 @@ def _message(message: AnyMessage) -> Message:
         case ToolMessage():
             return {"role": "tool", "content": _text(message.content)}
         case AssistantMessage():
+            if message.function_call is not None:
+                raise Refused("function_call is not taken: say it as tool_calls", parameter="messages")
             said: Message = {"role": "assistant", "content": _text(message.content)}
             if message.reasoning_content:
                 said["reasoning_content"] = message.reasoning_content

@@ -21,6 +21,11 @@ from actors.rewards.played import ModelTurn
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import Segment, Status
 
+_READS_PER_REPLY = 16
+"""Prompts of a session that are rendered, for each reply that it may have: what is refused, or only counted, takes time
+of every session of this process too."""
+_MOST_BYTES, _BYTES_PER_TOKEN = 64 << 10, 64
+"""More than a request without text, and a token, have; what is longer is not even rendered."""
 _ENDED = "this session has ended: its episode is over"
 _TAIL = 16
 """Last tokens of a prompt, which show whether it ends within thoughts."""
@@ -67,7 +72,7 @@ class Session:
         self._on_reply, self._clock = on_reply, clock
         self._history = History()
         self._ended = False
-        self._set_aside = self._under_way = self._asked = 0
+        self._set_aside = self._under_way = self._asked = self._read = 0
         self._waited_s = self._waits_since = 0.0
         self.replies = self.sampled_tokens = 0
         self.generate_ms = 0.0
@@ -77,7 +82,7 @@ class Session:
         self.last_words = ""
         """Of the reply that was kept last, without thoughts and calls."""
         self.limit: Status | None = None
-        """Which of the session's limits refused a call."""
+        """Which of the session's limits refused a call; None once one was answered again."""
         self.trouble: InfraError | None = None
         """Why the last call that went to the engine failed; None once one was answered again."""
 
@@ -169,7 +174,7 @@ class Session:
         except InfraError as error:
             self.trouble = error
             raise
-        self.trouble = None
+        self.trouble = self.limit = None
         return reply
 
     def _prompt(self, asked: Asked) -> tuple[ChatFormat, Prompt]:
@@ -181,6 +186,17 @@ class Session:
                 f"temperature {asked.temperature:g} is not the run's, {settings.temperature:g}, at which its "
                 "log-probabilities are: leave temperature out",
                 parameter="temperature",
+            )
+        self._read += 1
+        if self._read > _READS_PER_REPLY * (settings.max_replies + 1):
+            raise Refused(f"the session has asked {self._read - 1} times", status=429, code="session_limit_reached")
+        if asked.size > _MOST_BYTES + _BYTES_PER_TOKEN * settings.context_tokens:
+            self.limit = Status.CONTEXT_LIMIT
+            raise Refused(
+                f"the request has {asked.size} bytes, which cannot be {settings.context_tokens} tokens, the most that "
+                "a prompt and its reply may have",
+                parameter="messages",
+                code="context_length_exceeded",
             )
         if asked.messages[-1]["role"] == "assistant":
             raise Refused(

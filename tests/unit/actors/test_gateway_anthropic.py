@@ -77,6 +77,20 @@ async def test_a_conversation_with_tools_is_one_segment_of_the_very_ids_that_wer
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids(f"I look.{CALL}{CALL}\x01done\x01")
 
 
+async def test_results_and_texts_stand_in_the_prompt_as_they_stand_in_the_message() -> None:
+    """Else the model is trained on a conversation that the harness did not have."""
+    async with rig(f"I look.{CALL}\x01", "done\x01") as made:
+        first = await ask(made, HELLO, tools=[TOOL])
+        (call,) = [block for block in first.content if block.type == "tool_use"]
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "no such file", "is_error": True}
+        content = [{"type": "text", "text": "before"}, result, {"type": "text", "text": "behind"}]
+        echo = {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in first.content]}
+        await ask(made, [*HELLO, echo, {"role": "user", "content": content}], tools=[TOOL])
+        (segment,) = made.session.segments()
+    text = FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False)
+    assert "<user>before\x01\n<tool>Error: no such file\x01\n<user>behind\x01\n" in text
+
+
 async def test_a_history_that_the_harness_rewrites_begins_another_segment() -> None:
     async with rig("one\x01", "two\x01") as made:
         await ask(made, HELLO)

@@ -348,3 +348,52 @@ async def test_messages_that_cannot_be_rendered_are_refused_with_the_reason(mess
     async with rig("never\x01") as made:
         with pytest.raises(openai.BadRequestError, match=r"messages|assistant"):
             await ask(made, messages)
+
+
+async def test_a_harness_that_shortens_its_history_after_a_refusal_is_not_taken_for_one_that_ended_by_it() -> None:
+    async with rig("fine\x01", context_tokens=60) as made:
+        with pytest.raises(openai.BadRequestError):
+            await ask(made, [{"role": "user", "content": "x" * 60}])
+        assert made.session.limit is Status.CONTEXT_LIMIT
+        await ask(made, HELLO)
+        assert made.session.limit is None
+
+
+async def test_what_is_too_large_for_any_context_is_refused_before_it_costs_other_episodes_their_time() -> None:
+    asked: list[str] = []
+
+    class Noting(FakeTokenizer):
+        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+            asked.append(text)
+            return super().encode(text, add_special_tokens=add_special_tokens)
+
+    async with rig(tokenizer=Noting(), context_tokens=60) as made:
+        asked.clear()
+        with pytest.raises(openai.BadRequestError, match="cannot be 60 tokens") as refused:
+            await ask(made, [{"role": "user", "content": "x" * 100_000}])
+    assert refused.value.code == "context_length_exceeded"
+    assert not any("xxx" in text for text in asked)
+
+
+async def test_a_session_that_only_ever_asks_too_much_is_heard_no_more() -> None:
+    async with rig(context_tokens=60, max_replies=1) as made:
+        for _ in range(32):
+            with pytest.raises(openai.BadRequestError):
+                await ask(made, [{"role": "user", "content": "x" * 60}])
+        with pytest.raises(openai.RateLimitError, match="has asked 32 times"):
+            await ask(made, HELLO)
+
+
+async def test_a_call_in_the_words_of_an_older_api_is_refused_and_not_left_out_of_the_history() -> None:
+    old = {"role": "assistant", "content": None, "function_call": {"name": "shell", "arguments": "{}"}}
+    async with rig() as made:
+        with pytest.raises(openai.BadRequestError, match="say it as tool_calls"):
+            await ask(made, [*HELLO, old, {"role": "user", "content": "and?"}])
+
+
+async def test_a_key_of_any_bytes_is_nobodys() -> None:
+    async with rig() as made:
+        answer = await made.http.get(
+            f"{made.gateway.url}/v1/models", headers={"Authorization": b"Bearer lsk-\xff.\xfe"}
+        )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
