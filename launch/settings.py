@@ -12,7 +12,7 @@ from typing import NamedTuple
 from actors.buffer import BufferSettings
 from actors.conductor import ConductorSettings
 from actors.engines.adapter_files import AdapterSettings
-from actors.engines.engine import EngineSettings
+from actors.engines.settings import EngineSettings
 from actors.episode import EpisodeSettings
 from actors.harness import HarnessSettings
 from actors.weights.copies import CopiesSettings

@@ -26,16 +26,14 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from actors.background import Background
 from actors.engines import weight_files
-from actors.engines.adapter_files import AdapterSettings
-from actors.engines.adapters import ByName
-from actors.engines.direct import FromSender, Sender
+from actors.engines.choice import updates_of
+from actors.engines.direct import Sender
 from actors.engines.dispatch import Dispatch
 from actors.engines.exchange import Confirmed, Serving, come_back, stand_aside
-from actors.engines.handover import FromFiles, Handover, Load
+from actors.engines.handover import Load
 from actors.engines.messages import (
     EngineLoad,
     EngineNews,
@@ -49,94 +47,19 @@ from actors.engines.messages import (
     GenerateRequest,
     LoadError,
     LoadReport,
-    Pause,
     Received,
     RequestRefused,
     ServerLost,
     Watch,
 )
-from actors.engines.prefixes import KvReuse
-from actors.engines.server import Server, ServerSettings
-from actors.engines.tensors import FromTensors
+from actors.engines.server import Server
+from actors.engines.settings import EngineSettings
 from actors.engines.turn import Turn
-from actors.engines.updates import InPlace, Updates
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _FAILED_PROBES = 3
-_QUEUED_PER_RUNNING = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
-    name: str
-    run_dir: Path
-    model_path: str
-    """The run's model folder: every manifest must have its tensors' names and shapes."""
-    context_length: int
-    max_total_tokens: int | None = None
-    """KV slots; None lets the server fill its memory share."""
-    max_running: int
-    """Requests that the server works on at once; further ones wait in the engine."""
-    max_queued: int = 0
-    """How many may wait; one more is refused at once.  0: sixteen times ``max_running``."""
-    device: Literal["cpu", "cuda"]
-    tp: int = 1
-    """GPUs that share the server's model."""
-    memory_share: float = 0.85
-    """Of a GPU's memory, for weights and KV."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    seed: int = 0
-    attempt: int = 0
-    node: str = ""
-    start_timeout_s: float = 300.0
-    stop_grace_s: float = 1.0
-    stall_timeout_s: float = 60.0
-    """A server that is silent for so long, with a probe waiting, is restarted."""
-    probe_every_s: float = 15.0
-    load_grace_s: float = 60.0
-    """Seconds beyond its deadline that a load which has begun may take before the server is restarted."""
-    deterministic: bool = False
-    """Honour ``GenerateRequest.seed``; SGLang gives up its prefix cache for it with most attention backends."""
-    handover: Literal["files", "tensors"] = "files"
-    """How the server gets weights that are on this machine: it reads their files, or is given them in memory."""
-    kv: KvReuse = "fresh"
-    """Which prefixes are reused (:mod:`.prefixes`)."""
-    pause: Pause = "in_place"
-    """What requests do that are being sampled while weights are exchanged."""
-    lends: bool = False
-    """Whether :meth:`Engine.lend` is used: on CUDA the server is started for it."""
-    adapters: AdapterSettings | None = None
-    """With them every version is an adapter of the model in ``model_path``, and :meth:`Engine.lend` is not used."""
-
-    @property
-    def item_bytes(self) -> int:
-        """Of each number that the server holds."""
-        return 4 if self.dtype == "float32" else 2
-
-    @property
-    def most_queued(self) -> int:
-        return self.max_queued or _QUEUED_PER_RUNNING * self.max_running
-
-    def server(self) -> ServerSettings:
-        return ServerSettings(
-            device=self.device,
-            tp=self.tp,
-            memory_share=self.memory_share,
-            dtype=self.dtype,
-            context_length=self.context_length,
-            max_total_tokens=self.max_total_tokens,
-            max_running=self.max_running + 1,  # the probe always finds a place
-            seed=self.seed,
-            deterministic=self.deterministic,
-            lends=self.lends,
-            adapters=self.adapters,
-            pause=self.pause,
-            log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log",
-            start_timeout_s=self.start_timeout_s,
-            stop_grace_s=self.stop_grace_s,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +104,7 @@ class Engine:
             kv=settings.kv,
             state=lambda: self._state,
         )
-        self._updates = _updates(settings, self._dispatch, sender)
+        self._updates = updates_of(settings, self._dispatch, sender)
         self._staged: _Staged | None = None
         self._update_lock = asyncio.Lock()
         self._lease: _Lease | None = None
@@ -574,15 +497,3 @@ class Engine:
             version=serving.confirmed.manifest.version,
             seconds=round(self._start_s, 3),
         )
-
-
-def _updates(settings: EngineSettings, dispatch: Dispatch, sender: Sender | None) -> Updates:
-    if settings.adapters is not None:
-        return ByName(settings.adapters, settings.model_path, dispatch)
-    return InPlace(_handover(settings, sender), grace_s=settings.load_grace_s, item_bytes=settings.item_bytes)
-
-
-def _handover(settings: EngineSettings, sender: Sender | None) -> Handover:
-    if sender is not None:
-        return FromSender(settings.name, settings.tp, sender)
-    return FromFiles() if settings.handover == "files" else FromTensors(settings.device, settings.tp)

@@ -21,8 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import Literal, Protocol
 
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.messages import Generate, GenerateReply, GenerateRequest, LoadReport, Pause
+from actors.engines.settings import EngineSettings
 from launch.config import load_recipe
 from launch.demo.model import CONTEXT_TOKENS, build_demo_model
 from protocol.cli.output import error_console

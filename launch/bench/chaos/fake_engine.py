@@ -18,7 +18,7 @@ from pathlib import Path
 from actors.agents.chat import load_tokenizer
 from actors.engines import weight_files
 from actors.engines.direct import Sender
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.messages import (
     EngineLoad,
     EngineNews,
@@ -35,6 +35,7 @@ from actors.engines.messages import (
     TokensUnderWay,
     Watch,
 )
+from actors.engines.settings import EngineSettings
 from launch.bench.chaos.evidence import weights_digest
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, WeightManifest

@@ -19,10 +19,10 @@ from statistics import median, quantiles
 from typing import Literal
 
 from actors.engines.direct import FromSender
-from actors.engines.engine import EngineSettings
 from actors.engines.handover import FromFiles
 from actors.engines.prefixes import KvReuse
 from actors.engines.server import OWN_TOKENS
+from actors.engines.settings import EngineSettings
 from actors.engines.tensors import FromTensors
 from actors.weights.copies import CopiesSettings, HostCopies
 from actors.weights.sender import SenderSettings, WeightSender

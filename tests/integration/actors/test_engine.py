@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from actors.engines import weight_files
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.messages import (
     BadWeights,
     EngineState,
@@ -26,6 +26,7 @@ from actors.engines.messages import (
     RequestRefused,
 )
 from actors.engines.prefixes import Prefixes
+from actors.engines.settings import EngineSettings
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
@@ -511,7 +512,8 @@ async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: Engin
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
+from actors.engines.settings import EngineSettings
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.processes import process_group

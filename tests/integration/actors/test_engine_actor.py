@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.messages import EngineState, EngineUnavailable, Received, RequestRefused, Watch
 from actors.engines.remote_engine import RemoteEngine, followed
+from actors.engines.settings import EngineSettings
 from actors.remote import ActorOptions, kill, spawn
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request

@@ -16,8 +16,9 @@ import pytest_asyncio
 from safetensors.torch import load_file, save_file
 
 from actors.engines import adapter_files
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.messages import BadWeights, EngineState, GenerateReply, LoadError
+from actors.engines.settings import EngineSettings
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_adapters, tiny_qwen
 from tests.support.engine_requests import request

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from actors.engines.client import EngineClient
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.server import server_arguments, server_environment
+from actors.engines.settings import EngineSettings
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.integration.actors.test_engine import prompt, request

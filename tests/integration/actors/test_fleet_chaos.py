@@ -24,9 +24,10 @@ import pytest
 import pytest_asyncio
 
 from actors.engines import weight_files
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.messages import BadWeights, EngineState, GenerateReply, GenerateRequest, LoadError
 from actors.engines.router import Router
+from actors.engines.settings import EngineSettings
 from protocol.weights import Version, WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request

@@ -16,8 +16,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from actors.agents.chat import load_tokenizer
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.messages import GenerateReply, GenerateRequest, Watch
+from actors.engines.settings import EngineSettings
 from actors.gateway.server import Gateway
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model

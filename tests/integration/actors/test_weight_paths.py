@@ -16,9 +16,10 @@ import pytest_asyncio
 
 from actors.engines.buckets import Piece, pieces
 from actors.engines.direct import FromSender
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.handover import FromFiles, Handover
 from actors.engines.messages import BadWeights, LoadError
+from actors.engines.settings import EngineSettings
 from actors.engines.tensors import FromTensors
 from actors.engines.updates import InPlace
 from actors.weights.copies import CopiesSettings, HostCopies

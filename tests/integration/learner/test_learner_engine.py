@@ -8,7 +8,8 @@ import pytest
 from learner_data import lineage, payload, sft_batches
 
 from actors.engines.adapter_files import AdapterSettings
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
+from actors.engines.settings import EngineSettings
 from learner.batch import supervised
 from learner.settings import Lora
 from protocol.weights import Version

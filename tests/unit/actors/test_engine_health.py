@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from actors.engines.engine import Engine, EngineSettings, _Lease, _Still
+from actors.engines.engine import Engine, _Lease, _Still
 from actors.engines.exchange import Confirmed, Serving
 from actors.engines.messages import EnginePids, EngineState, ServerLost
+from actors.engines.settings import EngineSettings
 from actors.engines.turn import Turn
 from protocol.weights import NO_VERSION, Version, WeightManifest
 

@@ -12,10 +12,11 @@ import pytest
 
 from actors.engines.client import SamplingOptions
 from actors.engines.dispatch import Dispatch
-from actors.engines.engine import Engine, EngineSettings
+from actors.engines.engine import Engine
 from actors.engines.exchange import Confirmed, Serving
 from actors.engines.messages import EngineBusy, EngineState, TokensUnderWay
 from actors.engines.replies import ReplyStream, Sampled
+from actors.engines.settings import EngineSettings
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from tests.support.engine_requests import request
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.engine import EngineSettings
 from actors.engines.server import server_arguments, server_environment
+from actors.engines.settings import EngineSettings
 from protocol.weights import NO_VERSION, Version, WeightManifest
 
 CONTEXT = 512
