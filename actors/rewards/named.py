@@ -1,15 +1,21 @@
-"""Outcome rewards by the name that ``rollout.reward`` gives them: the one place where a name becomes a function."""
+"""Outcome rewards by the name that ``rollout.reward`` gives them: the one place where a name becomes a function.
+
+A package adds one as an entry point of the group ``longshore.rewards``: a callable from :class:`Played` to a
+:class:`~protocol.trajectory.Reward`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from actors.rewards import outcome
 from actors.rewards.outcome import Formula
 from actors.rewards.played import Played
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
+from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from protocol.trajectory import Reward
 
 BINARY = "binary"
@@ -39,7 +45,7 @@ _WITH_BONUS: Mapping[str, tuple[Callable[[Played, float], Reward], float]] = {
 
 
 def names() -> tuple[str, ...]:
-    return (*_PLAIN, *_WITH_BONUS)
+    return (*_PLAIN, *_WITH_BONUS, *plugin_names(PluginGroup.REWARDS))
 
 
 def named(name: str, bonus: float | None = None) -> Named:
@@ -52,11 +58,22 @@ def named(name: str, bonus: float | None = None) -> Named:
                 "card says, or 1.0, as its code does"
             )
         return Named(lambda played: formula(played, bonus), max(0.0, bonus - penalty))
-    if name not in _PLAIN:
-        raise UserError(f"rollout.reward = '{name}' is none of {', '.join(names())}{did_you_mean(name, names())}")
+    if name not in (known := names()):
+        raise UserError(f"rollout.reward = '{name}' is none of {', '.join(known)}{did_you_mean(name, known)}")
     if bonus is not None:
         raise UserError(
             f"reward.bonus = {bonus:g} has no place in rollout.reward = '{name}': leave it out, or set "
             "rollout.reward = 'pass_ratio_with_bonus'"
         )
-    return _PLAIN[name]
+    return _PLAIN[name] if name in _PLAIN else _added(name)
+
+
+def _added(name: str) -> Named:
+    """Of a package, which says nothing of a margin."""
+    formula = load_plugin(PluginGroup.REWARDS, name)
+    if not callable(formula):
+        raise UserError(
+            f"rollout.reward = '{name}' is no reward: its entry point has to be a callable from "
+            "actors.rewards.played.Played to protocol.trajectory.Reward (docs/plugins.md)"
+        )
+    return Named(cast("Formula", formula), 0.0)

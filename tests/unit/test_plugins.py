@@ -20,6 +20,8 @@ from actors.agents.chat import ChatFormat
 from actors.agents.choice import agent_kinds, agent_of
 from actors.agents.settings import AgentKind
 from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
+from actors.rewards.named import named
+from actors.rewards.played import Call, ModelTurn, Played
 from launch.config import ConfigError, load_recipe
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
@@ -166,3 +168,21 @@ async def test_a_provider_of_another_shape_is_refused_and_named(site: Path, name
     with pytest.raises(UserError, match=f"sandbox provider '{name}' is none"):
         async with added_provider(name, {}):
             raise AssertionError
+
+
+@pytest.mark.usefixtures("site")
+def test_a_reward_of_a_package_is_what_a_run_is_trained_for() -> None:
+    load_recipe("demo", ["rollout.reward=brief"])
+    turn = ModelTurn("I look.", (Call("shell_exec", "ls"), Call("shell_exec", "cat a")))
+    reward = named("brief").formula(Played("do", Status.COMPLETED, (), 1.0, True, 1.0, (turn,)))
+    assert (reward.total, reward.parts) == (0.98, {"all_passed": 1.0, "calls": 2.0})
+    with pytest.raises(ConfigError, match=r"rollout\.reward = 'brieff' is none of .*did you mean 'brief'"):
+        load_recipe("demo", ["rollout.reward=brieff"])
+
+
+def test_what_a_package_calls_a_reward_and_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "longshore_number.py").write_text("REWARD = 3\n")
+    install(tmp_path, "longshore_number", {"longshore.rewards": {"three": "longshore_number:REWARD"}})
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="'three' is no reward"):
+        load_recipe("demo", ["rollout.reward=three", "reward.process=art", "reward.process_into=turns"])

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from actors.agents.chat import ChatFormat
+from actors.agents.hermes import HermesAgent
+from actors.agents.prompt import Prompt
 from actors.episode import Episode, EpisodeSettings
 from actors.rewards.rewarding import open_rewards
 from actors.rewards.settings import Into, JudgeSettings, Process, RewardSettings
@@ -16,13 +18,14 @@ from protocol.trajectory import GroupId, Ticket, TurnKind
 from sandbox.host import Host
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
+from sandbox.tools import SHELL_ONLY
 from tests.support.fake_judge import BAD, GOOD, fake_judge
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.observers import FakeObserver
 
 pytestmark = pytest.mark.docker
 
-SETTINGS = EpisodeSettings("sys", 6, 3, 400, 8000, 1.0, 60.0, 0.0, 50.0, 120.0)
+SETTINGS = EpisodeSettings(6, 3, 400, 8000, 1.0, 60.0, 0.0, 50.0, 120.0)
 TASK = Task(
     id="answer",
     instruction="put 42 into answer.py",
@@ -58,11 +61,14 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
             judge=JudgeSettings(url=judge.url, model="j", prompt="$step\n$result", concurrency=1),
         )
         async with open_rewards(wanted) as rewards, pool.acquire(TASK, 600.0) as session:
-            terminal = SandboxTerminal(session, TASK, 2.0, 60.0, 1000)
+            terminal, agent = (
+                SandboxTerminal(session, TASK, 2.0, 60.0, 1000),
+                HermesAgent(Prompt("sys"), SHELL_ONLY, {}),
+            )
             ticket, engine = Ticket("run", GroupId(1), 0, 8, TASK.id, 11), FakeEngine([*texts])
             chat = ChatFormat(FakeTokenizer())
             trajectory = await Episode(
-                ticket, TASK, chat, engine.generate, terminal, replace(SETTINGS, reward=rewards), FakeObserver()
+                ticket, TASK, agent, chat, engine.generate, terminal, replace(SETTINGS, reward=rewards), FakeObserver()
             ).run()
         asked = [each["messages"][0]["content"] for each in judge.asked]
     parts = trajectory.reward.parts
