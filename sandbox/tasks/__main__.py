@@ -70,7 +70,7 @@ def _parser() -> Parser:
     every = Parser(add_help=False)
     every.add_argument("--json", action="store_true", help="one JSON object on standard output, and nothing else there")
     validate = commands.add_parser("validate", parents=[reading, every], help="name every problem of every task")
-    validate.add_argument("--run", action="store_true", help="prove oracle = 1, no-op = 0, foils < 1 in real containers")
+    validate.add_argument("--run", action="store_true", help="prove oracle 1, no-op 0, foils < 1 in real containers")
     validate.add_argument("--at-once", type=whole(1), default=2 * (os.cpu_count() or 1), help="tasks tried at once")
     add_gate_options(validate)
     convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
