@@ -11,14 +11,12 @@ NOBODY = 65534
 
 
 def run(*argv, stdin="", cwd="/", env=None, timeout=30):
-    """Its exit code, standard output and standard error, as text."""
-    return subprocess.run(
+    """Its exit code, standard output and standard error, as text; line ends as they are."""
+    done = subprocess.run(
         [str(each) for each in argv],
-        input=stdin,
+        input=stdin.encode(),
         check=False,
         capture_output=True,
-        encoding="utf-8",
-        errors="replace",
         timeout=timeout,
         cwd=cwd,
         env={**ENV, **(env or {})},
@@ -26,6 +24,8 @@ def run(*argv, stdin="", cwd="/", env=None, timeout=30):
         group=NOBODY,
         extra_groups=[],
     )
+    said = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, *said)
 
 
 def folder(files=None):
