@@ -7,7 +7,7 @@ subject=$(head -n 1 <<< "$text")
 fail() { echo "$1" >&2; exit 1; }
 [ -n "$subject" ] || fail empty
 [[ $subject == Merge\ * || $subject == Revert\ * ]] && exit 0
-[[ $subject =~ ^(feat|fix|docs|test|build)(\([a-z0-9-]+\))?!?:\ [^A-Z\ ].*[^.]$ ]] || fail form
+[[ $subject =~ ^(feat|fix|docs|test|build)(\([a-z0-9-]+\))?!?:\ [^A-Z\ ] && $subject != *. ]] || fail form
 [ ${#subject} -le 60 ] || fail long
 [ -z "$(sed -n 2p <<< "$text")" ] || fail gap
 grep -qE '^.{81,}$' <<< "$text" && fail body

@@ -30,8 +30,9 @@ def body(e):
     return l
 old, new = read(sys.argv[1]), read(sys.argv[2])
 by = {(e["ctx"], e["id"]): e for e in old}
-d = re.search("POT-Creation-Date:.*", new[0]["s"]["msgstr"])[0]
-h = old[0]; h["s"]["msgstr"] = re.sub("POT-Creation-Date:.*", d, h["s"]["msgstr"])
+d = re.search("POT-Creation-Date:.*", new[0]["s"]["msgstr"])
+h = old[0]
+if d: h["s"]["msgstr"] = re.sub("POT-Creation-Date:.*", lambda _: d[0], h["s"]["msgstr"])
 out = [h["c"] + body(h)]; used = {(None, "")}
 for e in new[1:]:
     o = by.get((e["ctx"], e["id"])); f = [x for x in e["f"] if x != "fuzzy"]; used.add((e["ctx"], e["id"])); c, p = [], []
