@@ -1,10 +1,11 @@
 """Task data sets: what is in one, what is wrong with it, and the same in another format.
 
-``validate PATH`` names every problem of every task; ``--run`` proves in real containers that each oracle scores 1 and
-that doing nothing scores 0 (in marks where the task has weights or a reward file, else only a full pass counts).
+``validate PATH`` names every problem of every task; ``--run`` proves in real containers that each oracle scores 1,
+doing nothing 0 and each foil less than 1 (in marks where the task has weights or a reward file, else only a full pass
+counts).
 ``convert PATH --to FORMAT --out TARGET`` writes another format.  ``list PATH`` shows the tasks and their checksum.
 ``generate TARGET`` writes generated tasks.  PATH is a task folder, a folder of them, a file of rows, or a
-``datasets.toml`` with ``--label``.
+``datasets.toml`` with ``--label``; without it ``--label`` names a data set of our own, such as ``longshore-bench``.
 
 Exit code 0: every task can be used; 1: some cannot, or a proof failed; 2: nothing could be done.
 """
@@ -55,7 +56,13 @@ def _parser() -> Parser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     reading = Parser(add_help=False)
-    reading.add_argument("path", type=Path, help="task folder, folder of them, file of rows, or datasets.toml")
+    reading.add_argument(
+        "path",
+        type=Path,
+        nargs="?",
+        default=datasets.BUILT_IN,
+        help="task folder, folder of them, file of rows, or datasets.toml (default: that of longshore's own data sets)",
+    )
     reading.add_argument("--format", choices=format_names(), help="default: what the files look like")
     reading.add_argument("--root", type=Path, help="what rows' paths are relative to (default: where the rows lie)")
     reading.add_argument("--label", default="", help="which data set of a datasets.toml")
@@ -63,7 +70,7 @@ def _parser() -> Parser:
     every = Parser(add_help=False)
     every.add_argument("--json", action="store_true", help="one JSON object on standard output, and nothing else there")
     validate = commands.add_parser("validate", parents=[reading, every], help="name every problem of every task")
-    validate.add_argument("--run", action="store_true", help="prove oracle = 1 and no-op = 0 in real containers")
+    validate.add_argument("--run", action="store_true", help="prove oracle 1, no-op 0, foils < 1 in real containers")
     validate.add_argument("--at-once", type=whole(1), default=2 * (os.cpu_count() or 1), help="tasks tried at once")
     add_gate_options(validate)
     convert = commands.add_parser("convert", parents=[reading, every], help="write another format")

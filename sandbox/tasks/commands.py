@@ -72,7 +72,8 @@ def _several(tasks: list[str]) -> str:
 
 
 def _line(proof: Proof) -> str:
-    scores = f"oracle {proof.oracle:g}, no-op {proof.noop:g}" if proof.oracle is not None else ""
+    known = {"oracle": proof.oracle, "no-op": proof.noop, **proof.foils}
+    scores = ", ".join(f"{name} {score:g}" for name, score in known.items() if score is not None)
     return f"{proof.verdict} {proof.task}: {'; '.join(filter(None, (scores, proof.why)))}"
 
 

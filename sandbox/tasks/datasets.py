@@ -8,7 +8,8 @@
     split = {part = "train", held_out = 0.2, seed = 0}
     checksum = "sha256:…"               # of all its tasks as they are read, before filter and split
 
-The tasks are ordered by a hash of seed and name, and the first ``held_out`` of them are held out.
+The tasks are ordered by a hash of seed and name, and the first ``held_out`` of them are held out.  Those of our own are
+in :data:`BUILT_IN`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from sandbox.tasks.formats import format_names, load_tasks
 from sandbox.tasks.task import Task
 
 NAME = "datasets.toml"
+BUILT_IN = Path(__file__).parents[1] / "datasets" / NAME
+"""Of the data sets that come with longshore."""
 
 
 class Part(StrEnum):

@@ -1,5 +1,5 @@
 """Harbor directories: ``task.toml``, ``instruction.md``, ``environment/``, ``solution/solve.sh``, ``tests/test.sh``,
-``weights.json``.
+``weights.json``; and of our own, which other harnesses ignore, ``foils/NAME.sh`` (:attr:`Task.foils`).
 
 The tests leave ``ctrf.json``, ``reward.json`` or ``reward.txt`` in ``/logs/verifier``.  ``allow_internet`` opens the
 agent's and the tests' network only where the file says ``true`` itself: unsaid, both have none.  Where ``weights.json``
@@ -27,6 +27,7 @@ from sandbox.tasks.tree import File, Tree, grow
 from sandbox.tasks.yaml_text import dump
 
 MAIN = "main"
+FOILS = "foils"
 REPORTS = ("/logs/verifier/ctrf.json", "/logs/verifier/reward.json", "/logs/verifier/reward.txt")
 _H = compose.HARNESS
 _VARIABLES = {
@@ -142,6 +143,7 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
         reports=REPORTS,
         solution=problems.text(tree, "solution/solve.sh"),
         solution_files=solution_files,
+        foils=_foils(tree, problems),
         build=ground.build,
         services=composed.services,
         network=Network(agent=internet, verify=internet),
@@ -180,6 +182,14 @@ def _metadata(said: _TaskToml) -> dict[str, str]:
     return keep(own) | keep(others, _PREFIX)
 
 
+def _foils(tree: Tree, problems: Problems) -> dict[str, str]:
+    inside = tree.below(FOILS)
+    for path in sorted(inside.files.keys() | inside.odd):
+        if "/" in path or not path.endswith(".sh"):
+            problems.add(f"{FOILS}/{path} is no shell script", "each of its files is an attempt, named NAME.sh")
+    return {path.removesuffix(".sh"): problems.text(tree, f"{FOILS}/{path}") for path in sorted(inside.files)}
+
+
 _WEIGHTS = TypeAdapter(dict[str, Annotated[float, Field(ge=0)]])
 
 
@@ -210,6 +220,7 @@ def _write(task: Task) -> dict[str, File]:
     files["tests/test.sh"] = File(task.run_tests.encode(), executable=True)
     if task.solution:
         files["solution/solve.sh"] = File(task.solution.encode(), executable=True)
+    files |= grow({f"{name}.sh": script.encode() for name, script in task.foils.items()}, under=FOILS)
     if task.weights:
         files["weights.json"] = File(json.dumps(task.weights, indent=1).encode())
     files["instruction.md"] = File(f"{task.instruction}\n".encode())

@@ -114,6 +114,9 @@ def broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     for service in task.services:
         if not _NAME.fullmatch(service.name):
             yield f"the service name {service.name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a host name"
+    for name in task.foils:
+        if not _NAME.fullmatch(name):
+            yield f"the foil {name!r} has other characters than A-Z a-z 0-9 _ . -", "it is a file's name"
     yield from _broken_numbers(task)
     yield from _broken_paths(task)
 

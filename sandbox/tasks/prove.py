@@ -1,5 +1,5 @@
-"""Proof that a task can be solved and is not solved already: in real containers, the oracle scores 1 and doing nothing
-scores 0, by the task's own rule (:func:`earned`).
+"""Proof that a task can be solved, is not solved already, and tells right from almost right: in real containers, the
+oracle scores 1, doing nothing scores 0, and each of its foils less than 1, by the task's own rule (:func:`earned`).
 
 Many tasks at a time.  Where a task is tried is given as functions (:class:`Ground`): how its sandbox is made, and how
 it is graded; :func:`pool_ground` is a pool's.  One task's failure never ends another's proof.
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from protocol.errors import InfraError, UserError
@@ -28,10 +28,12 @@ _SOLVE = "/solution/solve.sh"
 
 class Verdict(StrEnum):
     PROVED = "proved"
-    """The oracle passes every test and scores 1, and doing nothing scores 0."""
+    """The oracle passes every test and scores 1, doing nothing scores 0, and no foil passes or scores 1."""
     ORACLE_FAILS = "oracle_fails"
     NOOP_PASSES = "noop_passes"
     """Doing nothing scores."""
+    FOIL_PASSES = "foil_passes"
+    """An attempt that its author calls wrong passes every test, or scores 1."""
     BROKEN = "broken"
     """Its sandbox cannot be made, by the task's own doing: its build, its setup or a service fails."""
     SKIPPED = "skipped"
@@ -50,6 +52,8 @@ class Proof:
     """What the solution scores, by the task's own rule."""
     noop: float | None = None
     """What doing nothing scores."""
+    foils: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What each foil scores: 1 for one that passes every test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,7 @@ async def _prove(task: Task, ground: Ground) -> Proof:
         async with ground.acquire(task) as session:
             said = await _solve(session, task)
             oracle = await ground.grade(session, task)
+        foils = {name: await _foiled(task, script, ground) for name, script in task.foils.items()}
     except UserError as error:
         return Proof(task.id, Verdict.SKIPPED, str(error))
     except TaskFault as error:
@@ -110,9 +115,23 @@ async def _prove(task: Task, ground: Ground) -> Proof:
         verdict, why = Verdict.NOOP_PASSES, "doing nothing passes every test"
     elif score := earned(task, noop):
         verdict, why = Verdict.NOOP_PASSES, f"doing nothing scores {score:g}"
+    elif passing := sorted(name for name, score in foils.items() if score >= 1):
+        verdict, why = Verdict.FOIL_PASSES, f"{', '.join(passing)} must not score 1"
     elif idle := sum(test.passed for test in noop.tests):
         why = f"{idle} of {len(noop.tests)} tests pass without any work"
-    return Proof(task.id, verdict, why, earned(task, oracle), earned(task, noop))
+    return Proof(task.id, verdict, why, earned(task, oracle), earned(task, noop), foils)
+
+
+async def _foiled(task: Task, script: str, ground: Ground) -> float:
+    """What a foil scores, tried where the oracle's files are not.  One that wrecks its sandbox has nothing to show."""
+    attempt = replace(task, solution=script, solution_files={})
+    async with ground.acquire(task) as session:
+        try:
+            await _solve(session, attempt)
+            graded = await ground.grade(session, task)
+        except SandboxDestroyed:
+            return 0.0
+    return 1.0 if graded.all_passed else earned(task, graded)
 
 
 def _prove_answer(task: Task) -> Proof:

@@ -156,6 +156,9 @@ class Task:
     """The oracle's shell script."""
     solution_files: dict[str, bytes] = field(default_factory=dict[str, bytes])
     """Path relative to ``/solution`` → content, for the oracle only."""
+    foils: dict[str, str] = field(default_factory=dict[str, str])
+    """Name → shell script of an attempt that must not score in full: near misses and cheats, on which its tests are
+    proved."""
     build: ImageBuild | None = None
     """How to make the image, in place of ``image``."""
     services: tuple[Service, ...] = ()

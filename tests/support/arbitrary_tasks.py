@@ -93,6 +93,7 @@ def tasks(draw: st.DrawFn) -> Task:
         reports=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
         solution=draw(texts),
         solution_files=draw(trees),
+        foils=draw(st.dictionaries(names, texts, max_size=2)),
         build=build,
         services=tuple(draw(services(name)) for name in beside),
         network=draw(st.builds(Network, modes, modes, modes, st.lists(names, max_size=2).map(tuple))),

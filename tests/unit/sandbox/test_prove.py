@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.errors import SandboxDestroyed
 from sandbox.grader import GradeResult, Isolation
 from sandbox.grading.outcome import Outcome, Report, Reported, judge
 from sandbox.shell import CommandResult
@@ -81,3 +82,47 @@ async def test_a_task_that_asks_for_an_answer_is_proved_by_boxing_it(
     """Else no sandbox could prove it, and one that nobody can answer would be trained."""
     found = await proof(Task("t", "", answer=answer), "")
     assert (found.verdict, found.oracle, found.noop) == (verdict, oracle, 0.0)
+
+
+def tried(solving: str, wrecking: str = "") -> Ground:
+    """Where a script solves the task if its text has ``solving`` in it, and ends its sandbox if it has ``wrecking``."""
+
+    class Session(FakeSession):
+        async def write_files(self, files: Any, **_: object) -> None:
+            (self.script,) = (data.decode() for path, data in files.items() if path == "/solution/solve.sh")
+            self.also = set(files)
+
+        async def run(self, *_: object) -> CommandResult:
+            if wrecking and wrecking in self.script:
+                raise SandboxDestroyed("it ended itself")
+            self.solved = solving in self.script
+            return CommandResult("", 0, 0, False, 1.0, False)
+
+    @asynccontextmanager
+    async def acquire(_: Task) -> AsyncGenerator[Any]:
+        session = Session()
+        yield session
+        if "oracle" not in getattr(session, "script", "oracle"):
+            assert session.also == {"/solution/solve.sh"}, "a foil was given the oracle's files"
+
+    async def grade(session: Any, task: Task) -> GradeResult:
+        return graded(task, "ab" if session.solved else "", None)
+
+    return Ground(acquire, grade)
+
+
+FOILED = replace(
+    TASK, solution="oracle\n", solution_files={"helper": b""}, foils={"near-1": "near\n", "cheat": "cheat\n"}
+)
+
+
+async def test_an_attempt_that_must_fail_and_passes_is_named():
+    (right,) = await prove([FOILED], tried("oracle"), 1)
+    assert (right.verdict, right.foils) == (Verdict.PROVED, {"near-1": 0.0, "cheat": 0.0})
+    (wrong,) = await prove([replace(FOILED, foils={**FOILED.foils, "near-2": "oracle too\n"})], tried("oracle"), 1)
+    assert (wrong.verdict, wrong.why, wrong.foils["near-2"]) == (Verdict.FOIL_PASSES, "near-2 must not score 1", 1.0)
+
+
+async def test_an_attempt_that_wrecks_its_sandbox_has_not_passed():
+    (made,) = await prove([FOILED], tried("oracle", wrecking="cheat"), 1)
+    assert (made.verdict, made.foils["cheat"]) == (Verdict.PROVED, 0.0)

@@ -12,7 +12,7 @@ from sandbox.tasks.compose import Composed
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.dockerfile import instructions, plain, workdir_of
 from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.folders import Loaded, load
+from sandbox.tasks.folders import Loaded, load, write
 from sandbox.tasks.formats import load_tasks
 from sandbox.tasks.remarks import remarks
 from sandbox.tasks.task import Capability, GradingLevel, Network, NetworkMode, Service, Task
@@ -203,6 +203,16 @@ def test_a_harbor_task_is_read_whole(tmp_path: Path):
     assert (task.network, task.grading) == (Network(), GradingLevel.SAME)
     assert task.build is not None
     assert set(task.build.files) == {"Dockerfile", "data.csv"}
+
+
+def test_foils_are_read_by_their_names_and_what_is_none_is_named(tmp_path: Path):
+    foils = {"foils/near-1.sh": "# too little\ntrue\n", "foils/cheat.sh": "# nothing\n"}
+    task = load(harbor.FORMAT, folder(tmp_path / "a", HARBOR | foils)).one()
+    assert task.foils == {"near-1": "# too little\ntrue\n", "cheat": "# nothing\n"}
+    assert load(harbor.FORMAT, write(harbor.FORMAT, task, tmp_path / "again")).one() == task
+    odd = {"foils/notes.txt": "x\n", "foils/deep/x.sh": "x\n", "foils/a b.sh": "x\n"}
+    problems = load(harbor.FORMAT, folder(tmp_path / "b", HARBOR | odd)).problems
+    assert all(any(name in str(each) for each in problems) for name in ("notes.txt", "deep/x.sh", "'a b'"))
 
 
 def test_harbors_newer_keys_count(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Whoever installs the wheel needs a C compiler when this fails."""
+"""Whoever installs the wheel needs a C compiler, or lacks the tasks that come with longshore, when this fails."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from sandbox.init import build
 ROOT = Path(__file__).parents[3]
 
 
+def files_of(folder: Path) -> set[str]:
+    return {each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file()}
+
+
 def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler here to build the wheel's PID 1 with")
@@ -26,6 +30,7 @@ def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path:
     )
     assert done.returncode == 0, done.stderr
     assert (built / "actors" / "agents" / "prompts" / "bash-1.txt").exists(), "agents would have no prompts"
+    assert files_of(built / "sandbox" / "datasets") == files_of(ROOT / "sandbox" / "datasets")
     monkeypatch.setattr(build, "_FOLDER", built / "sandbox" / "init")
     monkeypatch.setenv("PATH", "")
     init = build.build_init(tmp_path / "cache")

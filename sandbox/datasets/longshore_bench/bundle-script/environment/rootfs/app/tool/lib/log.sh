@@ -1,0 +1,3 @@
+#!/bin/bash
+# logging
+log() { printf '[tool] %s\n' "$*"; }
