@@ -84,7 +84,7 @@ class Summary:
     """Those that have a verdict."""
     error_count: int
     """Those that have none."""
-    errors_by_stage: dict[Stage, int]
+    errors_by_stage: dict[str, int]
     """Of all failures, those included that came after a verdict."""
     pass_count: int
     pass_ratio: float | None
@@ -131,9 +131,9 @@ def summarised(about: About, plan: Sequence[AttemptId], done: Mapping[AttemptId,
     )
 
 
-def by_stage(records: Sequence[Record]) -> dict[Stage, int]:
+def by_stage(records: Sequence[Record]) -> dict[str, int]:
     counts = Counter(record.failure.stage for record in records if record.failure is not None)
-    return {stage: counts[stage] for stage in Stage}
+    return {stage.value: counts[stage] for stage in Stage}
 
 
 def tallies(records: Sequence[Record]) -> dict[str, Tally]:

@@ -93,7 +93,7 @@ async def _prove(task: Task, ground: Ground) -> Proof:
         async with ground.acquire(task) as session:
             noop = await ground.grade(session, task)
         async with ground.acquire(task) as session:
-            said = await _solve(session, task)
+            said = await solve(session, task)
             oracle = await ground.grade(session, task)
     except UserError as error:
         return Proof(task.id, Verdict.SKIPPED, str(error))
@@ -131,7 +131,7 @@ def earned(task: Task, graded: GradeResult) -> float:
     return graded.score if task.weights else float(graded.all_passed)
 
 
-async def _solve(session: SandboxSession, task: Task) -> str:
+async def solve(session: SandboxSession, task: Task) -> str:
     """Run the oracle as the agent would.  Returns what it said, if it failed."""
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
     await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
