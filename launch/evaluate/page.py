@@ -25,7 +25,9 @@ def page(summary: Summary, plan: Sequence[AttemptId], done: Mapping[AttemptId, R
         sections.append(Section("Errors", _failures(failures[:_MOST_FAILURES]), note))
     verdict = "complete" if summary.complete else f"{summary.total_trajs} of {summary.planned}"
     facts = "".join(f"<span>{escape(text)}</span>" for text in (summary.model_type, summary.dataset))
-    head = Head(summary.trial_name, "evaluation", facts, verdict, "good" if summary.complete else "")
+    head = Head(
+        summary.trial_name, "evaluation", facts, verdict, "" if summary.complete and not summary.error_count else "warn"
+    )
     return document(head, "\n".join(page_section(section) for section in sections))
 
 

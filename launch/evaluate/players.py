@@ -83,7 +83,3 @@ def noop(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attemptin
         return
 
     return Scripted(act)
-
-
-def has_oracle(task: Task) -> bool:
-    return bool(task.solution or task.answer)
