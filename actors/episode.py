@@ -16,19 +16,16 @@ from typing import NamedTuple, Protocol
 from actors.agents.agent import Action, Agent, Malformed, Outcome, Reading, ToolCall
 from actors.agents.chat import ChatFormat, Message
 from actors.agents.settings import History
-from actors.agents.trim import shortened
 from actors.branches import Noted
 from actors.context import Context, RenderedContext, Rendering, WholeContext
-from actors.engines.messages import Generate, GenerateReply, GenerateRequest
+from actors.engines.messages import Generate
+from actors.policy import NoRoom, Policy, Said, Sampling, TokenPolicy
 from actors.rewards.played import Diary, ModelTurn, Played, call_of
 from actors.rewards.rewarding import PLAIN, Rewarding, rewarded
 from actors.stages import NO_DEADLINES, Deadlines, stage
 from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory
 from sandbox.grading.answer import ANSWER, is_right
 from sandbox.tasks.task import Task
-
-_EVALUATION_TEMPERATURE = 1.0
-"""That of pass@1, whatever a run trains at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +158,7 @@ class EpisodeSettings:
     context_tokens: int
     """Of the whole episode: where an observation would leave no place for a reply, it ends instead."""
     temperature: float
-    """In training; evaluations sample at 1."""
+    """In training; evaluations sample at one of their own."""
     generate_deadline_s: float
     engine_restart_s: float
     """How long a turn may wait beside for an engine that starts again."""
@@ -179,6 +176,8 @@ class EpisodeSettings:
     """Of all segments of a history that is rendered anew; 0 for as many as its turns may have."""
     head_share: float = 0.3
     """Of a dynamic history that is too long, the part of what is kept that is its beginning."""
+    evaluation_temperature: float = 1.0
+    """That of pass@1, whatever a run trains at."""
 
     def context(self, chat: ChatFormat, opening: list[Message]) -> Context:
         """Of an episode that begins with ``opening``."""
@@ -193,63 +192,61 @@ class EpisodeSettings:
         )
         return RenderedContext(chat, opening, rendering)
 
+    def sampling(self, ticket: Ticket) -> Sampling:
+        """How each of its turns is asked for."""
+        return Sampling(
+            temperature=self.temperature_of(ticket),
+            seed=ticket.seed,
+            greedy=ticket.greedy,
+            session=f"{ticket.trajectory_id}-a{ticket.attempt}",
+            deadline_s=self.generate_deadline_s,
+            restart_s=self.engine_restart_s,
+        )
+
     def temperature_of(self, ticket: Ticket) -> float:
-        return self.temperature if ticket.purpose == TRAIN else _EVALUATION_TEMPERATURE
+        return self.temperature if ticket.purpose == TRAIN else self.evaluation_temperature
 
 
 @dataclass(slots=True)
-class Episode:
-    """Runs one ticket to its end.  ``run`` may be called once."""
+class Acting:
+    """An agent's loop with whatever answers it.  ``run`` may be called once; what it has come to can be read while it
+    runs, and after it was broken off."""
 
-    ticket: Ticket
     task: Task
     agent: Agent
-    chat: ChatFormat
-    generate: Generate
+    policy: Policy
     terminal: Terminal
     settings: EpisodeSettings
     observer: Observer
-    deadlines: Deadlines = NO_DEADLINES
-    _context: Context = field(init=False)
-    _diary: Diary = field(default_factory=Diary)
-    _engine: str = ""
+    diary: Diary = field(default_factory=Diary)
+    prompt_tokens: int = 0
+    """Of all prompts together."""
+    sampled_tokens: int = 0
+    generate_ms: float = 0.0
+    tool_ms: float = 0.0
     _used_s: float = 0.0
     _malformed: int = 0
-    _generate_ms: float = 0.0
-    _tool_ms: float = 0.0
 
-    async def run(self) -> Trajectory:
-        """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        self._context = self.settings.context(self.chat, self.agent.opening(self.task))
-        ended = await until_graded(
-            self._converse(), self.terminal, self.task, lambda: self._diary.last_words, self.deadlines
-        )
-        segments = self._context.segments()
-        played = ended.played(self.task, self._diary.turns, segments)
-        reward, segments = await rewarded(self.settings.reward, played, segments, self._context.order)
-        self.observer.on_grade(ended.graded, reward)
-        timings_ms = {"generate": self._generate_ms, "tool": self._tool_ms}
-        return ended.trajectory(self.ticket, reward, segments, self._engine, timings_ms)
-
-    async def _converse(self) -> Status:
+    async def run(self) -> Status:
+        """Until the agent has finished, or a limit is reached.  Raises InfraError and SandboxGone."""
         for turn in range(self.settings.max_turns):
-            room = self._context.room
+            room = self.policy.room
             if room < 1:
                 return Status.CONTEXT_LIMIT
-            reply = await self._sample(turn, min(self.settings.max_new_tokens, room))
-            text = self.chat.text(reply.token_ids)
-            versions = min(reply.versions), max(reply.versions)
-            self.observer.on_turn(turn, text, len(reply.token_ids), versions, reply.ms)
-            reading = self.agent.read(self.chat.begun + text)
+            try:
+                said = await self._ask(turn, min(self.settings.max_new_tokens, room))
+            except NoRoom:
+                return Status.CONTEXT_LIMIT
+            reading = self.agent.read(self.policy.begun + said.text)
             calls = any(isinstance(action, ToolCall) for action in reading.actions)
-            if reply.finish == "length" and (reading.final or not calls):
+            if said.finish == "length" and (reading.final or not calls):
                 if room <= self.settings.max_new_tokens:
-                    self._sampled(reply, text, Reading([]), malformed=True)
+                    self._keep(said, Reading([]), malformed=True)
                     return Status.CONTEXT_LIMIT
                 if reading.final:
-                    reading = Reading([Malformed(f"the reply was cut after {len(reply.token_ids)} tokens")])
+                    reading = Reading([Malformed(f"the reply was cut after {said.tokens} tokens")])
             malformed = any(isinstance(action, Malformed) for action in reading.actions)
-            self._sampled(reply, text, reading, malformed=malformed)
+            self._keep(said, reading, malformed=malformed)
             if (ended := await self._follow(reading)) is not None:
                 return ended
         return Status.TURN_LIMIT
@@ -258,29 +255,19 @@ class Episode:
     def _time_is_up(self) -> bool:
         return self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s)
 
-    async def _sample(self, turn: int, max_new_tokens: int) -> GenerateReply:
-        reply = await self.generate(
-            GenerateRequest(
-                input_ids=self._context.prompt,
-                max_new_tokens=max_new_tokens,
-                temperature=self.settings.temperature_of(self.ticket),
-                stop_token_ids=(self.chat.turn_end,),
-                seed=(self.ticket.seed + turn) & 0x7FFFFFFF,
-                greedy=self.ticket.greedy,
-                session=f"{self.ticket.trajectory_id}-a{self.ticket.attempt}",
-                deadline_s=self.settings.generate_deadline_s,
-                restart_s=self.settings.engine_restart_s,
-            )
-        )
-        self._engine = reply.engine
-        self._generate_ms += reply.ms
-        self._used_s += len(reply.token_ids) / self.settings.nominal_tokens_per_s
-        return reply
+    async def _ask(self, turn: int, max_new_tokens: int) -> Said:
+        said = await self.policy.ask(turn, max_new_tokens)
+        self.prompt_tokens += said.prompt_tokens
+        self.sampled_tokens += said.tokens
+        self.generate_ms += said.ms
+        self._used_s += said.tokens / self.settings.nominal_tokens_per_s
+        self.observer.on_turn(turn, said.text, said.tokens, said.versions, said.ms)
+        return said
 
-    def _sampled(self, reply: GenerateReply, text: str, reading: Reading, *, malformed: bool) -> None:
-        self._context.sampled(reply, malformed=malformed)
+    def _keep(self, said: Said, reading: Reading, *, malformed: bool) -> None:
+        self.policy.keep(malformed=malformed)
         calls = [action for action in reading.actions if isinstance(action, ToolCall)]
-        self._diary.said(text, [call_of(call.name, call.arguments) for call in calls], malformed=malformed)
+        self.diary.said(said.text, [call_of(call.name, call.arguments) for call in calls], malformed=malformed)
 
     async def _follow(self, reading: Reading) -> Status | None:
         """Act as the reply says, and tell the policy what became of it; or how the episode has ended."""
@@ -293,7 +280,7 @@ class Episode:
         messages = self.agent.tell(done)
         if messages is None:
             return Status.COMPLETED
-        fits = self._context.observed(messages, _noted(done))
+        fits = self.policy.observed(messages, _noted(done))
         if self._malformed >= self.settings.max_malformed:
             return Status.MALFORMED_LIMIT
         if self._time_is_up:
@@ -314,15 +301,45 @@ class Episode:
         self.observer.on_call(action.name, _command(action))
         answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
         text = self._readable(answer.text)
-        self._diary.answered(text, answer.exit_code, timed_out=answer.timed_out)
+        self.diary.answered(text, answer.exit_code, timed_out=answer.timed_out)
         self.observer.on_result(answer.raw or answer.text)
-        self._tool_ms += answer.ms
+        self.tool_ms += answer.ms
         self._used_s += answer.ms / 1000
         return Outcome(action, text, answer.raw, answer.exit_code, answer.ms)
 
     def _readable(self, text: str) -> str:
         most = self.settings.observation_tokens
-        return shortened(self.chat.tokenizer, text, most) if most else text
+        return self.policy.shortened(text, most) if most else text
+
+
+@dataclass(slots=True)
+class Episode:
+    """Runs one ticket to its end, token by token.  ``run`` may be called once."""
+
+    ticket: Ticket
+    task: Task
+    agent: Agent
+    chat: ChatFormat
+    generate: Generate
+    terminal: Terminal
+    settings: EpisodeSettings
+    observer: Observer
+    deadlines: Deadlines = NO_DEADLINES
+
+    async def run(self) -> Trajectory:
+        """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
+        context = self.settings.context(self.chat, self.agent.opening(self.task))
+        policy = TokenPolicy(self.chat, context, self.generate, self.settings.sampling(self.ticket))
+        acting = Acting(self.task, self.agent, policy, self.terminal, self.settings, self.observer)
+        ended = await until_graded(
+            acting.run(), self.terminal, self.task, lambda: acting.diary.last_words, self.deadlines
+        )
+        segments = context.segments()
+        played = ended.played(self.task, acting.diary.turns, segments)
+        reward, segments = await rewarded(self.settings.reward, played, segments, context.order)
+        self.observer.on_grade(ended.graded, reward)
+        timings_ms = {"generate": acting.generate_ms, "tool": acting.tool_ms}
+        return ended.trajectory(self.ticket, reward, segments, policy.engine, timings_ms)
 
 
 def _noted(done: list[Outcome]) -> Noted:

@@ -97,7 +97,7 @@ async def _prove(task: Task, ground: Ground) -> Proof:
         async with ground.acquire(task) as session:
             noop = await ground.grade(session, task)
         async with ground.acquire(task) as session:
-            said = await _solve(session, task)
+            said = await solve(session, task)
             oracle = await ground.grade(session, task)
         foils = {name: await _foiled(task, script, ground) for name, script in task.foils.items()}
     except UserError as error:
@@ -150,7 +150,7 @@ def earned(task: Task, graded: GradeResult) -> float:
     return graded.score if task.weights else float(graded.all_passed)
 
 
-async def _solve(session: SandboxSession, task: Task) -> str:
+async def solve(session: SandboxSession, task: Task) -> str:
     """Run the oracle as the agent would.  Returns what it said, if it failed."""
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
     await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)

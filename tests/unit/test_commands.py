@@ -19,6 +19,7 @@ from tests.support.commands import run_json
 
 COMMANDS = (
     "launch.cluster",
+    "launch.evaluate demo --noop --tasks RUN",
     "launch.steer RUN pause",
     "launch.replay RUN",
     "launch.sft",
@@ -47,6 +48,10 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str) -> None:
     "command",
     [
         "launch.bench weights --pushes 0",
+        "launch.evaluate demo",
+        "launch.evaluate demo --noop --tasks /nowhere",
+        "launch.evaluate demo --model /nowhere --tasks /nowhere",
+        "launch.evaluate nowhere --oracle --tasks /nowhere",
         "launch.sft --data /nowhere.jsonl",
         "launch.steer /nowhere pause",
         "protocol.journal check /nowhere",

@@ -1,0 +1,121 @@
+"""Who answers an agent: the engines, token by token (:class:`TokenPolicy`), or a chat's endpoint by messages
+(:mod:`actors.chat_policy`).
+
+An agent's loop asks for a reply, keeps it as part of the history once it was understood, and says what was observed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from actors.agents.chat import ChatFormat, Message
+from actors.agents.trim import shortened
+from actors.branches import Noted
+from actors.context import Context
+from actors.engines.messages import Finish, Generate, GenerateReply, GenerateRequest
+
+
+class NoRoom(Exception):
+    """The prompt leaves no place for a reply, as whoever was asked says."""
+
+
+class Said(NamedTuple):
+    text: str
+    """What was sampled, without the turn's end."""
+    tokens: int
+    finish: Finish
+    ms: float
+    """From the request to the whole reply."""
+    prompt_tokens: int
+    """Of the prompt that it answers."""
+    versions: tuple[int, int] = (0, 0)
+    """Of the weights that sampled it, the oldest and the newest."""
+
+
+class Policy(Protocol):
+    """One episode's."""
+
+    @property
+    def room(self) -> int:
+        """Tokens that the next reply may have, as far as is known; none where this is below 1."""
+        ...
+
+    @property
+    def begun(self) -> str:
+        """What the prompt has said already of each reply."""
+        ...
+
+    async def ask(self, turn: int, max_new_tokens: int) -> Said:
+        """The reply to all that was said and observed.  Raises NoRoom, and InfraError where none came."""
+        ...
+
+    def keep(self, *, malformed: bool) -> None:
+        """The last reply is part of the history."""
+        ...
+
+    def observed(self, messages: list[Message], noted: Noted) -> bool:
+        """See :meth:`actors.context.Context.observed`."""
+        ...
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """``text``, or its head and tail where it has more than so many tokens."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """What is the same of all an episode's requests."""
+
+    temperature: float
+    seed: int
+    greedy: bool
+    session: str
+    deadline_s: float
+    restart_s: float
+
+
+class TokenPolicy:
+    """Each prompt is ids, each reply goes on from them as it was sampled (:mod:`actors.context`)."""
+
+    def __init__(self, chat: ChatFormat, context: Context, generate: Generate, sampling: Sampling) -> None:
+        self.context, self.engine = context, ""
+        self._chat, self._generate, self._sampling = chat, generate, sampling
+        self._reply: GenerateReply | None = None
+
+    @property
+    def room(self) -> int:
+        return self.context.room
+
+    @property
+    def begun(self) -> str:
+        return self._chat.begun
+
+    async def ask(self, turn: int, max_new_tokens: int) -> Said:
+        sampling, prompt = self._sampling, self.context.prompt
+        reply = await self._generate(
+            GenerateRequest(
+                input_ids=prompt,
+                max_new_tokens=max_new_tokens,
+                temperature=sampling.temperature,
+                stop_token_ids=(self._chat.turn_end,),
+                seed=(sampling.seed + turn) & 0x7FFFFFFF,
+                greedy=sampling.greedy,
+                session=sampling.session,
+                deadline_s=sampling.deadline_s,
+                restart_s=sampling.restart_s,
+            )
+        )
+        self._reply, self.engine = reply, reply.engine
+        text, versions = self._chat.text(reply.token_ids), (min(reply.versions), max(reply.versions))
+        return Said(text, len(reply.token_ids), reply.finish, reply.ms, len(prompt), versions)
+
+    def keep(self, *, malformed: bool) -> None:
+        if self._reply is not None:
+            self.context.sampled(self._reply, malformed=malformed)
+
+    def observed(self, messages: list[Message], noted: Noted) -> bool:
+        return self.context.observed(messages, noted)
+
+    def shortened(self, text: str, tokens: int) -> str:
+        return shortened(self._chat.tokenizer, text, tokens)

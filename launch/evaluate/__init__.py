@@ -1,0 +1,1 @@
+"""Evaluating a model on tasks, apart from any run."""

@@ -1,0 +1,151 @@
+"""The command line of ``python -m launch.evaluate``, and what of it makes two evaluations the same."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from launch.config import RunConfig
+from launch.evaluate.tasks import Chosen
+from launch.rundir import config_values
+from protocol.cli.numbers import number, whole
+from protocol.cli.parser import Parser
+from protocol.errors import UserError
+from protocol.events import Json
+
+_MEANT = (
+    *("agent.", "reward.", "rollout.reward", "sandbox.image", "sandbox.allow_hosts"),
+    *("sandbox.command_timeout_s", "sandbox.grade_timeout_s"),
+)
+"""Keys of a recipe that a score depends on; a final dot means the whole section."""
+_SHORT = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Who(StrEnum):
+    """Attempts the tasks."""
+
+    SERVED = "served"
+    """A folder, which is served here."""
+    URL = "url"
+    """A model somewhere, by OpenAI's chat API."""
+    ORACLE = "oracle"
+    NOOP = "noop"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    recipe: str
+    who: Who
+    model: str
+    """Folder or URL; empty for who needs none."""
+    model_name: str
+    key_file: Path | None
+    tasks: str
+    datasets: Path
+    only: tuple[str, ...]
+    attempts: int
+    concurrency: int | None
+    temperature: float
+    greedy: bool
+    seed: int
+    output: Path | None
+    overrides: tuple[str, ...]
+    retry_errors: bool
+    save_trajectories: bool
+    dry_run: bool
+
+    def folder(self) -> Path:
+        """The same for the same evaluation."""
+        who = self.model.rstrip("/").rpartition("/")[2] if self.who is Who.SERVED else self.model_name or self.model
+        parts = (Path(self.recipe).stem, who or self.who, Path(self.tasks).stem)
+        return self.output or Path("evaluations") / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
+
+    def what(self, config: RunConfig, chosen: Chosen) -> dict[str, Json]:
+        """All that a score depends on."""
+        told: dict[str, Json] = {
+            f"{table}.{key}": _json(value)
+            for table, keys in config_values(config).items()
+            for key, value in keys.items()
+            if f"{table}.{key}".startswith(_MEANT)
+        }
+        model = str(Path(self.model).absolute()) if self.who is Who.SERVED else self.model
+        sampling: dict[str, Json] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
+        own: dict[str, Json] = {"agent": self.who.value, "model": model, "model name": self.model_name}
+        return {**own, **sampling, "tasks": self.tasks, "tasks' checksum": chosen.checksum, "recipe": told}
+
+
+def _json(value: object) -> Json:
+    return value if isinstance(value, str | int | float | bool) else str(value)
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="python -m launch.evaluate",
+        description="Evaluate a model, or a task's own solution, on tasks: pass@k, errors by stage, tokens.",
+        epilog="Example: python -m launch.evaluate demo --model /models/qwen3 --tasks ./tasks --attempts 8",
+    )
+    add = made.add_argument
+    add("recipe", metavar="RECIPE", help="whose agent, limits and reward these are: a name, or the path of a TOML file")
+    who = made.add_mutually_exclusive_group(required=True)
+    who.add_argument("--model", metavar="PATH|URL", help="a folder, which is served here, or an OpenAI-compatible URL")
+    who.add_argument("--oracle", action="store_true", help="the tasks' own solutions")
+    who.add_argument("--noop", action="store_true", help="nobody: what tasks give for nothing")
+    add("--tasks", required=True, metavar="LABEL|PATH", help="a data set of datasets.toml, a folder, a file of rows")
+    add("--datasets", type=Path, default=Path("datasets.toml"), metavar="FILE", help="where labels are looked up")
+    add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
+    add("--attempts", type=whole(1), default=8, metavar="N", help="at each task (default: %(default)s)")
+    add("--concurrency", type=whole(1), metavar="N", help="attempts at once (default: rollout.episodes_per_worker)")
+    add("--temperature", type=number(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
+    add("--greedy", action="store_true", help="the likeliest token each time, instead of sampling")
+    add("--seed", type=whole(0), default=0, metavar="N", help="of sampling and of intervals (default: 0)")
+    add("--model-name", default="", metavar="NAME", help="the model at the URL (default: the first that it lists)")
+    add("--key-file", type=Path, metavar="FILE", help="holds the key of the URL, alone on one line")
+    add("--output", type=Path, metavar="FOLDER", help="default: evaluations/RECIPE-MODEL-TASKS")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key of the recipe")
+    add("--retry-errors", action="store_true", help="try again what infrastructure failed")
+    add("--save-trajectories", action="store_true", help="write what was said, as JSON Lines")
+    add("--dry-run", action="store_true", help="print what would run as one JSON object, and stop")
+    add("--json", action="store_true", help="print the summary as one JSON object on standard output")
+    return made
+
+
+def asked(given: argparse.Namespace) -> Asked:
+    """Raises UserError."""
+    who = Who.ORACLE if given.oracle else Who.NOOP if given.noop else _who(given.model)
+    if who is not Who.URL and (given.model_name or given.key_file):
+        raise UserError("--model-name and --key-file are of a model at a URL: leave them out, or give --model URL")
+    if not given.temperature and not given.greedy and who in {Who.SERVED, Who.URL}:
+        raise UserError("sampling at --temperature 0 takes the likeliest token: write --greedy for that")
+    return Asked(
+        recipe=given.recipe,
+        who=who,
+        model=given.model or "",
+        model_name=given.model_name,
+        key_file=given.key_file,
+        tasks=given.tasks,
+        datasets=given.datasets,
+        only=tuple(given.only),
+        attempts=given.attempts,
+        concurrency=given.concurrency,
+        temperature=given.temperature,
+        greedy=given.greedy,
+        seed=given.seed,
+        output=given.output,
+        overrides=tuple(given.set),
+        retry_errors=given.retry_errors,
+        save_trajectories=given.save_trajectories,
+        dry_run=given.dry_run,
+    )
+
+
+def _who(model: str) -> Who:
+    if model.startswith(("http://", "https://")):
+        return Who.URL
+    if not Path(model).is_dir():
+        raise UserError(
+            f"{model!r} is neither a folder nor a URL: give --model the folder of a checkpoint, or http://HOST:PORT/v1"
+        )
+    return Who.SERVED

@@ -1,0 +1,231 @@
+"""A model by its agent: served here from a folder, or at a URL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from actors.agents.agent import Agent
+from actors.agents.chat import Message, chat_format
+from actors.branches import Noted
+from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
+from actors.engines.engine import Engine
+from actors.episode import Acting, EpisodeSettings, Graded
+from actors.policy import Policy, Said, TokenPolicy
+from actors.rewards.played import ModelTurn
+from actors.terminal import SandboxTerminal
+from actors.worker import WorkerSettings
+from launch.config import RunConfig
+from launch.evaluate.arguments import Asked
+from launch.evaluate.attempts import AttemptId, Effort
+from launch.evaluate.players import Attempting, Player
+from launch.nodes import Node
+from launch.prepare import check_model
+from launch.rundir import RunDirectory
+from launch.settings import engine_settings
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+from protocol.events import Json
+from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket
+from protocol.weights import NO_VERSION, Version, WeightManifest
+from sandbox.tasks.task import Task
+
+Segments = Callable[[], Sequence[Segment]]
+PURPOSE = "evaluate"
+
+
+class Unobserved:
+    """Nobody watches."""
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None: ...
+    def on_call(self, name: str, command: str) -> None: ...
+    def on_output(self, text: str) -> None: ...
+    def on_result(self, output: str) -> None: ...
+    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
+
+
+class Transcript:
+    """A policy, and what was said with it."""
+
+    def __init__(self, policy: Policy, opening: list[Message]) -> None:
+        self._policy, self.messages = policy, [*opening]
+        self._said = ""
+
+    @property
+    def room(self) -> int:
+        return self._policy.room
+
+    @property
+    def begun(self) -> str:
+        return self._policy.begun
+
+    async def ask(self, turn: int, max_new_tokens: int) -> Said:
+        said = await self._policy.ask(turn, max_new_tokens)
+        self._said = said.text
+        return said
+
+    def keep(self, *, malformed: bool) -> None:
+        self._policy.keep(malformed=malformed)
+        self.messages.append({"role": "assistant", "content": self._policy.begun + self._said})
+
+    def observed(self, messages: list[Message], noted: Noted) -> bool:
+        self.messages += messages
+        return self._policy.observed(messages, noted)
+
+    def shortened(self, text: str, tokens: int) -> str:
+        return self._policy.shortened(text, tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """One attempt of a model."""
+
+    acting: Acting
+    transcript: Transcript
+    segments: Segments
+
+    def run(self) -> Coroutine[None, None, Status]:
+        return self.acting.run()
+
+    @property
+    def turns(self) -> Sequence[ModelTurn]:
+        return self.acting.diary.turns
+
+    @property
+    def last_words(self) -> str:
+        return self.acting.diary.last_words
+
+    @property
+    def effort(self) -> Effort:
+        turns = self.turns
+        return Effort(
+            turns=len(turns),
+            calls=sum(len(turn.calls) for turn in turns),
+            widest=max((len(turn.calls) for turn in turns), default=0),
+            malformed=sum(turn.malformed for turn in turns),
+            prompt_tokens=self.acting.prompt_tokens,
+            completion_tokens=self.acting.sampled_tokens,
+        )
+
+    def told(self) -> dict[str, Json]:
+        return {
+            "messages": cast("Json", self.transcript.messages),
+            "segments": [
+                {
+                    "token_ids": cast("Json", segment.token_ids.tolist()),
+                    "loss_mask": cast("Json", segment.loss_mask.tolist()),
+                    "logprobs": cast("Json", segment.logprobs.tolist()),
+                }
+                for segment in self.segments()
+            ],
+        }
+
+
+def modelled(
+    task: Task,
+    agent: Agent,
+    policy: Policy,
+    terminal: SandboxTerminal,
+    *,
+    settings: EpisodeSettings,
+    segments: Segments = tuple,
+) -> Attempting:
+    transcript = Transcript(policy, agent.opening(task))
+    return Modelled(Acting(task, agent, transcript, terminal, settings, Unobserved()), transcript, segments)
+
+
+def ticket_of(attempt: AttemptId, index: int, asked: Asked) -> Ticket:
+    """``index``: of the task."""
+    return Ticket(
+        PURPOSE,
+        GroupId(index),
+        attempt.number,
+        asked.attempts,
+        attempt.task,
+        attempt.seed(asked.seed),
+        purpose=PURPOSE,
+        greedy=asked.greedy,
+    )
+
+
+@asynccontextmanager
+async def served(
+    asked: Asked, config: RunConfig, directory: RunDirectory, settings: WorkerSettings, agent: Agent
+) -> AsyncGenerator[Player]:
+    """A server of the folder's model in this process's care, gone at the end.  Raises UserError for a folder that is
+    no model's, EngineStartError."""
+    folder = check_model(Path(asked.model)).absolute()
+    thinking = config.agent.thinking.argument
+    chat = await asyncio.to_thread(chat_format, str(folder), agent.offered, thinking=thinking)
+    own = engine_settings(config, directory, folder, "engine-0", Node("node-0", "", "127.0.0.1"))
+    engine = Engine(replace(own, adapters=None, lends=False))
+    episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
+    places: dict[str, int] = {}
+
+    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+        ticket = ticket_of(attempt, places.setdefault(task.id, len(places)), asked)
+        context = episode.context(chat, agent.opening(task))
+        policy = TokenPolicy(chat, context, engine.generate, episode.sampling(ticket))
+        return modelled(task, agent, policy, terminal, settings=episode, segments=context.segments)
+
+    try:
+        await engine.start(WeightManifest(Version(0), 0, NO_VERSION, str(folder), "", 0, 0))
+        yield player
+    finally:
+        await engine.stop()
+
+
+@asynccontextmanager
+async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agent: Agent) -> AsyncGenerator[Player]:
+    """A model at a URL.  Raises UserError where nobody is there, or not that model."""
+    url = asked.model.rstrip("/")
+    key = _key(asked.key_file)
+    deadline_s = config.engine.request_timeout_s
+    reaching = EndpointSettings(url=url, model=asked.model_name, key=key, deadline_s=deadline_s)
+    async with ChatEndpoint(reaching) as asking:
+        name = _named(asked, await asking.models())
+    episode = settings.episode
+    tools = [tool.schema for tool in agent.offered.values()]
+    async with ChatEndpoint(replace(reaching, model=name)) as endpoint:
+
+        def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+            policy = ChatPolicy(
+                endpoint,
+                agent.opening(task),
+                tools=tools,
+                context_tokens=episode.context_tokens,
+                temperature=0.0 if asked.greedy else asked.temperature,
+                seed=attempt.seed(asked.seed),
+            )
+            return modelled(task, agent, policy, terminal, settings=episode)
+
+        yield player
+
+
+def _named(asked: Asked, known: Sequence[str]) -> str:
+    if asked.model_name:
+        if known and asked.model_name not in known:
+            raise UserError(
+                f"{asked.model} has no model {asked.model_name!r}: it has {', '.join(known[:10])}"
+                f"{did_you_mean(asked.model_name, known)}"
+            )
+        return asked.model_name
+    if not known:
+        raise UserError(f"{asked.model} does not say which models it has: name one, --model-name NAME")
+    return known[0]
+
+
+def _key(file: Path | None) -> str:
+    if file is None:
+        return ""
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--key-file {file} cannot be read: {error}") from error
+    if not key.isascii() or not key.isprintable() or not key:
+        raise UserError(f"--key-file {file} holds no key: write it there, alone on one line")
+    return key

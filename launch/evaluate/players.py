@@ -1,0 +1,85 @@
+"""Who attempts a task: a model by its agent, the task's own solution, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from actors.episode import SandboxGone
+from actors.rewards.played import ModelTurn
+from actors.terminal import SandboxTerminal
+from launch.evaluate.attempts import AttemptId, Effort
+from protocol.events import Json
+from protocol.trajectory import Status
+from sandbox.errors import SandboxDestroyed
+from sandbox.tasks.prove import solve
+from sandbox.tasks.task import Task
+
+
+class Attempting(Protocol):
+    """One attempt, under way."""
+
+    def run(self) -> Coroutine[None, None, Status]:
+        """Act until it is to be graded.  Raises InfraError and SandboxGone."""
+        ...
+
+    @property
+    def turns(self) -> Sequence[ModelTurn]: ...
+
+    @property
+    def last_words(self) -> str:
+        """By which a task that asks for an answer is graded."""
+        ...
+
+    @property
+    def effort(self) -> Effort: ...
+
+    def told(self) -> dict[str, Json]:
+        """Its trajectory, for who saves it."""
+        ...
+
+
+Player = Callable[[Task, AttemptId, SandboxTerminal], Attempting]
+
+
+@dataclass(slots=True)
+class Scripted:
+    """Without a model."""
+
+    act: Callable[[], Coroutine[None, None, None]]
+    last_words: str = ""
+    turns: Sequence[ModelTurn] = ()
+    effort: Effort = field(default_factory=Effort)
+
+    async def run(self) -> Status:
+        await self.act()
+        return Status.COMPLETED
+
+    def told(self) -> dict[str, Json]:
+        return {"messages": []}
+
+
+def oracle(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+    """The task's own solution."""
+    del attempt
+
+    async def act() -> None:
+        if not task.solution:
+            return
+        try:
+            await solve(terminal.session, task)
+        except SandboxDestroyed as error:
+            raise SandboxGone(str(error)) from error
+
+    return Scripted(act, rf"\boxed{{{task.answer}}}" if task.answer else "")
+
+
+def noop(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+    """Nothing at all."""
+    del task, attempt, terminal
+
+    async def act() -> None:
+        return
+
+    return Scripted(act)

@@ -1,0 +1,100 @@
+"""If these fail, a score is not what was done in the sandboxes, or an evaluation that was broken off begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.evaluate.folder import read_attempts
+from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED
+from sandbox.host import Host
+from sandbox.tasks.formats import write_tasks
+from sandbox.tasks.generated import training_tasks
+from tests.support.fake_chat import Calls, Refusal, Reply, Request, fake_chat
+
+pytestmark = [pytest.mark.docker]
+TASKS = training_tasks(3, 3)
+
+
+@pytest.fixture
+def tasks(tmp_path: Path, docker_engine: Host) -> Path:
+    write_tasks(TASKS, "terminal_bench", tmp_path / "tasks")
+    return tmp_path / "tasks"
+
+
+async def evaluate(*words: object) -> tuple[int, dict[str, Any]]:
+    line = [sys.executable, "-m", "launch.evaluate", "demo", *map(str, words), "--concurrency", "2", "--json"]
+    process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    return process.returncode or 0, json.loads(said)
+
+
+async def test_the_oracle_scores_1_and_nobody_0(tasks: Path, tmp_path: Path) -> None:
+    for who, score in (("oracle", 1.0), ("noop", 0.0)):
+        code, said = await evaluate(f"--{who}", "--tasks", tasks, "--attempts", 1, "--output", tmp_path / who)
+        assert (code, said["pass_ratio"], said["graded"]) == (0, score, len(TASKS))
+        assert said["pass_at_k"]["1"]["value"] == score
+        for name in ("results.csv", "evaluated_tasks.csv", "summary.json", "report.html"):
+            assert (tmp_path / who / name).stat().st_size > 0
+
+
+def solution(request: Request) -> Reply:
+    """What an agent does that knows the answers, of the first task alone."""
+    if any(message["role"] == "assistant" for message in request["messages"]):
+        return "done"
+    text = "\n".join(message["content"] for message in request["messages"])
+    if TASKS[0].instruction in text:
+        return Calls(("shell_exec",), (json.dumps({"command": TASKS[0].solution}),))
+    return Refusal(404, "no such route") if TASKS[1].instruction in text else "done"
+
+
+async def test_a_model_at_a_url_is_scored_and_its_server_s_refusals_are_no_failures_of_it(
+    tasks: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    async with fake_chat(solution) as chat:
+        words = ("--model", chat.url, "--tasks", tasks, "--attempts", 2, "--output", out, "--save-trajectories")
+        code, said = await evaluate(*words)
+        assert (code, said["graded"], said["pass_count"], said["errors_by_stage"]["agent"]) == (EXIT_FAILED, 4, 2, 2)
+        assert said["tokens"]["completion"] == 7 * 6
+        asked = len(chat.asked)
+        assert (await evaluate(*words))[1]["graded"] == 4
+        assert len(chat.asked) == asked
+        chat.says = lambda _: "done"
+        code, said = await evaluate(*words, "--retry-errors")
+        assert (code, said["graded"], said["pass_count"]) == (0, 6, 2)
+    told = [json.loads(line) for line in (out / "trajectories.jsonl").read_text().splitlines()]
+    assert sum(any(each["role"] == "assistant" for each in trajectory["messages"]) for trajectory in told) == 6
+
+
+async def test_one_that_is_interrupted_goes_on_where_it_was(tasks: Path, tmp_path: Path) -> None:
+    out, seen = tmp_path / "out", asyncio.Event()
+
+    def say(request: Request) -> Reply:
+        if len(chat.asked) > 1:
+            chat.hold.clear()
+            seen.set()
+        return "done"
+
+    async with fake_chat(say) as chat:
+        words = ["demo", "--model", chat.url, "--tasks", str(tasks), "--attempts", "1", "--output", str(out)]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "launch.evaluate", *words, "--concurrency", "1"
+        )
+        await seen.wait()
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == EXIT_INTERRUPTED
+        done = read_attempts(out)
+        assert 0 < len(done) < len(TASKS)
+        chat.hold.set()
+        chat.says = lambda _: "done"
+        asked = len(chat.asked)
+        code, said = await evaluate(*words[1:])
+        assert (code, said["complete"]) == (0, True)
+        assert len(chat.asked) - asked == len(TASKS) - len(done)
