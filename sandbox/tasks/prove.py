@@ -127,7 +127,7 @@ async def _foiled(task: Task, script: str, ground: Ground) -> float:
     attempt = replace(task, solution=script, solution_files={})
     async with ground.acquire(task) as session:
         try:
-            await _solve(session, attempt)
+            await solve(session, attempt)
             graded = await ground.grade(session, task)
         except SandboxDestroyed:
             return 0.0
