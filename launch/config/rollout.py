@@ -19,6 +19,8 @@ from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
 from sandbox.gate.settings import GateSettings
+from sandbox.tasks.datasets import NAME as DATASETS
+from sandbox.tasks.formats import Format
 
 
 class DataKind(StrEnum):
@@ -26,13 +28,27 @@ class DataKind(StrEnum):
     """Terminal tasks made by seed, in Terminal-Bench's format."""
     TERMINAL_BENCH = "terminal_bench"
     """A folder of task folders in Terminal-Bench's format."""
+    DATASET = "dataset"
+    """Whatever lies at a path, in the format that its files look like; or a label of a ``datasets.toml``."""
+
+
+_KINDS: list[str] = [*DataKind, *(form for form in Format if form not in list(DataKind))]
+"""Without those that packages add."""
 
 
 class DataSection(Section):
-    kind: DataKind = DataKind.GENERATED
-    """Where tasks come from."""
+    kind: str = DataKind.GENERATED
+    """Where tasks come from: ``generated`` by seed, a ``dataset`` whose format is seen, or a format by its name, with
+    which ``path`` is read: ``terminal_bench``, ``harbor``, ``openclaw``, ``openclaw_messages``, ``miles``,
+    ``swe_synth``, ``code``, or one that a package adds (docs/plugins.md)."""
     path: Path | None = None
-    """Folder of tasks, for ``terminal_bench``."""
+    """Folder of task folders, file of rows, or, with ``label``, a ``datasets.toml``."""
+    label: str = ""
+    """Which data set of the ``datasets.toml`` at ``path``, with ``kind = "dataset"``."""
+    root: Path | None = None
+    """What the paths in rows are relative to; left out for where the rows lie."""
+    task_ids: tuple[str, ...] = ()
+    """Of these tasks only: ids, numbers that ids end with, and ranges of them, ``101-110``.  Empty for all."""
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
     order: TaskOrder = TaskOrder.LISTED
@@ -41,13 +57,53 @@ class DataSection(Section):
     held_out_family: str = ""
     """A family that only the evaluation sees, reported apart; empty for none."""
 
+    @property
+    def generated(self) -> bool:
+        """They lie nowhere yet."""
+        return self.kind == DataKind.GENERATED
+
+    @field_validator("kind")
+    @classmethod
+    def _is_there(cls, kind: str) -> str:
+        if kind not in _KINDS and kind not in (added := plugin_names(PluginGroup.TASK_FORMATS)):
+            known = [*_KINDS, *added]
+            raise ValueError(
+                f"data.kind = '{kind}' is no kind of tasks: there are {', '.join(known)}{did_you_mean(kind, known)}"
+            )
+        return kind
+
+    @field_validator("task_ids", mode="before")
+    @classmethod
+    def _one_by_one(cls, listed: object) -> object:
+        """A text has them with commas between."""
+        return tuple(each.strip() for each in listed.split(",") if each.strip()) if isinstance(listed, str) else listed
+
     @model_validator(mode="after")
     def _has_tasks(self) -> Self:
-        if self.kind is DataKind.TERMINAL_BENCH and self.path is None:
-            raise ValueError("data.kind = 'terminal_bench' needs a folder: set data.path = '/where/the/tasks/are'")
-        if self.kind is DataKind.GENERATED and self.path is not None:
-            raise ValueError("data.path is only read with data.kind = 'terminal_bench': set that, or remove data.path")
+        if self.generated:
+            self._reads_nothing()
+        elif self.path is None:
+            raise ValueError(f"data.kind = '{self.kind}' needs a place: set data.path = '/where/the/tasks/are'")
+        is_label = self.path is not None and self.path.name == DATASETS
+        if self.label and self.kind != DataKind.DATASET:
+            raise ValueError(
+                f"data.label is a data set of a {DATASETS}, which says its format itself, and data.kind = "
+                f"'{self.kind}': set data.kind = 'dataset', or remove data.label"
+            )
+        if is_label and not self.label:
+            raise ValueError(f"data.path = '{self.path}' has data sets by label: set data.label to one of them")
+        if self.label and self.root is not None:
+            raise ValueError(f"data.root is said in {DATASETS} for the label '{self.label}': remove data.root")
         return self
+
+    def _reads_nothing(self) -> None:
+        """Raises ValueError for what a generated task has no use for."""
+        for name in ("path", "label", "root", "task_ids"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"data.{name} is not read with data.kind = 'generated': set data.kind = 'dataset' and data.path, "
+                    f"or remove data.{name}"
+                )
 
 
 _SYSTEM_PROMPT = "Use the shell."

@@ -23,7 +23,6 @@ from launch.config.policy import (
 from launch.config.reward import JudgeSection, RewardSection, reward_problems
 from launch.config.rollout import (
     AgentSection,
-    DataKind,
     DataSection,
     EngineSection,
     EvaluationSection,
@@ -257,7 +256,7 @@ class RunConfig(Section):
                 f"learner.publish_every = {steps} with staleness.eta = {self.staleness.eta} lets rollout stand still "
                 f"before every push: set staleness.eta = {steps} or learner.publish_every = {self.staleness.eta}"
             )
-        if self.data.kind is DataKind.GENERATED and self.data.training_tasks < self.rollout.groups_per_step:
+        if self.data.generated and self.data.training_tasks < self.rollout.groups_per_step:
             found.append(
                 f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
                 f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"

@@ -18,7 +18,6 @@ from actors.agents.settings import AgentKind, Thinking, Tools
 from actors.rewards.settings import Into, Process, RewardSettings
 from launch.config import (
     ConfigError,
-    DataKind,
     Placement,
     RecipeError,
     RunConfig,
@@ -154,6 +153,12 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
+        (
+            "data.kind=harbour",
+            "dataset, harbor, openclaw, openclaw_messages, miles, swe_synth, code; did you mean 'harb",
+        ),
+        ("data.label=mine", "set data.kind = 'dataset' and data.path, or remove data.label"),
+        ("data.task_ids=101-110", "set data.kind = 'dataset' and data.path, or remove data.task_ids"),
         ("data.training_tasks=3", "raise data.training_tasks"),
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
@@ -349,7 +354,6 @@ def test_neutral_sampling_options_are_harmless() -> None:
 
 
 NEEDS: dict[Enum, list[str]] = {
-    DataKind.TERMINAL_BENCH: ["warm_start.enabled=false", "data.path=/tasks"],
     Loss.REINFORCE: ["learner.tis_cap=2"],
     Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     Proximal.RECOMPUTED: ["learner.minibatches=2"],
