@@ -19,6 +19,7 @@ from launch.demo.model import CONTEXT_TOKENS
 from launch.ports import check_port
 from launch.prepare import check_model
 from launch.rewards import reward_settings
+from launch.sandboxes import check_provider
 from launch.sft.examples import check_sources
 from launch.task_data import usable_tasks
 from learner.qwen import read_config
@@ -52,8 +53,11 @@ def preflight(config: RunConfig) -> None:
         check_devices(devices, ", or join a cluster that has one (--address HOST:PORT)")
     check_memory_saver(config)
     check_disk(config.run.dir, config.run.disk_reserve_mb)
-    check_docker(HostSettings.from_environment())
-    check_image(config.sandbox.image)
+    if config.sandbox.own:
+        check_docker(HostSettings.from_environment())
+        check_image(config.sandbox.image)
+    else:
+        check_provider(config, agent, os.environ)
     if config.agent.harness:
         check_harness(current_host().docker_url)
 

@@ -13,12 +13,14 @@ from pydantic import Field, field_validator, model_validator
 from actors.agents.prompt import Prompt, read_prompt
 from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
 from actors.curriculum import TaskOrder
+from actors.provider_settings import POOL
 from actors.rewards.named import BINARY
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
 from sandbox.gate.settings import GateSettings
+from sandbox.router.placement import worker_urls
 from sandbox.tasks.datasets import NAME as DATASETS
 from sandbox.tasks.formats import Format
 
@@ -449,7 +451,22 @@ class EngineSection(Section):
         return self
 
 
+DOCKER = "docker"
+"""``sandbox.provider``: each worker has a pool of its own on its machine's Docker daemon."""
+_OF_DOCKER = ("image", "allow_hosts", "python_index", "npm_index")
+"""Keys of such pools that have no value unless somebody says one."""
+
+
 class SandboxSection(Section):
+    provider: str = DOCKER
+    """Where sandboxes come from: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their
+    router (python -m sandbox.server, sandbox.router); or the name of a provider that a package adds (docs/plugins.md).
+    Images, networks, capacity and how long containers live are then as these have been told themselves."""
+    urls: tuple[str, ...] = ()
+    """Of the pool servers, or of their router; empty for those of the variable WORKER_URLS.  The token that they ask
+    for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of several, each task has one, as long as that has room."""
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
+    """Keys of a provider that a package adds."""
     image: str = ""
     """Image of tasks that name none; empty for the base image that ``make setup`` leaves."""
     capacity_per_node: PositiveInt = 24
@@ -482,6 +499,54 @@ class SandboxSection(Section):
         """Raises UserError."""
         most_bytes = int(self.proxy_gb * (1 << 30))
         return GateSettings(most_bytes, self.allow_hosts, self.python_index, self.npm_index)
+
+    @property
+    def own(self) -> bool:
+        """Workers have pools of their own."""
+        return self.provider == DOCKER
+
+    @field_validator("provider")
+    @classmethod
+    def _is_there(cls, provider: str) -> str:
+        if provider not in {DOCKER, POOL} and provider not in (added := plugin_names(PluginGroup.SANDBOX_PROVIDERS)):
+            known = [DOCKER, POOL, *added]
+            raise ValueError(
+                f"sandbox.provider = '{provider}' gives no sandboxes: there are {', '.join(known)}"
+                f"{did_you_mean(provider, known)}"
+            )
+        return provider
+
+    @field_validator("urls", mode="before")
+    @classmethod
+    def _one_by_one(cls, listed: object) -> object:
+        """A text has them with commas between, as WORKER_URLS does."""
+        return tuple(each.strip() for each in listed.split(",") if each.strip()) if isinstance(listed, str) else listed
+
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        """Whoever gives the sandboxes reads what is said of them."""
+        if self.urls and self.provider != POOL:
+            raise ValueError(
+                f"sandbox.urls are pool servers, and sandbox.provider = '{self.provider}' asks none: set "
+                "sandbox.provider = 'pool', or remove sandbox.urls"
+            )
+        if self.urls:
+            try:
+                worker_urls(",".join(self.urls))
+            except UserError as error:
+                raise ValueError(f"sandbox.urls: {error}") from error
+        if self.options and self.provider in {DOCKER, POOL}:
+            raise ValueError(
+                f"sandbox.options are for providers that packages add, and sandbox.provider = '{self.provider}' has "
+                f"none: remove {', '.join(self.options)}"
+            )
+        unread = [f"sandbox.{name}" for name in _OF_DOCKER if not self.own and getattr(self, name)]
+        if unread:
+            raise ValueError(
+                f"{', '.join(unread)}: sandbox.provider = '{self.provider}' has been told such things where it was "
+                "started: remove them here, or set sandbox.provider = 'docker'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> Self:

@@ -273,6 +273,12 @@ class RunConfig(Section):
                 "agent.harness brings an agent of its own, and agent.kind, toolset, prompt, thinking and history would "
                 "not be read: leave them out, or agent.harness"
             )
+        if agent.harness and not self.sandbox.own:
+            found.append(
+                "agent.harness reaches the policy by a door in its sandbox's network on this machine, and "
+                f"sandbox.provider = '{self.sandbox.provider}' has its sandboxes elsewhere: set sandbox.provider = "
+                "'docker', or leave agent.harness out"
+            )
         if self.warm_start.enabled and not self.warm_start.data and not own:
             found.append(
                 "warm_start's demonstrations are Hermes calls of one shell after agent.system_prompt, and agent.kind = "
@@ -373,7 +379,7 @@ class RunConfig(Section):
                 f"{needed} or more, or raise learner.cp"
             )
         episodes = self.rollout.workers_per_node * self.rollout.episodes_per_worker
-        if episodes > self.sandbox.capacity_per_node:
+        if self.sandbox.own and episodes > self.sandbox.capacity_per_node:
             found.append(
                 f"{episodes} episodes a node (rollout.workers_per_node × episodes_per_worker) need as many containers, "
                 f"and sandbox.capacity_per_node = {self.sandbox.capacity_per_node}: lower the one or raise the other"
