@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from actors.episode import Graded, SandboxGone, ToolOutcome
 from actors.harness import Ran
 from sandbox.errors import SandboxDestroyed, SandboxVanished
-from sandbox.grader import grade
+from sandbox.grader import GradeResult, grade
 from sandbox.grading.suspicion import command_of
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
@@ -65,23 +65,33 @@ class SandboxTerminal:
         with self._charged():
             limit_s = min(self.task.test_timeout_s, self.grade_timeout_s)
             result = await grade(self.session, self.task, limit_s, self._commands)
-        return Graded(
-            tuple(test.result for test in result.tests),
-            result.pass_ratio,
-            result.all_passed,
-            result.ms,
-            tuple(f"call {each.command} touched {each.touched}: {each.excerpt}" for each in result.suspicions),
-            result.score,
-        )
+        return graded(result)
 
-    @contextlib.contextmanager
-    def _charged(self) -> Generator[None]:
-        """Name the loss of the sandbox for what it is: the agent's doing, or infrastructure's (passed on)."""
-        try:
-            yield
-        except SandboxDestroyed as error:
-            raise SandboxGone(str(error)) from error
-        except SandboxVanished as error:
-            if not (self._commands and self.vanished_before):
-                raise
-            raise SandboxGone(f"{error}, for the second time in this sample") from error
+    def _charged(self) -> contextlib.AbstractContextManager[None]:
+        return charged(acted=bool(self._commands), vanished_before=self.vanished_before)
+
+
+@contextlib.contextmanager
+def charged(*, acted: bool, vanished_before: bool) -> Generator[None]:
+    """Name the loss of a sandbox for what it is: the doing of an agent that has ``acted`` in it, or infrastructure's
+    (passed on).  ``vanished_before``: an earlier attempt lost its sandbox for no known cause."""
+    try:
+        yield
+    except SandboxDestroyed as error:
+        raise SandboxGone(str(error)) from error
+    except SandboxVanished as error:
+        if not (acted and vanished_before):
+            raise
+        raise SandboxGone(f"{error}, for the second time in this sample") from error
+
+
+def graded(result: GradeResult) -> Graded:
+    """A grade as an episode has it."""
+    return Graded(
+        tuple(test.result for test in result.tests),
+        result.pass_ratio,
+        result.all_passed,
+        result.ms,
+        tuple(f"call {each.command} touched {each.touched}: {each.excerpt}" for each in result.suspicions),
+        result.score,
+    )

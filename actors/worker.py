@@ -1,10 +1,10 @@
 """One rollout worker: many episodes in one event loop, on one node.
 
 It asks the conductor for as many tickets as it has free places, runs each as an :class:`Episode` in a sandbox of its
-own pool, sends the trajectory to the buffer and reports the ticket finished once the buffer has acknowledged it.  An
-episode that fails for infrastructure gives its ticket back with the reason; none can end the worker.  The worker ends
-when it is told to stop, its ``run`` is cancelled or its actor dies; its containers end with their deadline then, at the
-latest.
+own (:mod:`actors.sandboxes`), sends the trajectory to the buffer and reports the ticket finished once the buffer has
+acknowledged it.  An episode that fails for infrastructure gives its ticket back with the reason; none can end the
+worker.  The worker ends when it is told to stop, its ``run`` is cancelled or its actor dies; its containers end with
+their deadline then, at the latest.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ from actors.episode import Episode, EpisodeSettings
 from actors.evaluation import Attempt
 from actors.harness import HarnessSettings
 from actors.harnesses import Harnesses
+from actors.provider_settings import ProviderSettings
+from actors.provider_terminal import ProviderTerminal
 from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
 from actors.rewards.rewarding import Rewarding, open_rewards
 from actors.rewards.settings import RewardSettings
+from actors.sandboxes import open_sandboxes
 from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
@@ -43,7 +46,8 @@ from protocol.journal import AppendOutcome
 from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
-from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.pool import PoolSettings
+from sandbox.provider import LocalSandbox, Sandbox
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
@@ -88,6 +92,9 @@ class WorkerSettings:
     send_deadline_s: float
     """Longest wait for the buffer to acknowledge a trajectory."""
     pool: PoolSettings
+    """Of the worker's own sandboxes."""
+    provider: ProviderSettings | None = None
+    """Instead of a pool of its own."""
     harness: HarnessSettings | None = None
     """Instead of the agent of our own."""
     reward: RewardSettings = _PLAIN_REWARD
@@ -128,7 +135,9 @@ class Worker:
         self._chat = await asyncio.to_thread(chat_format, settings.model_path, self._agent.offered, thinking=thinking)
         name = f"{settings.name}#{self._incarnation}"
         async with (
-            SandboxPool(settings.pool) as self._pool,
+            open_sandboxes(
+                settings.pool, settings.provider, episodes=settings.episodes, acquire_s=settings.acquire_timeout_s
+            ) as self._sandboxes,
             ShardedSender(
                 settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
             ) as self._sender,
@@ -172,7 +181,7 @@ class Worker:
     async def _tell(self) -> None:
         """Say every second how full the pool is, until :meth:`stop`."""
         while not self._stopping.is_set():
-            pool = self._pool.statistics()
+            pool = self._sandboxes.statistics()
             self._events.emit(
                 "sandbox.stats",
                 worker=self._settings.name,
@@ -279,29 +288,43 @@ class Worker:
         self._events.emit(kind, trajectory=ticket.trajectory_id, attempt=ticket.attempt, outcome=outcome.value)
 
     @contextlib.asynccontextmanager
-    async def _sandbox(self, task: Task) -> AsyncGenerator[SandboxSession]:
-        """A session for one episode.  Raises :class:`SandboxStartError` when there is none in time.  What has been
+    async def _sandbox(self, task: Task) -> AsyncGenerator[Sandbox]:
+        """One for an episode.  Raises :class:`SandboxStartError` when there is none in time.  What has been
         graded is not lost for a sandbox that is slow to end."""
         settings = self._settings
         try:
             async with asyncio.timeout(settings.acquire_timeout_s):
-                session = await self._pool.open(task, settings.episode_deadline_s)
+                sandbox = await self._sandboxes.open(task, settings.episode_deadline_s)
         except TimeoutError as error:
             raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
         try:
-            yield session
+            yield sandbox
         finally:
             try:
                 async with asyncio.timeout(settings.cleanup_timeout_s):
-                    await self._pool.close(session)
+                    await sandbox.close()
             except TimeoutError:
-                self._events.emit("sandbox.slow_end", container=session.container, after_s=settings.cleanup_timeout_s)
+                container = sandbox.container if isinstance(sandbox, LocalSandbox) else ""
+                self._events.emit("sandbox.slow_end", container=container, after_s=settings.cleanup_timeout_s)
 
     def _terminal(self, ticket: Ticket, task: Task, session: SandboxSession) -> SandboxTerminal:
         """The session as the episode of ``ticket`` sees it."""
         settings = self._settings
         return SandboxTerminal(
             session,
+            task,
+            settings.command_timeout_s,
+            settings.grade_timeout_s,
+            settings.observation_chars,
+            vanished_before=ticket.vanished > 0,
+            tools=self._agent.tools,
+        )
+
+    def _provided(self, ticket: Ticket, task: Task, sandbox: Sandbox) -> ProviderTerminal:
+        """The same of a sandbox that is not this process's."""
+        settings = self._settings
+        return ProviderTerminal(
+            sandbox,
             task,
             settings.command_timeout_s,
             settings.grade_timeout_s,
@@ -326,16 +349,22 @@ class Worker:
         )
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
-            async with self._sandbox(task) as session:
+            async with self._sandbox(task) as sandbox:
                 self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
                 acquire_ms = (time.monotonic() - begun) * 1000
-                terminal = self._terminal(ticket, task, session)
-                if self._harnesses is not None:
+                session = sandbox.session if isinstance(sandbox, LocalSandbox) else None
+                if self._harnesses is not None and session is not None:
+                    place = self._terminal(ticket, task, session)
                     trajectory = await self._harnesses.run(
-                        ticket, task, terminal, episode_settings, recorder, deadlines=deadlines
+                        ticket, task, place, episode_settings, recorder, deadlines=deadlines
                     )
                 else:
                     generate = self._router.generate
+                    terminal = (
+                        self._terminal(ticket, task, session)
+                        if session is not None
+                        else self._provided(ticket, task, sandbox)
+                    )
                     trajectory = await Episode(
                         ticket, task, self._agent, self._chat, generate, terminal, episode_settings, recorder, deadlines
                     ).run()

@@ -57,6 +57,7 @@ def parser() -> Parser:
         metavar="FOLDER",
         help="Hugging Face folder of a dense Qwen2.5 or Qwen3 (told its tools, no warm start)",
     )
+    add("--task-ids", metavar="IDS", help="only these tasks of data.path: ids, numbers and ranges, 101-110,fix-git")
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
     resumed = "go on with a run from its newest whole checkpoint; without ID that of --run-id, else the recipe's newest"
     add("--resume", nargs="?", const=NEWEST, metavar="ID", help=resumed)
@@ -74,7 +75,9 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     words = sys.argv[1:] if argv is None else argv
     check_text(words)
     given = parser().parse_args(words)
-    require_filled({"--address": given.address, "--model": given.model, "--run-id": given.run_id})
+    require_filled(
+        {"--address": given.address, "--model": given.model, "--task-ids": given.task_ids, "--run-id": given.run_id}
+    )
     if not given.recipe and given.resume is None:
         raise UserError(
             f"--recipe is missing: --recipe {recipe_names()[0]} for example; all: {', '.join(recipe_names())}"
@@ -106,6 +109,7 @@ def _overrides(given: argparse.Namespace) -> list[str]:
         "run.mode": given.mode,
         "run.control": given.control,
         "model.path": given.model,
+        "data.task_ids": given.task_ids,
     }
     found = overrides(keys)
     if given.model is not None:

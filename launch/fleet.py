@@ -343,7 +343,7 @@ class Fleet:
 
     async def _sweep(self) -> None:
         """Remove what workers that died left on this machine's engine, which may still be creating it."""
-        if self._worker_died is None:
+        if self._worker_died is None or not self._config.sandbox.own:
             return
         try:
             await sweep_run(self._directory.run_id, max(0.0, self._worker_died + SETTLED_S - time.monotonic()))

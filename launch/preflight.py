@@ -13,13 +13,15 @@ from pathlib import Path
 from actors.agents.chat import chat_format
 from actors.agents.choice import agent_of
 from actors.engines.server import OWN_TOKENS
-from launch.config import DataKind, RunConfig
+from launch.config import RunConfig
 from launch.config.policy import TrainerSection
 from launch.demo.model import CONTEXT_TOKENS
 from launch.ports import check_port
-from launch.prepare import check_model, usable_tasks
+from launch.prepare import check_model
 from launch.rewards import reward_settings
+from launch.sandboxes import check_provider
 from launch.sft.examples import check_sources
+from launch.task_data import usable_tasks
 from learner.qwen import read_config
 from protocol.errors import UserError
 from sandbox.address import EngineAddress
@@ -42,17 +44,20 @@ def preflight(config: RunConfig) -> None:
     reward_settings(config)
     if config.warm_start.enabled:
         check_sources(config.warm_start.data)
-    if config.data.kind is DataKind.TERMINAL_BENCH:
-        usable_tasks(config)
-    else:
+    if config.data.generated:
         trained_families(config.data.held_out_family)
+    else:
+        usable_tasks(config)
     if not config.cluster.address:
         devices = {"learner.device": config.learner.device, "engine.device": config.engine.device}
         check_devices(devices, ", or join a cluster that has one (--address HOST:PORT)")
     check_memory_saver(config)
     check_disk(config.run.dir, config.run.disk_reserve_mb)
-    check_docker(HostSettings.from_environment())
-    check_image(config.sandbox.image)
+    if config.sandbox.own:
+        check_docker(HostSettings.from_environment())
+        check_image(config.sandbox.image)
+    else:
+        check_provider(config, agent, os.environ)
     if config.agent.harness:
         check_harness(current_host().docker_url)
 

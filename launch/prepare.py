@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from actors.agents.chat import chat_format
 from actors.agents.choice import agent_of
-from launch.config import DataKind, RunConfig
+from launch.config import RunConfig
 from launch.demo.model import build_demo_model
+from launch.task_data import divided
 from learner.qwen import CONFIG_FILE, INDEX_FILE, SINGLE_FILE, read_config
-from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.filesystem import whole_folder
-from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.generated import held_out_tasks, training_tasks
 from sandbox.tasks.task import Task
-from sandbox.tasks.terminal_bench import Dataset, load_dataset, load_task, write_task
-
-_HELD_OUT_SHARE = 0.2
+from sandbox.tasks.terminal_bench import load_task, write_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +38,7 @@ def prepare(config: RunConfig, run_dir: Path) -> Prepared:
     Raises UserError when there is no usable model or no usable task.
     """
     model_path, warm = _model(config, run_dir)
-    found = _from_folder if config.data.kind is DataKind.TERMINAL_BENCH else _generated
+    found = _generated if config.data.generated else _from_data
     return _fitting(config, found(config, Prepared(model_path, warm), run_dir))
 
 
@@ -129,63 +124,16 @@ def _check_readable(path: Path) -> None:
         ) from error
 
 
-def usable_tasks(config: RunConfig) -> Dataset:
-    """The task folders of ``data.path``.  Raises UserError when there is no usable one, or when none or all are of the
-    family that is to be held out."""
-    assert config.data.path is not None  # noqa: S101  # checked by the config
-    dataset = load_dataset(config.data.path)
-    if not dataset.tasks:
-        why = f", the first because {dataset.problems[0]}" if dataset.problems else ""
-        raise UserError(
-            f"{config.data.path} has no usable task{why}: python -m sandbox.tasks validate {config.data.path}"
-        )
-    family, known = config.data.held_out_family, sorted({task.family for task in dataset.tasks})
-    if family and family not in known and family not in FAMILIES:  # the demo's recipe names one of the generated
-        raise UserError(
-            f"no task of {config.data.path} is of the family data.held_out_family = {family!r}: choose one of "
-            f"{', '.join(known)}, or hold none out, --set data.held_out_family={did_you_mean(family, known)}"
-        )
-    if family and [family] == known:
-        raise UserError(
-            f"every task of {config.data.path} is of the family data.held_out_family = {family!r}, so that there is "
-            "nothing to train on: hold none out, --set data.held_out_family="
-        )
-    return dataset
-
-
-def _from_folder(config: RunConfig, prepared: Prepared, _: Path) -> Prepared:
-    """Tasks in Terminal-Bench's format; by a hash of seed and name a fifth of them is held out, but of no family more
-    than ``evaluation.tasks_per_family``.  Of the family that is wholly held out, no task is trained."""
-    dataset = usable_tasks(config)
-
-    def order(task: Task) -> str:
-        return hashlib.sha256(f"{config.run.seed}:{task.id}".encode()).hexdigest()
-
-    ordered, most = sorted(dataset.tasks, key=order), config.evaluation.tasks_per_family
-    apart = [task for task in ordered if _is_apart(task, config)]
-    others = [task for task in ordered if not _is_apart(task, config)]
-    wanted, of_family = round(len(others) * _HELD_OUT_SHARE), Counter[str]()
-    training: list[str] = []
-    held_out: list[str] = []
-    for task in others:
-        if len(held_out) < wanted and of_family[task.family] < most:
-            of_family[task.family] += 1
-            held_out.append(task.id)
-        else:
-            training.append(task.id)
-    held_out += [task.id for task in apart[:most]]
+def _from_data(config: RunConfig, prepared: Prepared, _: Path) -> Prepared:
+    """The tasks that lie at ``data.path``."""
+    found = divided(config)
     return replace(
         prepared,
-        tasks={task.id: task for task in ordered},
-        training=tuple(training),
-        held_out=tuple(held_out),
-        problems=tuple(str(problem) for problem in dataset.unusable),
+        tasks={task.id: task for task in found.tasks},
+        training=found.training,
+        held_out=found.held_out,
+        problems=found.problems,
     )
-
-
-def _is_apart(task: Task, config: RunConfig) -> bool:
-    """Of the family that is wholly held out; tasks without a family are none."""
-    return task.family != "" and task.family == config.data.held_out_family
 
 
 def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:

@@ -55,7 +55,9 @@ def make_record(directory: RunDirectory, config: RunConfig | SftConfig, images: 
 
 
 def base_image(config: RunConfig) -> dict[str, str]:
-    """The image of tasks that name none, and its content id."""
+    """The image of tasks that name none, and its content id; nothing where others than this machine choose it."""
+    if not config.sandbox.own:
+        return {}
     host = current_host()
     name = config.sandbox.image or host.base_image
     return {name: image_id(host.docker_url, name)}

@@ -1,8 +1,9 @@
 """From the configuration to who lives on which node, and to each room's own settings: pure functions, but for the
-files of a judge (:mod:`launch.rewards`)."""
+files of a judge (:mod:`launch.rewards`) and where pool servers are (:mod:`launch.sandboxes`)."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from launch.nodes import Node
 from launch.retention import Retention
 from launch.rewards import reward_settings
 from launch.rundir import RunDirectory
+from launch.sandboxes import provider_settings
 from learner.settings import LearnerSettings
 from protocol.errors import UserError
 from protocol.staleness import Admission
@@ -320,6 +322,7 @@ def worker_settings(
             drain_s=STOP_S / 2,
             gate=sandbox.gate,
         ),
+        provider=provider_settings(sandbox, os.environ),
         harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,
         reward=reward_settings(config),
     )

@@ -112,6 +112,11 @@ class LocalSandbox:
     def container(self) -> str:
         return self._session.container
 
+    @property
+    def session(self) -> SandboxSession:
+        """For who is in this process and wants more than any provider's sandbox does."""
+        return self._session
+
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         self._commands.append(command)
         return await self._session.run(command, timeout_s)

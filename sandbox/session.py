@@ -105,6 +105,11 @@ class SandboxSession(Link):
             raise
         return session
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of its container; None where nobody knows how it was made."""
+        return self.spec.limits.memory_bytes if self.spec is not None else None
+
     @classmethod
     async def adopt(cls, engine: DockerEngine, container: str, workdir: str = "/") -> SandboxSession:
         """The session of a container that runs already, whoever started it: after a restart of its server, say.  Its

@@ -13,12 +13,16 @@ from pydantic import Field, field_validator, model_validator
 from actors.agents.prompt import Prompt, read_prompt
 from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
 from actors.curriculum import TaskOrder
+from actors.provider_settings import POOL
 from actors.rewards.named import BINARY
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
 from sandbox.gate.settings import GateSettings
+from sandbox.router.placement import worker_urls
+from sandbox.tasks.datasets import NAME as DATASETS
+from sandbox.tasks.formats import Format
 
 
 class DataKind(StrEnum):
@@ -26,13 +30,27 @@ class DataKind(StrEnum):
     """Terminal tasks made by seed, in Terminal-Bench's format."""
     TERMINAL_BENCH = "terminal_bench"
     """A folder of task folders in Terminal-Bench's format."""
+    DATASET = "dataset"
+    """Whatever lies at a path, in the format that its files look like; or a label of a ``datasets.toml``."""
+
+
+_KINDS: list[str] = [*DataKind, *(form for form in Format if form not in list(DataKind))]
+"""Without those that packages add."""
 
 
 class DataSection(Section):
-    kind: DataKind = DataKind.GENERATED
-    """Where tasks come from."""
+    kind: str = DataKind.GENERATED
+    """Where tasks come from: ``generated`` by seed, a ``dataset`` whose format is seen, or a format by its name, with
+    which ``path`` is read: ``terminal_bench``, ``harbor``, ``openclaw``, ``openclaw_messages``, ``miles``,
+    ``swe_synth``, ``code``, or one that a package adds (docs/plugins.md)."""
     path: Path | None = None
-    """Folder of tasks, for ``terminal_bench``."""
+    """Folder of task folders, file of rows, or, with ``label``, a ``datasets.toml``."""
+    label: str = ""
+    """Which data set of the ``datasets.toml`` at ``path``, with ``kind = "dataset"``."""
+    root: Path | None = None
+    """What the paths in rows are relative to; left out for where the rows lie."""
+    task_ids: tuple[str, ...] = ()
+    """Of these tasks only: ids, numbers that ids end with, and ranges of them, ``101-110``.  Empty for all."""
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
     order: TaskOrder = TaskOrder.LISTED
@@ -41,13 +59,53 @@ class DataSection(Section):
     held_out_family: str = ""
     """A family that only the evaluation sees, reported apart; empty for none."""
 
+    @property
+    def generated(self) -> bool:
+        """They lie nowhere yet."""
+        return self.kind == DataKind.GENERATED
+
+    @field_validator("kind")
+    @classmethod
+    def _is_there(cls, kind: str) -> str:
+        if kind not in _KINDS and kind not in (added := plugin_names(PluginGroup.TASK_FORMATS)):
+            known = [*_KINDS, *added]
+            raise ValueError(
+                f"data.kind = '{kind}' is no kind of tasks: there are {', '.join(known)}{did_you_mean(kind, known)}"
+            )
+        return kind
+
+    @field_validator("task_ids", mode="before")
+    @classmethod
+    def _one_by_one(cls, listed: object) -> object:
+        """A text has them with commas between."""
+        return tuple(each.strip() for each in listed.split(",") if each.strip()) if isinstance(listed, str) else listed
+
     @model_validator(mode="after")
     def _has_tasks(self) -> Self:
-        if self.kind is DataKind.TERMINAL_BENCH and self.path is None:
-            raise ValueError("data.kind = 'terminal_bench' needs a folder: set data.path = '/where/the/tasks/are'")
-        if self.kind is DataKind.GENERATED and self.path is not None:
-            raise ValueError("data.path is only read with data.kind = 'terminal_bench': set that, or remove data.path")
+        if self.generated:
+            self._reads_nothing()
+        elif self.path is None:
+            raise ValueError(f"data.kind = '{self.kind}' needs a place: set data.path = '/where/the/tasks/are'")
+        is_label = self.path is not None and self.path.name == DATASETS
+        if self.label and self.kind != DataKind.DATASET:
+            raise ValueError(
+                f"data.label is a data set of a {DATASETS}, which says its format itself, and data.kind = "
+                f"'{self.kind}': set data.kind = 'dataset', or remove data.label"
+            )
+        if is_label and not self.label:
+            raise ValueError(f"data.path = '{self.path}' has data sets by label: set data.label to one of them")
+        if self.label and self.root is not None:
+            raise ValueError(f"data.root is said in {DATASETS} for the label '{self.label}': remove data.root")
         return self
+
+    def _reads_nothing(self) -> None:
+        """Raises ValueError for what a generated task has no use for."""
+        for name in ("path", "label", "root", "task_ids"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"data.{name} is not read with data.kind = 'generated': set data.kind = 'dataset' and data.path, "
+                    f"or remove data.{name}"
+                )
 
 
 _SYSTEM_PROMPT = "Use the shell."
@@ -393,7 +451,22 @@ class EngineSection(Section):
         return self
 
 
+DOCKER = "docker"
+"""``sandbox.provider``: each worker has a pool of its own on its machine's Docker daemon."""
+_OF_DOCKER = ("image", "allow_hosts", "python_index", "npm_index")
+"""Keys of such pools that have no value unless somebody says one."""
+
+
 class SandboxSection(Section):
+    provider: str = DOCKER
+    """Where sandboxes come from: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their
+    router (python -m sandbox.server, sandbox.router); or the name of a provider that a package adds (docs/plugins.md).
+    Images, networks, capacity and how long containers live are then as these have been told themselves."""
+    urls: tuple[str, ...] = ()
+    """Of the pool servers, or of their router; empty for those of the variable WORKER_URLS.  The token that they ask
+    for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of several, each task has one, as long as that has room."""
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
+    """Keys of a provider that a package adds."""
     image: str = ""
     """Image of tasks that name none; empty for the base image that ``make setup`` leaves."""
     capacity_per_node: PositiveInt = 24
@@ -426,6 +499,54 @@ class SandboxSection(Section):
         """Raises UserError."""
         most_bytes = int(self.proxy_gb * (1 << 30))
         return GateSettings(most_bytes, self.allow_hosts, self.python_index, self.npm_index)
+
+    @property
+    def own(self) -> bool:
+        """Workers have pools of their own."""
+        return self.provider == DOCKER
+
+    @field_validator("provider")
+    @classmethod
+    def _is_there(cls, provider: str) -> str:
+        if provider not in {DOCKER, POOL} and provider not in (added := plugin_names(PluginGroup.SANDBOX_PROVIDERS)):
+            known = [DOCKER, POOL, *added]
+            raise ValueError(
+                f"sandbox.provider = '{provider}' gives no sandboxes: there are {', '.join(known)}"
+                f"{did_you_mean(provider, known)}"
+            )
+        return provider
+
+    @field_validator("urls", mode="before")
+    @classmethod
+    def _one_by_one(cls, listed: object) -> object:
+        """A text has them with commas between, as WORKER_URLS does."""
+        return tuple(each.strip() for each in listed.split(",") if each.strip()) if isinstance(listed, str) else listed
+
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        """Whoever gives the sandboxes reads what is said of them."""
+        if self.urls and self.provider != POOL:
+            raise ValueError(
+                f"sandbox.urls are pool servers, and sandbox.provider = '{self.provider}' asks none: set "
+                "sandbox.provider = 'pool', or remove sandbox.urls"
+            )
+        if self.urls:
+            try:
+                worker_urls(",".join(self.urls))
+            except UserError as error:
+                raise ValueError(f"sandbox.urls: {error}") from error
+        if self.options and self.provider in {DOCKER, POOL}:
+            raise ValueError(
+                f"sandbox.options are for providers that packages add, and sandbox.provider = '{self.provider}' has "
+                f"none: remove {', '.join(self.options)}"
+            )
+        unread = [f"sandbox.{name}" for name in _OF_DOCKER if not self.own and getattr(self, name)]
+        if unread:
+            raise ValueError(
+                f"{', '.join(unread)}: sandbox.provider = '{self.provider}' has been told such things where it was "
+                "started: remove them here, or set sandbox.provider = 'docker'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> Self:

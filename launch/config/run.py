@@ -23,7 +23,6 @@ from launch.config.policy import (
 from launch.config.reward import JudgeSection, RewardSection, reward_problems
 from launch.config.rollout import (
     AgentSection,
-    DataKind,
     DataSection,
     EngineSection,
     EvaluationSection,
@@ -257,7 +256,7 @@ class RunConfig(Section):
                 f"learner.publish_every = {steps} with staleness.eta = {self.staleness.eta} lets rollout stand still "
                 f"before every push: set staleness.eta = {steps} or learner.publish_every = {self.staleness.eta}"
             )
-        if self.data.kind is DataKind.GENERATED and self.data.training_tasks < self.rollout.groups_per_step:
+        if self.data.generated and self.data.training_tasks < self.rollout.groups_per_step:
             found.append(
                 f"data.training_tasks = {self.data.training_tasks} does not fill one step of "
                 f"rollout.groups_per_step = {self.rollout.groups_per_step} groups: raise data.training_tasks"
@@ -273,6 +272,12 @@ class RunConfig(Section):
             found.append(
                 "agent.harness brings an agent of its own, and agent.kind, toolset, prompt, thinking and history would "
                 "not be read: leave them out, or agent.harness"
+            )
+        if agent.harness and not self.sandbox.own:
+            found.append(
+                "agent.harness reaches the policy by a door in its sandbox's network on this machine, and "
+                f"sandbox.provider = '{self.sandbox.provider}' has its sandboxes elsewhere: set sandbox.provider = "
+                "'docker', or leave agent.harness out"
             )
         if self.warm_start.enabled and not self.warm_start.data and not own:
             found.append(
@@ -374,7 +379,7 @@ class RunConfig(Section):
                 f"{needed} or more, or raise learner.cp"
             )
         episodes = self.rollout.workers_per_node * self.rollout.episodes_per_worker
-        if episodes > self.sandbox.capacity_per_node:
+        if self.sandbox.own and episodes > self.sandbox.capacity_per_node:
             found.append(
                 f"{episodes} episodes a node (rollout.workers_per_node × episodes_per_worker) need as many containers, "
                 f"and sandbox.capacity_per_node = {self.sandbox.capacity_per_node}: lower the one or raise the other"

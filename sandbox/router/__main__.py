@@ -5,27 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from protocol.cli.exits import main_guard
 from protocol.cli.numbers import number, whole
 from protocol.cli.parser import Parser
-from protocol.errors import UserError
 from sandbox.edge.auth import access, read_token
 from sandbox.edge.serve import bind, serve
 from sandbox.router.app import create_app
+from sandbox.router.placement import worker_urls
 from sandbox.router.workers import Workers
-
-
-def worker_urls(text: str) -> tuple[str, ...]:
-    """Comma-separated.  Raises UserError."""
-    urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in text.split(",") if url.strip()))
-    if not urls:
-        raise UserError("no worker: set WORKER_URLS or --workers to http://host:18081,http://host:18081")
-    for url in urls:
-        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
-            raise UserError(f"worker {url!r} is no address: write http://host:port")
-    return urls
 
 
 def main(arguments: list[str] | None = None) -> int:

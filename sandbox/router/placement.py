@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
+from protocol.errors import UserError
 from sandbox.images.names import tagged
 
 K = TypeVar("K")
@@ -15,6 +17,17 @@ V = TypeVar("V")
 ALWAYS_REPEATABLE = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
 """Paths whose request does the same when it comes twice."""
 _REMEMBERED = 10_000
+
+
+def worker_urls(text: str) -> tuple[str, ...]:
+    """Comma-separated.  Raises UserError."""
+    urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in text.split(",") if url.strip()))
+    if not urls:
+        raise UserError("no worker: set WORKER_URLS or --workers to http://host:18081,http://host:18081")
+    for url in urls:
+        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+            raise UserError(f"worker {url!r} is no address: write http://host:port")
+    return urls
 
 
 @dataclass(frozen=True, slots=True)

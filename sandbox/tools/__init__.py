@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, cast
 
 from sandbox.errors import ShellBusy
@@ -10,7 +10,7 @@ from sandbox.files import FileTooLarge
 from sandbox.tools import seta, shell_only
 from sandbox.tools.code_interpreter import CODE
 from sandbox.tools.keystrokes import KEYSTROKES
-from sandbox.tools.tool import Arguments, Tool, ToolContext, ToolError, ToolResult, describe
+from sandbox.tools.tool import Arguments, PlainContext, PlainTool, Tool, ToolContext, ToolError, ToolResult, describe
 
 Toolset: TypeAlias = Mapping[str, Tool]
 """By name."""
@@ -34,13 +34,20 @@ async def call_tool(context: ToolContext, name: str, arguments: object, tools: T
 
     Raises SandboxLost or SandboxDestroyed.
     """
+    return await answered(name, arguments, tools, lambda tool, said: tool.call(context, said))
+
+
+async def answered(
+    name: str, arguments: object, tools: Toolset, do: Callable[[Tool, Arguments], Awaitable[ToolResult]]
+) -> ToolResult:
+    """What ``do`` gives for a tool of ``tools``; whatever the agent did wrong is an answer to it."""
     tool = tools.get(name)
     if tool is None:
         return ToolResult(f"Error: unknown tool {name!r}. Available: {', '.join(tools)}.")
     if not isinstance(arguments, Mapping):
         return ToolResult("Error: the arguments must be an object with a name for each.")
     try:
-        return await tool.call(context, cast("Arguments", arguments))
+        return await do(tool, cast("Arguments", arguments))
     except OSError as error:
         return ToolResult(f"Error: {error.strerror or error}: {error.filename}.")
     except (ToolError, FileTooLarge, ShellBusy, ValueError) as error:
@@ -54,11 +61,14 @@ __all__ = [
     "SHELL_ONLY",
     "TERMINAL_BENCH",
     "Arguments",
+    "PlainContext",
+    "PlainTool",
     "Tool",
     "ToolContext",
     "ToolError",
     "ToolResult",
     "Toolset",
+    "answered",
     "call_tool",
     "describe",
 ]

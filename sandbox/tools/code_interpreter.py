@@ -7,14 +7,23 @@ started.
 
 from __future__ import annotations
 
-from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult, describe, text_argument
+from sandbox.tools.tool import (
+    Arguments,
+    Parameter,
+    PlainContext,
+    PlainTool,
+    ToolError,
+    ToolResult,
+    describe,
+    text_argument,
+)
 
 _FILE = "/tmp/.code_interpreter.py"  # noqa: S108  the sandbox's
 _SHARE = 0.9
 """Of the container's memory: the rest is for its shell."""
 
 
-async def _run(context: ToolContext, arguments: Arguments) -> ToolResult:
+async def _run(context: PlainContext, arguments: Arguments) -> ToolResult:
     code = text_argument(arguments, "code")
     if not code.strip():
         raise ToolError("argument 'code' is empty")
@@ -25,13 +34,12 @@ async def _run(context: ToolContext, arguments: Arguments) -> ToolResult:
     return ToolResult(text, done.exit_code, done.ms, done.timed_out, done.output)
 
 
-def _memory_bytes(context: ToolContext) -> int:
-    spec = context.session.spec
-    most = int(_SHARE * spec.limits.memory_bytes) if spec is not None else context.program_bytes
-    return min(most, context.program_bytes)
+def _memory_bytes(context: PlainContext) -> int:
+    there = context.session.memory_bytes
+    return context.program_bytes if there is None else min(int(_SHARE * there), context.program_bytes)
 
 
-CODE = Tool(
+CODE = PlainTool(
     "code_interpreter",
     "Run a Python program and return what it prints. Nothing is kept from one call to the next but files.",
     (Parameter("code", "string", "The Python program; print what you want to see."),),

@@ -5,10 +5,19 @@ A command that runs out of its time is killed, and a failed one says its exit co
 
 from __future__ import annotations
 
-from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult, describe, text_argument
+from sandbox.tools.tool import (
+    Arguments,
+    Parameter,
+    PlainContext,
+    PlainTool,
+    ToolError,
+    ToolResult,
+    describe,
+    text_argument,
+)
 
 
-async def _shell_exec(context: ToolContext, arguments: Arguments) -> ToolResult:
+async def _shell_exec(context: PlainContext, arguments: Arguments) -> ToolResult:
     command = text_argument(arguments, "command")
     if not command.strip():
         raise ToolError("argument 'command' is empty")
@@ -17,7 +26,7 @@ async def _shell_exec(context: ToolContext, arguments: Arguments) -> ToolResult:
     return ToolResult(text, done.exit_code, done.ms, done.timed_out, done.output)
 
 
-SHELL_EXEC = Tool(
+SHELL_EXEC = PlainTool(
     "shell_exec",
     "Run a shell command in the persistent bash session of the sandbox and return its output.",
     (Parameter("command", "string", "The bash command to run."),),

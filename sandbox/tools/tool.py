@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
@@ -39,9 +39,27 @@ class ToolResult:
     """The output as people see it: not shortened to the agent's limit."""
 
 
+class Ground(Protocol):
+    """What a plain tool acts on: there is one wherever a sandbox is."""
+
+    @property
+    def workdir(self) -> str: ...
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Of its container; None where nobody knows."""
+        ...
+
+    async def run(
+        self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
+    ) -> CommandResult: ...
+
+    async def write_files(self, files: Mapping[str, bytes], /, *, mode: int = 0o644) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
-class ToolContext:
-    session: SandboxSession
+class PlainContext:
+    session: Ground
     command_timeout_s: float = 20.0
     """How long a tool waits for a command."""
     output_chars: int = OUTPUT_CHARS
@@ -49,6 +67,12 @@ class ToolContext:
     on_output: Callable[[str], None] | None = None
     program_bytes: int = PROGRAM_BYTES
     """Memory that a program of the code interpreter's may have, as far as its container has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext(PlainContext):
+    session: SandboxSession
+    """Of this process's pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +104,13 @@ class Tool:
                 "parameters": {"type": "object", "properties": properties, "required": required},
             },
         }
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTool(Tool):
+    """One that needs no more than commands and files, so that it can be called in anybody's sandbox."""
+
+    call: Callable[[PlainContext, Arguments], Awaitable[ToolResult]]
 
 
 def text_argument(arguments: Arguments, name: str, default: str | None = None) -> str:

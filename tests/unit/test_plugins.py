@@ -22,10 +22,13 @@ from actors.agents.settings import AgentKind
 from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
 from actors.rewards.named import named
 from actors.rewards.played import Call, ModelTurn, Played
+from actors.sandboxes import open_sandboxes
 from launch.config import ConfigError, load_recipe
+from launch.sandboxes import provider_settings
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from protocol.trajectory import GroupId, Status, Ticket
+from sandbox.pool import PoolSettings
 from sandbox.providers import added_provider
 from sandbox.tasks.__main__ import main as tasks_main
 from sandbox.tasks.datasets import read_entries
@@ -127,6 +130,12 @@ def test_a_task_format_of_a_package_is_read_written_and_converted(
 async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
     async with pool_server(FakeProvider(), tmp_path) as (url, _):
         assert await importlib.import_module("use").greeted(url) == "echo hello\n"
+        said = load_recipe("demo", ["sandbox.provider=lab", f'sandbox.options={{url="{url}"}}']).sandbox
+        asked = provider_settings(said, {})
+        async with open_sandboxes(PoolSettings("unused", "r", 1), asked, episodes=1, acquire_s=60.0) as sandboxes:
+            sandbox = await sandboxes.open(Task("greet", ""))
+            assert (await sandbox.grade()).all_passed
+            await sandbox.close()
 
 
 def test_a_name_that_nobody_adds_says_what_there_is(site: Path) -> None:

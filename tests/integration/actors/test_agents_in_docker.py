@@ -7,24 +7,32 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+from actors.agents.agent import Agent
 from actors.agents.chat import ChatFormat
 from actors.agents.choice import agent_of
 from actors.agents.settings import AgentKind, Tools
-from actors.episode import Episode, EpisodeSettings
+from actors.episode import Episode, EpisodeSettings, Terminal
+from actors.provider_settings import ProviderSettings
+from actors.provider_terminal import ProviderTerminal
+from actors.sandboxes import open_sandboxes
 from actors.terminal import SandboxTerminal
 from launch.config.rollout import AgentSection
 from protocol.trajectory import GroupId, Status, Ticket, Trajectory
 from sandbox.host import Host
 from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.provider import LocalProvider, LocalSandbox, acquired
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
+from tests.support.http_servers import pool_server
 from tests.support.observers import FakeObserver
 
 pytestmark = [pytest.mark.docker]
 
+POOL = PoolSettings(pool=f"test-agents-{os.getpid()}", run_id="test", capacity=1)
 SETTINGS = EpisodeSettings(8, 2, 1000, 20_000, 1.0, 60.0, 0.0, 1e9, 120.0)
 
 
@@ -116,13 +124,34 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
 async def test_an_agent_that_knows_what_to_do_does_it(
     docker_engine: Host, section: AgentSection, task: Task, texts: list[str], reads: str
 ) -> None:
-    engine, agent = FakeEngine([f"{text}\x01" for text in texts]), agent_of(section.settings)
+    agent = agent_of(section.settings)
+    async with SandboxPool(POOL, docker_engine) as pool, pool.acquire(task, 600.0) as session:
+        await does_it(agent, task, texts, reads, SandboxTerminal(session, task, 20.0, 60.0, 4000, tools=agent.tools))
+
+
+ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystrokes"}
+
+
+@pytest.mark.parametrize(("section", "task", "texts", "reads"), ELSEWHERE.values(), ids=ELSEWHERE)
+async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
+    docker_engine: Host, tmp_path: Path, section: AgentSection, task: Task, texts: list[str], reads: str
+) -> None:
+    agent = agent_of(section.settings)
+    async with (
+        SandboxPool(POOL, docker_engine) as pool,
+        pool_server(LocalProvider(pool), tmp_path) as (url, _),
+        open_sandboxes(POOL, ProviderSettings("pool", (url,)), episodes=1, acquire_s=120.0) as sandboxes,
+        acquired(sandboxes, task, 600.0) as sandbox,
+    ):
+        assert not isinstance(sandbox, LocalSandbox)
+        await does_it(agent, task, texts, reads, ProviderTerminal(sandbox, task, 20.0, 60.0, 4000, tools=agent.tools))
+
+
+async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, terminal: Terminal) -> None:
+    engine = FakeEngine([f"{text}\x01" for text in texts])
     chat = ChatFormat(FakeTokenizer(), tools=[tool.schema for tool in agent.offered.values()] or None)
-    pool_settings = PoolSettings(pool=f"test-agents-{os.getpid()}", run_id="test", capacity=1)
     ticket = Ticket("run", GroupId(1), 0, 8, task.id, 11)
-    async with SandboxPool(pool_settings, docker_engine) as pool, pool.acquire(task, 600.0) as session:
-        terminal = SandboxTerminal(session, task, 20.0, 60.0, 4000, tools=agent.tools)
-        trajectory = await Episode(ticket, task, agent, chat, engine.generate, terminal, SETTINGS, FakeObserver()).run()
+    trajectory = await Episode(ticket, task, agent, chat, engine.generate, terminal, SETTINGS, FakeObserver()).run()
     assert (trajectory.status, trajectory.reward.total) == (Status.COMPLETED, 1.0), text_of(trajectory)
     assert not engine.texts
     assert reads in text_of(trajectory)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.prepare import prepare, usable_tasks
+from launch.prepare import prepare
+from launch.task_data import usable_tasks
 from tests.support.cluster_runs import RECIPE, ROOT
 from tests.support.coin_tasks import write_coin_tasks
 

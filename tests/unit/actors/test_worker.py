@@ -14,7 +14,7 @@ from typing import Any, Self, cast
 import orjson
 import pytest
 
-from actors import worker
+from actors import sandboxes, worker
 from actors.agents.prompt import Prompt
 from actors.agents.settings import AgentSettings
 from actors.conductor import Conductor
@@ -32,6 +32,7 @@ from protocol.stream.sender import Acknowledged
 from protocol.trajectory import GroupId, InfraFailure, Reward, Status, Ticket, Trajectory
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings
+from sandbox.provider import LocalSandbox
 from sandbox.tasks.task import Task
 from tests.support.fake_judge import nobody
 from tests.support.trajectories import make_trajectory
@@ -135,7 +136,7 @@ def conductor() -> FakeConductor:
 def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> Worker:
     POOLS.clear()
     SENDERS.clear()
-    monkeypatch.setattr(worker, "SandboxPool", FakePool)
+    monkeypatch.setattr(sandboxes, "SandboxPool", FakePool)
     monkeypatch.setattr(worker, "ShardedSender", FakeSender)
     monkeypatch.setattr(worker, "chat_format", lambda *_, **__: None)
     settings = WorkerSettings(
@@ -309,8 +310,9 @@ async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         await conductor.asked.wait()
-        async with made._sandbox(Task("t", "")) as session:
-            graded = session.container
+        async with made._sandbox(Task("t", "")) as sandbox:
+            assert isinstance(sandbox, LocalSandbox)
+            graded = sandbox.container
         await made.stop()
     assert graded == "c1"
     assert b'"sandbox.slow_end"' in (tmp_path / "events" / "worker-0-0.jsonl").read_bytes()

@@ -18,7 +18,6 @@ from actors.agents.settings import AgentKind, Thinking, Tools
 from actors.rewards.settings import Into, Process, RewardSettings
 from launch.config import (
     ConfigError,
-    DataKind,
     Placement,
     RecipeError,
     RunConfig,
@@ -154,6 +153,15 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
+        (
+            "data.kind=harbour",
+            "dataset, harbor, openclaw, openclaw_messages, miles, swe_synth, code; did you mean 'harb",
+        ),
+        ("sandbox.provider=dokcer", "there are docker, pool; did you mean 'docker'?"),
+        ("sandbox.urls=http://a:18081", "set sandbox.provider = 'pool', or remove sandbox.urls"),
+        ("sandbox.options={url=1}", "remove url"),
+        ("data.label=mine", "set data.kind = 'dataset' and data.path, or remove data.label"),
+        ("data.task_ids=101-110", "set data.kind = 'dataset' and data.path, or remove data.task_ids"),
         ("data.training_tasks=3", "raise data.training_tasks"),
         ("agent.max_new_tokens=4096", "set agent.max_new_tokens below it"),
         ("agent.context_tokens=65536", "raise engine.max_total_tokens"),
@@ -349,7 +357,6 @@ def test_neutral_sampling_options_are_harmless() -> None:
 
 
 NEEDS: dict[Enum, list[str]] = {
-    DataKind.TERMINAL_BENCH: ["warm_start.enabled=false", "data.path=/tasks"],
     Loss.REINFORCE: ["learner.tis_cap=2"],
     Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     Proximal.RECOMPUTED: ["learner.minibatches=2"],
@@ -382,6 +389,24 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
             "staleness.policy": settings.stale_policy,
         }
         assert told.get(key, choice) is choice
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("sandbox.urls=a:18081", "write http://host:port"),
+        ("sandbox.image=mine:1", "sandbox.image: sandbox.provider = 'pool' has been told such things where it was"),
+        ("agent.harness=agent", "set sandbox.provider = 'docker', or leave agent.harness out"),
+    ],
+)
+def test_what_sandboxes_of_others_cannot_do_is_refused(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_recipe("demo", ["sandbox.provider=pool", override])
+
+
+def test_a_machine_s_capacity_bounds_its_own_sandboxes_alone() -> None:
+    more = ["rollout.episodes_per_worker=100", "sandbox.provider=pool"]
+    assert load_recipe("demo", more).rollout.episodes_per_worker == 100
 
 
 def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from launch.args import parse
 from launch.config import load_recipe
 from launch.prepare import Prepared, check_model, prepare
 from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES
+from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.generated import make_task
 from sandbox.tasks.terminal_bench import write_task
 from sandbox.tasks.vocabulary import Split
@@ -60,6 +62,7 @@ SMALL = ("data.training_tasks=4", "rollout.groups_per_step=4", "evaluation.tasks
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from launch.args import parse
 from launch.config import load_recipe
 from launch.prepare import prepare
 
@@ -141,6 +144,71 @@ def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path
     short = ("agent.context_tokens=8", "agent.max_new_tokens=4")
     with pytest.raises(UserError, match=r"no task to train on leaves room.*--set agent\.context_tokens=\d+"):
         prepared(tmp_path / "run", *SMALL, *short)
+
+
+def of_data(run_dir: Path, kind: str, path: Path, *overrides: str) -> Prepared:
+    return prepared(run_dir, f"data.kind={kind}", f'data.path="{path}"', 'data.held_out_family=""', *overrides)
+
+
+ROWS = (Format.OPENCLAW, Format.OPENCLAW_MESSAGES, Format.MILES, Format.SWE_SYNTH)
+
+
+@pytest.mark.parametrize("form", [Format.HARBOR, *ROWS])
+def test_a_run_takes_tasks_in_every_format_by_its_name_or_by_what_its_files_look_like(
+    form: Format, tmp_path: Path
+) -> None:
+    wanted = {f"{FAMILY}-{n}": replace(make_task(FAMILY, n, Split.TRAIN), id=f"{FAMILY}-{n}") for n in range(5)}
+    place = tmp_path / "there" / ("tasks" if form is Format.HARBOR else "rows.jsonl")
+    place.parent.mkdir()
+    write_tasks(wanted.values(), form, place)
+    found = of_data(tmp_path / "run", form, place)
+    assert found.tasks == wanted
+    assert (len(found.training), len(found.held_out)) == (4, 1)
+    assert of_data(tmp_path / "run", "dataset", place).training == found.training
+
+
+def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    write_tasks([make_task(FAMILY, n, Split.TRAIN) for n in range(5)], Format.GENERATED, rows)
+    rows.write_text(f"{{\n{rows.read_text()}")
+    found = of_data(tmp_path / "run", "dataset", rows)
+    assert len(found.tasks) == 5
+    (problem,) = found.problems
+    assert f"{rows}:1" in problem
+    rows.write_text('{"nothing": "known"}\n')
+    with pytest.raises(UserError, match="has no row in a known format"):
+        of_data(tmp_path / "run", "dataset", rows)
+    with pytest.raises(UserError, match=r"no usable task.*sandbox\.tasks validate \S+rows\.jsonl --format code"):
+        of_data(tmp_path / "run", "code", rows)
+
+
+def test_a_run_takes_a_label_of_a_project_s_data_sets(tmp_path: Path) -> None:
+    data_set(tmp_path / "tasks", 5)
+    file = tmp_path / "datasets.toml"
+    file.write_text('[mine]\npath = "tasks"\nfilter = ["!malformed"]\n')
+    assert len(of_data(tmp_path / "run", "dataset", file, "data.label=mine").tasks) == 5
+    with pytest.raises(UserError, match="has no data set 'yours': choose one of mine"):
+        of_data(tmp_path / "run", "dataset", file, "data.label=yours")
+    for overrides, says in (
+        ([], "set data.label to one of them"),
+        (["data.label=mine", "data.kind=harbor"], "set data.kind = 'dataset', or remove data.label"),
+        (["data.label=mine", "data.root=/tmp"], "remove data.root"),
+    ):
+        with pytest.raises(UserError, match=says):
+            of_data(tmp_path / "run", "dataset", file, *overrides)
+
+
+def test_only_the_tasks_that_were_asked_for_are_used(tmp_path: Path) -> None:
+    folder = tmp_path / "tasks"
+    for n in (*range(101, 106), 200):
+        write_task(replace(make_task(FAMILY, n, Split.TRAIN), id=f"task-{n}"), folder)
+    words = ["--recipe", "demo", "--task-ids", "101-103,task-200", "--set", "data.kind=terminal_bench"]
+    config = parse([*words, "--set", f"data.path={folder}", "--set", "data.held_out_family=''"]).config()
+    assert config.data.task_ids == ("101-103", "task-200")
+    found = prepare(config, tmp_path / "run")
+    assert set(found.tasks) == {*found.training, *found.held_out} == {"task-101", "task-102", "task-103", "task-200"}
+    with pytest.raises(UserError, match=r"data\.task_ids: \S+ has no task 'task-301'; did you mean 'task-101'"):
+        from_folder(tmp_path / "run", folder, 'data.task_ids=["task-301"]')
 
 
 def test_a_folder_without_a_usable_task_is_refused_with_the_reason(tmp_path: Path) -> None:

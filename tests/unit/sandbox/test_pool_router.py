@@ -20,9 +20,9 @@ from sandbox.edge.auth import Access, access
 from sandbox.images.names import image_name
 from sandbox.leases import LeaseLimits
 from sandbox.router import groups
-from sandbox.router.__main__ import main, worker_urls
+from sandbox.router.__main__ import main
 from sandbox.router.app import create_app
-from sandbox.router.placement import Node, order
+from sandbox.router.placement import Node, order, worker_urls
 from sandbox.router.workers import Workers
 from sandbox.server.service import PoolService
 from sandbox.task_codec import encode_task

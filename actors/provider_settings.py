@@ -1,0 +1,22 @@
+"""What a worker is told of who gives it sandboxes: names and addresses, and nothing that has to be loaded for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+POOL = "pool"
+"""Pool servers, or the router before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """Of a provider other than the node's own Docker daemon."""
+
+    name: str
+    """:data:`POOL`, or one that a package adds."""
+    urls: tuple[str, ...] = ()
+    """Of pool servers, or of a router."""
+    token: str = field(default="", repr=False)
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
+    """For one that a package adds."""

@@ -1,0 +1,73 @@
+"""Who gives a run its sandboxes, where that is not each worker's own pool: from the configuration and the environment
+to what workers are told, and whether it is there."""
+
+from __future__ import annotations
+
+import http
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+
+from actors.agents.agent import Agent
+from actors.provider_settings import POOL, ProviderSettings
+from launch.config import RunConfig
+from launch.config.rollout import SandboxSection
+from protocol.errors import UserError
+from protocol.plugins import PluginGroup, load_plugin
+from sandbox.edge.auth import TOKEN_VARIABLE, read_token
+from sandbox.router.placement import worker_urls
+from sandbox.tools.elsewhere import bound_to_this_process
+
+URLS_VARIABLE = "WORKER_URLS"
+_ANSWER_S = 10.0
+
+
+def provider_settings(sandbox: SandboxSection, environment: Mapping[str, str]) -> ProviderSettings | None:
+    """None where workers have pools of their own.  Raises UserError where pool servers are meant, and none is named."""
+    if sandbox.own:
+        return None
+    if sandbox.provider != POOL:
+        return ProviderSettings(sandbox.provider, options=sandbox.options)
+    said = ",".join(sandbox.urls) or environment.get(URLS_VARIABLE, "")
+    if not said.strip(" ,"):
+        raise UserError(
+            "sandbox.provider = 'pool' needs pool servers, and none is named: --set "
+            f"sandbox.urls=http://HOST:18081, or export {URLS_VARIABLE}=http://HOST:18081"
+        )
+    return ProviderSettings(POOL, worker_urls(said), read_token(None, environment))
+
+
+def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, str]) -> None:
+    """It is there, and the agent's tools can be called in its sandboxes.  Raises UserError."""
+    settings = provider_settings(config.sandbox, environment)
+    if settings is None:
+        return
+    if bound := bound_to_this_process(agent.tools):
+        raise UserError(
+            f"agent.kind = '{config.agent.kind}' calls {', '.join(bound)}, which acts on a sandbox of its worker's own "
+            f"pool, and sandbox.provider = '{settings.name}': --set sandbox.provider=docker, or choose another agent"
+        )
+    if settings.name != POOL:
+        load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
+    for url in settings.urls:
+        _check_server(url, settings.token)
+
+
+def _check_server(url: str, token: str) -> None:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    asked = urllib.request.Request(f"{url}/status", headers=headers)  # noqa: S310  http or https: worker_urls
+    try:
+        with urllib.request.urlopen(asked, timeout=_ANSWER_S):  # noqa: S310  as above
+            return
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.UNAUTHORIZED:
+            raise UserError(
+                f"the pool server {url} asks for another token than this: export {TOKEN_VARIABLE} as its host has it"
+            ) from error
+        why = f"says {error.code} to /status"
+    except (OSError, ValueError) as error:
+        why = f"does not answer ({error})"
+    raise UserError(
+        f"the pool server {url} {why}, and agents work in its sandboxes: start it (python -m sandbox.server, or "
+        "sandbox.router before several), or mend sandbox.urls"
+    )

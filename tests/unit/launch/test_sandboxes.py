@@ -1,0 +1,69 @@
+"""If these fail, a run asks other pool servers than it was told to, or hears of none in its workers alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from actors.agents.choice import agent_of
+from actors.provider_settings import ProviderSettings
+from launch.config import RunConfig, load_recipe
+from launch.sandboxes import check_provider, provider_settings
+from protocol.errors import UserError
+from sandbox.edge.auth import Access
+from sandbox.router.app import create_app
+from sandbox.router.workers import Workers
+from tests.support.fake_judge import nobody
+from tests.support.http_servers import serving
+
+SAYS = "agent.system_prompt=Use the shell."
+POOL = ("sandbox.provider=pool", "warm_start.enabled=false")
+
+
+def config(*overrides: str) -> RunConfig:
+    return load_recipe("demo", [*POOL, *overrides])
+
+
+def check(said: RunConfig, **environment: str) -> None:
+    check_provider(said, agent_of(said.agent.settings), environment)
+
+
+def test_servers_are_those_of_the_configuration_else_of_the_environment() -> None:
+    environment = {"WORKER_URLS": "http://a:18081, http://b:18081/", "LONGSHORE_SANDBOX_TOKEN": "secret"}
+    assert provider_settings(load_recipe("demo").sandbox, environment) is None
+    told = ProviderSettings("pool", ("http://a:18081", "http://b:18081"), "secret")
+    assert provider_settings(config().sandbox, environment) == told
+    assert "secret" not in repr(told)
+    said = provider_settings(config("sandbox.urls=http://c:1,http://d:2").sandbox, environment)
+    assert said == ProviderSettings("pool", ("http://c:1", "http://d:2"), "secret")
+
+
+def test_a_run_without_a_server_says_how_to_name_one() -> None:
+    with pytest.raises(UserError, match=r"--set sandbox\.urls=http://HOST:18081, or export WORKER_URLS="):
+        check(config())
+    with pytest.raises(UserError, match=r"worker 'a:1' is no address"):
+        check(config(), WORKER_URLS="a:1")
+
+
+def test_a_server_that_does_not_answer_is_named() -> None:
+    url = nobody().removesuffix("/v1")
+    with pytest.raises(UserError, match=rf"the pool server {url} does not answer .*python -m sandbox\.server"):
+        check(config(f"sandbox.urls={url}"))
+
+
+async def test_a_server_s_token_is_asked_for_before_anything_starts() -> None:
+    app = create_app(lambda: Workers(("http://127.0.0.1:9",), "", 1.0), Access("127.0.0.1", "right" * 4))
+    async with serving(app) as url:
+        said = config(f"sandbox.urls={url}")
+        await asyncio.to_thread(check, said, LONGSHORE_SANDBOX_TOKEN="right" * 4)
+        with pytest.raises(UserError, match="export LONGSHORE_SANDBOX_TOKEN"):
+            await asyncio.to_thread(check, said, LONGSHORE_SANDBOX_TOKEN="wrong" * 4)
+
+
+def test_an_agent_whose_tools_hold_on_to_a_pool_s_sandbox_is_refused() -> None:
+    for kind, toolset in (("hermes", "seta"), ("bash", "shell_only"), ("code_interpreter", "shell_only")):
+        with pytest.raises(UserError, match="none is named"):  # and not its tools
+            check(config(f"agent.kind={kind}", f"agent.toolset={toolset}", SAYS))
+    with pytest.raises(UserError, match=r"'keystrokes' calls terminal_keystrokes.*--set sandbox\.provider=docker"):
+        check(config("agent.kind=keystrokes", SAYS), WORKER_URLS="http://a:1")
