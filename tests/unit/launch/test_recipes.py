@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.rewards.process import MOST_A_TURN, RULES, UNREADABLE
+from launch.bench.recipes.tries import overrides
 from launch.cluster import main
 from launch.config import RunConfig, load_recipe, recipe_names
 from learner.objective import Shaping
@@ -125,3 +126,17 @@ def test_openclaws_options_can_be_had(overrides: list[str]) -> None:
 )
 def test_what_a_recipe_says_can_be_set_can_be_set(name: str, overrides: list[str]) -> None:
     assert load_recipe(name, overrides)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_try_on_a_tiny_model_is_still_that_recipe(name: str) -> None:
+    tried = load_recipe(name, [*overrides(name), "model.path=/tiny", "data.path=/tasks"])
+    whole = load_recipe(name)
+    kept = {
+        *("agent.kind", "agent.toolset", "agent.prompt", "agent.thinking", "agent.history", "agent.tools"),
+        *("rollout.reward", "reward.bonus", "reward.process", "reward.process_cap", "shaping.scale", "shaping.bias"),
+        *("learner.advantage", "learner.loss", "learner.aggregation", "learner.eps_low", "learner.eps_high"),
+        *("kl.coefficient", "lora.rank", "run.mode", "cluster.placement", "learner.offload", "learner.recompute"),
+    }
+    assert {key: value_of(tried, key) for key in kept} == {key: value_of(whole, key) for key in kept}
+    assert (tried.engine.device, tried.learner.device) == ("cpu", "cpu")
