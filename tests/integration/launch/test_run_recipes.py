@@ -40,3 +40,13 @@ def test_two_steps_of_a_recipe_on_a_tiny_model(name: str, mini_runs: MiniRuns, t
     trajectories = [read_exported(run.path, entry) for entry in read_index(run.path)]
     assert trajectories
     assert all(each.reward.parts.keys() >= PARTS[name] for each in trajectories)
+
+
+def test_a_run_ends_after_the_epochs_that_it_was_given(mini_runs: MiniRuns) -> None:
+    """One pass over eight tasks, four of them a step."""
+    without = ("--set", "warm_start.enabled=false", "--set", "evaluation.tasks_per_family=0")
+    run = mini_runs.start("epochs", *without, "--set", "stop.after_epochs=1", "--steps", "9")
+    assert run.succeed()["steps"] == 2
+    (told,) = [event for event in run.events("advisory") if event["about"] == "stop"]
+    assert told["text"] == "stop.after_epochs = 1: 2 steps of 4 groups, for 8 tasks"
+    assert_books_balance(run.path)
