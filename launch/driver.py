@@ -138,6 +138,7 @@ class Driver:
         prepared = await asyncio.to_thread(prepare, config, run_dir)
         for problem in prepared.problems:
             self._console.print(f"left out: {problem}")
+        config = self._config = self._within_epochs(len(prepared.training))
         if prepared.warm and config.warm_start.enabled and checkpoint is None:
             self._console.print(f"warm start: taken from an earlier run of the same model ({prepared.model_path})")
         fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew)
@@ -331,6 +332,15 @@ class Driver:
 
     def _say_alive(self, alive: int) -> None:
         self._console.print(f"{alive} of {self._config.cluster.nodes} Ray nodes alive")
+
+    def _within_epochs(self, tasks: int) -> RunConfig:
+        """The configuration with the steps that its epochs take, and a word about it."""
+        config, epochs = self._config.for_tasks(tasks), self._config.stop.after_epochs
+        if config.run.steps < self._config.run.steps:
+            groups = config.rollout.groups_per_step
+            text = f"stop.after_epochs = {epochs}: {config.run.steps} steps of {groups} groups, for {tasks} tasks"
+            self._events.emit("advisory", about="stop", text=text)
+        return config
 
     def _training_settings(self) -> TrainingSettings:
         config = self._config

@@ -1,5 +1,5 @@
-"""``python -m launch.bench transport|engine|learner|weights|async|chaos [--json]``: measure a part of longshore, or try
-all of it."""
+"""``python -m launch.bench transport|engine|learner|weights|async|chaos|recipes [--json]``: measure a part of
+longshore, or try all of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from launch.bench import chaos, engine, learner, modes, transport, weights
+from launch.bench import chaos, engine, learner, modes, recipes, transport, weights
 from launch.ray_settings import ray_settings
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import Parser, parsed
@@ -36,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = kinds.add_parser("chaos", help="kill processes of a run, and say where each trajectory went")
     chaos.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    made = kinds.add_parser("recipes", help="two steps of every recipe on a tiny model, in real sandboxes")
+    recipes.add_options(made)
+    made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     with parsed(parser, argv) as (given, out):
         os.environ.update(ray_settings(""))
         report = asyncio.run(_measured(given))
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _measured(
     given: argparse.Namespace,
-) -> transport.Report | engine.Report | learner.Report | weights.Report | modes.Report | chaos.Report:
+) -> transport.Report | engine.Report | learner.Report | weights.Report | modes.Report | chaos.Report | recipes.Report:
     match given.kind:
         case "transport":
             return await transport.measure(transport.options(given))
@@ -57,8 +60,10 @@ async def _measured(
             return await weights.measure(weights.options(given))
         case "async":
             return await modes.measure(modes.options(given))
-        case _:
+        case "chaos":
             return await chaos.measure(chaos.options(given))
+        case _:
+            return await recipes.measure(recipes.options(given))
 
 
 if __name__ == "__main__":

@@ -145,6 +145,9 @@ class StopSection(Section):
     """Stop when so many trajectories are acknowledged; 0 for no limit."""
     after_s: Annotated[float, Field(ge=0)] = 0.0
     """Stop after so many seconds; 0 for no limit."""
+    after_epochs: CountInt = 0
+    """Stop after the steps that so many passes over the training tasks fill, were no group dropped, the last tasks of a
+    pass that fill no step left out; 0 for no limit."""
     parity_k3: Annotated[float, Field(ge=0)] = 0.0
     """Stop a run at whose beginning the learner's log-probabilities of what its own weights sampled differ from the
     engine's by a mean k3 of more than this, and say so where that comes later; 0 for 0.0001 in float32, and 0.001 where
@@ -221,6 +224,14 @@ class RunConfig(Section):
         """Whether groups without variance are replaced.  Not where rewards are shuffled: to choose groups by their true
         rewards would tell the learner something, and a policy that has collapsed would never fill a batch."""
         return self.rollout.dynamic_sampling and self.run.control is not Control.SHUFFLED
+
+    def for_tasks(self, count: int) -> Self:
+        """The same, with no more steps than ``stop.after_epochs`` passes over ``count`` training tasks fill."""
+        if not self.stop.after_epochs:
+            return self
+        steps = self.stop.after_epochs * max(1, count // self.rollout.groups_per_step)
+        run = self.run.model_copy(update={"steps": min(self.run.steps, steps)})
+        return self.model_copy(update={"run": run})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

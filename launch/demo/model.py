@@ -10,8 +10,8 @@ from launch.demo.tokenizer import train_tokenizer
 CONTEXT_TOKENS = 1024
 
 
-def build_demo_model(folder: Path, model: ModelSection, seed: int) -> int:
-    """Write tokenizer and randomly initialised Qwen3 model to ``folder``; returns its parameter count.
+def build_demo_model(folder: Path, model: ModelSection, seed: int, positions: int = CONTEXT_TOKENS) -> int:
+    """Write tokenizer and randomly initialised Qwen3 model of ``positions`` to ``folder``; returns its parameter count.
 
     The vocabulary has as many ids as the tokenizer knows, so whatever the model samples can be decoded.
     """
@@ -27,7 +27,7 @@ def build_demo_model(folder: Path, model: ModelSection, seed: int) -> int:
         num_attention_heads=model.heads,
         num_key_value_heads=model.heads,
         head_dim=model.head_dim,
-        max_position_embeddings=CONTEXT_TOKENS,
+        max_position_embeddings=positions,
         rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
         tie_word_embeddings=True,
         bos_token_id=0,

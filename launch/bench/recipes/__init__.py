@@ -1,0 +1,166 @@
+"""``python -m launch.bench recipes``: each recipe runs, on this machine.
+
+Every recipe but the demo's, as it is but for sizes, places and times (:mod:`.tries`): a tiny model that has learned
+nothing, the real server, real sandboxes, and tasks whose hidden test tosses a coin, so that rewards differ.  Each run
+is the run's own command in a process of its own; one that fails stops none of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import cast
+
+import orjson
+
+from launch.bench.chaos.tasks import write_tasks
+from launch.bench.program import run_program
+from launch.bench.recipes.tries import build_model, overrides
+from launch.config import load_recipe, recipe_names
+from launch.guardian import Guardian
+from launch.metrics import read_metrics
+from launch.preflight import preflight
+from launch.rundir import SUMMARY_FILE
+from protocol.cli.output import error_console
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+from protocol.events import Json
+
+_DEMO = "demo"
+_PART = "part_"
+"""How metrics begin that are means of a reward's parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    recipes: tuple[str, ...]
+    steps: int
+    folder: Path | None
+    """Where the runs stay when it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of one recipe."""
+
+    loads: bool
+    steps_run: int = 0
+    trained: int = 0
+    """Trajectories."""
+    reward_parts: Mapping[str, float] | None = None
+    """Part of the reward → its mean over the steps; None where there was no step."""
+    seconds: float = 0.0
+    """Of the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    tried: Mapping[str, Tried]
+    failures: Sequence[str]
+
+    @property
+    def holds(self) -> bool:
+        return not self.failures
+
+    def as_json(self) -> dict[str, Json]:
+        return {name: cast("Json", asdict(each)) for name, each in self.tried.items()}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--recipe", action="append", default=[], metavar="NAME", help="only this one; may be repeated (default all)")
+    add("--steps", type=int, default=2, metavar="N", help="optimizer steps of each (default 2)")
+    add("--folder", type=Path, metavar="DIR", help="where the runs stay (default: removed if all held)")
+
+
+def options(given: argparse.Namespace) -> Options:
+    """Raises UserError."""
+    known = [name for name in recipe_names() if name != _DEMO]
+    for name in given.recipe:
+        if name not in known:
+            raise UserError(f"--recipe {name}: the recipes to try are {', '.join(known)}{did_you_mean(name, known)}")
+    if given.steps < 1:
+        raise UserError(f"--steps {given.steps}: write 1 or more")
+    folder: Path | None = given.folder
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: remove what is in it, or name another --folder")
+    return Options(tuple(dict.fromkeys(given.recipe)) or tuple(known), given.steps, folder)
+
+
+async def measure(asked: Options) -> Report:
+    """Raises UserError where the machine cannot run any."""
+    say = error_console().print
+    place = Path(tempfile.mkdtemp(prefix="ls-recipes-")) if asked.folder is None else asked.folder.absolute()
+    say(f"runs: {place / 'runs'}")
+    build_model(place / "model")
+    write_tasks(place / "tasks")
+    bench = _Bench(place, asked.steps)
+    tried, failures = dict[str, Tried](), list[str]()
+    with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
+        for name in asked.recipes:
+            try:
+                tried[name] = await bench.run(name)
+            except UserError as error:
+                tried[name] = Tried(loads=False)
+                failures.append(f"{name}: {error}")
+            if tried[name].loads and tried[name].steps_run < asked.steps:
+                failures.append(f"{name}: {tried[name].steps_run} of {asked.steps} steps, see {bench.runs / name}")
+            say(f"{name}: {tried[name].steps_run} steps in {tried[name].seconds:.0f} s")
+    for line in failures:
+        say(f"failed: {line}")
+    if not failures and asked.folder is None:
+        shutil.rmtree(place)
+    return Report(tried, failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    place: Path
+    steps: int
+
+    @property
+    def runs(self) -> Path:
+        return self.place / "runs"
+
+    async def run(self, name: str) -> Tried:
+        """Raises UserError where the recipe does not load, or this machine cannot run it."""
+        load_recipe(name)
+        values = (
+            *overrides(name),
+            f"run.dir='{self.runs}'",
+            f"run.steps={self.steps}",
+            f"model.path='{self.place / 'model'}'",
+            f"data.path='{self.place / 'tasks'}'",
+        )
+        preflight(load_recipe(name, values))
+        sets = [word for value in values for word in ("--set", value)]
+        began = time.monotonic()
+        await run_program(sys.executable, "-m", "launch.cluster", "--recipe", name, "--run-id", name, *sets)
+        return tried(self.runs / name, time.monotonic() - began)
+
+
+def tried(run_dir: Path, seconds: float) -> Tried:
+    """What the run's directory says of a recipe that has loaded."""
+    lines = read_metrics(run_dir)
+    names = sorted({key for line in lines for key in line if key.startswith(_PART)})
+    parts = {name.removeprefix(_PART): round(fmean(line.get(name, 0.0) for line in lines), 4) for name in names}
+    return Tried(
+        loads=True,
+        steps_run=len(lines),
+        trained=_trained(run_dir / SUMMARY_FILE),
+        reward_parts=parts if lines else None,
+        seconds=round(seconds, 1),
+    )
+
+
+def _trained(summary: Path) -> int:
+    """Trajectories; 0 of a run that did not come to its end."""
+    return orjson.loads(summary.read_bytes())["trajectories"]["trained"] if summary.exists() else 0
