@@ -45,7 +45,7 @@ def test_a_target_below_a_file_is_the_persons_to_mend(tmp_path: Path, form: Form
 
 
 def test_what_was_written_before_a_failure_is_taken_back(tmp_path: Path):
-    too_long = tmp_path / ("x" * 250)
+    too_long = tmp_path / ("x" * 254)
     with pytest.raises(TaskError, match="cannot be written"):
         write_tasks(GOOD, Format.OPENCLAW, too_long)
     assert there(tmp_path) == {"tasks"}
