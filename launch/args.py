@@ -80,7 +80,7 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     )
     if not given.recipe and given.resume is None:
         raise UserError(
-            f"--recipe is missing: --recipe {recipe_names()[0]} for example; all: {', '.join(recipe_names())}"
+            f"--recipe is missing: --recipe demo for example; all: {', '.join(recipe_names())}"
         )
     resume = run_to_resume(given.resume, given.run_id)
     if given.proof and given.control not in {None, Control.NONE.value}:
