@@ -79,9 +79,7 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
         {"--address": given.address, "--model": given.model, "--task-ids": given.task_ids, "--run-id": given.run_id}
     )
     if not given.recipe and given.resume is None:
-        raise UserError(
-            f"--recipe is missing: --recipe demo for example; all: {', '.join(recipe_names())}"
-        )
+        raise UserError(f"--recipe is missing: --recipe demo for example; all: {', '.join(recipe_names())}")
     resume = run_to_resume(given.resume, given.run_id)
     if given.proof and given.control not in {None, Control.NONE.value}:
         raise UserError("--proof runs every control by itself: leave --control out")
