@@ -1,4 +1,4 @@
-"""What is proved of each task of longshore-bench, in real containers: its tests are dealt over files, so that CI's batches
+"""What is proved of each task of longshore-bench, in real containers.  Two files of tests do so, so that CI's batches
 are even."""
 
 from __future__ import annotations
