@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import nobody
 
-S = 20.0
+S = 10.0
 
 
 class Greeter:

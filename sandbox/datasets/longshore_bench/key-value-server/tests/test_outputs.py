@@ -23,14 +23,14 @@ class Server:
             group=nobody.NOBODY,
             extra_groups=[],
         )
-        ready, _, _ = select.select([self.process.stdout], [], [], 20)
+        ready, _, _ = select.select([self.process.stdout], [], [], 10)
         line = self.process.stdout.readline() if ready else b""
         assert line.startswith(b"listening "), f"it said {line!r}"
         self.port = int(line.split()[1])
 
     def end(self, how=signal.SIGKILL):
         self.process.send_signal(how)
-        code = self.process.wait(20)
+        code = self.process.wait(10)
         self.process.stdout.close()
         return code
 
@@ -43,7 +43,7 @@ def serving(folder):
     finally:
         with suppress(ProcessLookupError):
             server.process.kill()
-        server.process.wait(20)
+        server.process.wait(10)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def folder():
 
 @contextmanager
 def connected(server):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         yield client
 
 
@@ -192,7 +192,7 @@ def test_pieces_and_many_requests(folder):
 
 def test_clients_do_not_hold_up_each_other(folder):
     with serving(folder) as server:
-        clients = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(100)]
+        clients = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(100)]
         clients[0].sendall(b"SET held 10\nhalf")
         clients[1].sendall(b"GE")
         check(clients[2], (put(b"big", b"x" * 65536), b"OK\n"))

@@ -11,7 +11,7 @@ start() { up $1 && return; for d in $(get $1 needs); do start $d; done; mkdir -p
     setsid bash -c "$(get $1 exec)" < /dev/null >> $1.log 2>&1 & echo $! > run/$1.pid
     sleep 1; up $1 && echo "started $1" || { echo "failed $1"; rm run/$1.pid; exit 1; }; }
 stop() { up $1 || return; for o in $(echo "$all" | tac); do case " $(get $o needs) " in *" $1 "*) stop $o;; esac; done
-    kill $(cat run/$1.pid); while up $1; do sleep 0.1; done; rm run/$1.pid; echo "stopped $1"; }
+    kill $(cat run/$1.pid); for i in {1..30}; do up $1 && sleep 0.1; done; rm run/$1.pid; echo "stopped $1"; }
 [ $# -gt 0 ] || set -- $all
 code=0
 case $cmd in

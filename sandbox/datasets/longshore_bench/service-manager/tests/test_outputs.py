@@ -47,7 +47,7 @@ def svc(folder, *arguments):
     out = folder / ".out"
     # Not through a pipe: what was started must not hold it open, and need not.
     script = '/app/svc "$@" > .out 2> .err < /dev/null; echo $?'
-    done = nobody.run("bash", "-c", script, "bash", folder, *arguments, cwd=folder, timeout=60)
+    done = nobody.run("bash", "-c", script, "bash", folder, *arguments, cwd=folder, timeout=30)
     return int(done.stdout), nobody.read(out).splitlines()
 
 

@@ -20,7 +20,7 @@ def reload(*_):
 signal.signal(signal.SIGHUP, reload)
 server = socket.socket()
 server.bind(("127.0.0.1", int(config["port"])))
-print("ready", config["port"])
+print("ready", config["port"], flush=True)
 server.listen()
 if "pidfile" in config:
     open(config["pidfile"], "w").write(str(os.getpid()))
