@@ -7,6 +7,7 @@ the caller's.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from actors.engines.buckets import Piece
 from actors.engines.messages import Pause, Rendezvous, RequestRefused, ServerLost
 from actors.engines.replies import ReplyStream, Sampled
 from protocol.errors import InfraError
+from protocol.structured import task_group
 from protocol.weights import NO_VERSION
 
 _STREAM_INTERVAL = 8
 """Tokens a chunk: few enough that little is lost with a server, enough that streaming costs nothing."""
 _READ_BYTES = 1 << 20
 """Buffer of a connection; a chunk is a line, and may be half as long again as this."""
+_BEHIND_S = 0.005
+"""How long after a load the question is asked that the server is to answer after it."""
 
 MEMORY = ("weights", "kv_cache", "cuda_graph")
 """What a server can give away of a device's memory, by SGLang's names; all that is not small."""
@@ -52,6 +56,15 @@ class SamplingOptions:
         if self.seed is not None:
             options["sampling_seed"] = self.seed
         return options
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a server says that it holds."""
+
+    version: int
+    checksum: str
+    """Of the weights in use, bit for bit, over all ranks."""
 
 
 class EngineClient:
@@ -152,6 +165,19 @@ class EngineClient:
             {"model_path": path, "weight_version": str(version), "abort_all_requests": False, "flush_cache": False},
         )
 
+    async def update_weights_and_look(self, path: str, version: int) -> Held:
+        """:meth:`update_weights`, and what the server holds, without a round trip in between.
+
+        The server does one after the other; if the question came first, the checksum is that of the weights before.
+        """
+        async with task_group() as group:
+            update = group.create_task(self.update_weights(path, version))
+            await asyncio.sleep(_BEHIND_S)
+            checksum = group.create_task(self.checksum())
+            await update
+            served = await self.version()
+        return Held(served, checksum.result())
+
     @asynccontextmanager
     async def weight_update(self) -> AsyncGenerator[None]:
         """Weights can be sent in pieces meanwhile; after an error they are unknown."""
@@ -211,8 +237,13 @@ class EngineClient:
         except (ValueError, TypeError, KeyError) as error:
             raise ServerLost(f"the server's list of adapters cannot be read: {body[:200]!r}") from error
 
+    async def held(self) -> Held:
+        async with task_group() as both:
+            asked = both.create_task(self.version()), both.create_task(self.checksum())
+        return Held(asked[0].result(), asked[1].result())
+
     async def checksum(self) -> str:
-        """Of the weights in use, bit for bit, over all ranks."""
+        """See :class:`Held`."""
         body = await self._post("/weights_checker", {"action": "checksum"})
         return _field(body, "per_engine_checksum")
 

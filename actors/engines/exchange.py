@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.engines import weight_files
-from actors.engines.client import EngineClient
+from actors.engines.client import EngineClient, Held
 from actors.engines.handover import Load, from_files
 from actors.engines.messages import LoadError, ServerLost
 from actors.engines.server import Server
-from protocol.structured import task_group
 from protocol.weights import Version, WeightManifest, version_label
 
 
@@ -112,9 +111,9 @@ async def _load(
     begun = time.monotonic()
     try:
         async with asyncio.timeout_at(deadline + grace_s):
-            await _tell(client, load)
+            held = await _tell(client, load)
             load_ms = (time.monotonic() - begun) * 1000
-            checksum = await _confirm(serving, manifest, item_bytes=item_bytes)
+            checksum = await _confirm(serving, manifest, held, item_bytes=item_bytes)
     except (ServerLost, LoadError):
         await _continue_as_old(serving, grace_s, reload=True)
         raise
@@ -131,31 +130,31 @@ async def _load(
     return load_ms
 
 
-async def _tell(client: EngineClient, load: Load) -> None:
+async def _tell(client: EngineClient, load: Load) -> Held | None:
     """Raises :class:`ServerLost` or :class:`LoadError`, whatever went wrong with what is handed over here: a device
     without room for a bucket, say."""
     try:
-        await load(client)
+        return await load(client)
     except (OSError, RuntimeError) as error:
         raise LoadError(f"the weights could not be handed over: {type(error).__name__}: {error}") from error
 
 
-async def _confirm(serving: Serving, manifest: WeightManifest, *, item_bytes: int) -> str:
-    """The checksum of the weights in use.  Raises :class:`LoadError` unless they are the manifest's."""
-    client, before = serving.server.client, serving.confirmed
-    async with task_group() as both:
-        asked = both.create_task(client.version()), both.create_task(client.checksum())
-    version, checksum = asked[0].result(), asked[1].result()
-    if version != manifest.version:
-        raise LoadError(f"the server says that it serves version {version_label(version)}")
+async def _confirm(serving: Serving, manifest: WeightManifest, held: Held | None, *, item_bytes: int) -> str:
+    """The checksum of the weights in use; ``held`` is believed where it cannot be of those before.  Raises
+    :class:`LoadError` unless they are the manifest's."""
+    before = serving.confirmed
+    if held is None or held.checksum == before.checksum:
+        held = await serving.server.client.held()
+    if held.version != manifest.version:
+        raise LoadError(f"the server says that it serves version {version_label(Version(held.version))}")
     same_file = bool(manifest.sha256) and manifest.sha256 == before.manifest.sha256
-    if same_file and checksum != before.checksum:
+    if same_file and held.checksum != before.checksum:
         raise LoadError("equal files gave the server unequal weights")
-    if not same_file and checksum == before.checksum:
+    if not same_file and held.checksum == before.checksum:
         old, new = Path(before.manifest.path), Path(manifest.path)
         if await asyncio.to_thread(weight_files.differ, old, new, item_bytes):
             raise LoadError("the server says that it loaded the new weights but holds the old ones")
-    return checksum
+    return held.checksum
 
 
 async def _continue_as_old(serving: Serving, grace_s: float, *, reload: bool) -> None:
@@ -167,7 +166,7 @@ async def _continue_as_old(serving: Serving, grace_s: float, *, reload: bool) ->
     try:
         async with asyncio.timeout(grace_s):
             if reload:
-                await from_files(confirmed.manifest)(client)
+                await client.update_weights(confirmed.manifest.path, confirmed.manifest.version)
             if reload and await client.checksum() != confirmed.checksum:
                 serving.condemn("the last confirmed weights did not come back after a failed load")
             else:

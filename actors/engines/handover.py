@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from actors.engines import weight_files
-from actors.engines.client import EngineClient
+from actors.engines.client import EngineClient, Held
 from actors.engines.weight_files import ModelShape
 from protocol.weights import WeightManifest
 
-Load = Callable[[EngineClient], Awaitable[None]]
-"""Tells a server that stands still to take what was staged.  Raises :class:`~actors.engines.messages.ServerLost` or
+Load = Callable[[EngineClient], Awaitable[Held | None]]
+"""Tells a server that stands still to take what was staged.  What it gives, if anything, is what the server said it
+held, before or after, not between.  Raises :class:`~actors.engines.messages.ServerLost` or
 :class:`~actors.engines.messages.LoadError`; its weights are unknown then."""
 
 
@@ -37,7 +38,7 @@ class FromFiles:
 def from_files(manifest: WeightManifest) -> Load:
     """Of files that were checked before."""
 
-    async def load(client: EngineClient) -> None:
-        await client.update_weights(manifest.path, manifest.version)
+    async def load(client: EngineClient) -> Held:
+        return await client.update_weights_and_look(manifest.path, manifest.version)
 
     return load

@@ -118,7 +118,14 @@ class Fleet:
         return pushes, floor
 
     async def drains(self, count: int) -> list[float]:
-        return [await self.engines[0].drained(self.versions.next("drained")) for _ in range(count)]
+        """Each begins when requests that have just been sent are being sampled."""
+        engine, found = self.engines[0], list[float]()
+        for _ in range(count):
+            found.append(await engine.drained(self.versions.next("drained")))
+            tokens = engine.tokens
+            while engine.tokens == tokens:
+                await asyncio.sleep(_GAP_S)
+        return found
 
     async def _push(self, route: Route, pushes: Pushes) -> None:
         manifest = self.versions.next(route.name)

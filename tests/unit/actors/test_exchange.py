@@ -1,0 +1,137 @@
+"""The exchange of a server's weights: it goes on only with weights that it was seen to hold after the load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+from aiohttp import web
+
+from actors.engines.client import EngineClient
+from actors.engines.exchange import Confirmed, Serving, exchange
+from actors.engines.handover import from_files
+from actors.engines.messages import LoadError
+from actors.engines.server import Server
+from protocol.weights import Version, WeightManifest
+
+OLD, NEW = Version(1), Version(2)
+
+
+@dataclass
+class FakeScheduler:
+    """Does one thing after the other, as a server's scheduler does."""
+
+    looks_first: bool = False
+    """The first question for the checksum comes to it before the load."""
+    says: int = NEW
+    """The version that it says it serves after a load of the new one."""
+    holds: int = OLD
+    did: list[str] = field(default_factory=list[str])
+    looked: asyncio.Event = field(default_factory=asyncio.Event)
+    loaded: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def load(self, request: web.Request) -> web.Response:
+        version = int((await request.json())["weight_version"])
+        if self.looks_first:
+            await self.looked.wait()
+        self.holds = version
+        self.did.append(f"load {version}")
+        self.loaded.set()
+        return web.json_response({"success": True})
+
+    async def checksum(self, _request: web.Request) -> web.Response:
+        if not self.looks_first or self.looked.is_set():
+            await self.loaded.wait()
+        self.looked.set()
+        self.did.append(f"look {self.holds}")
+        return web.json_response({"success": True, "per_engine_checksum": f"sum-{self.holds}"})
+
+    async def info(self, _request: web.Request) -> web.Response:
+        return web.json_response({"weight_version": str(self.says if self.holds == NEW else self.holds)})
+
+    async def pause(self, _request: web.Request) -> web.Response:
+        self.did.append("pause")
+        return web.json_response({})
+
+    async def go_on(self, _request: web.Request) -> web.Response:
+        self.did.append("go on")
+        return web.json_response({})
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_post("/update_weights_from_disk", self.load)
+        app.router.add_post("/weights_checker", self.checksum)
+        app.router.add_get("/model_info", self.info)
+        app.router.add_post("/pause_generation", self.pause)
+        app.router.add_post("/continue_generation", self.go_on)
+        return app
+
+
+@dataclass
+class FakeServer:
+    client: EngineClient
+
+
+@asynccontextmanager
+async def _serving(scheduler: FakeScheduler) -> AsyncGenerator[Serving]:
+    runner = web.AppRunner(scheduler.app(), shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with EngineClient(runner.addresses[0][1], "key") as client:
+            yield Serving(
+                cast("Server", FakeServer(client)),
+                Confirmed(_manifest(OLD), "sum-1"),
+                asyncio.Event(),
+                asyncio.get_running_loop().create_future(),
+                lambda _version: None,
+            )
+    finally:
+        await runner.cleanup()
+
+
+def _manifest(version: Version) -> WeightManifest:
+    return WeightManifest(
+        version,
+        step=version,
+        parent=version,
+        path=f"/weights/{version}",
+        sha256=f"digest-{version}",
+        tensors=1,
+        bytes=2,
+    )
+
+
+async def _exchange(serving: Serving) -> None:
+    deadline = asyncio.get_running_loop().time() + 60
+    await exchange(serving, _manifest(NEW), from_files(_manifest(NEW)), deadline=deadline, grace_s=60.0, item_bytes=2)
+
+
+async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
+    scheduler = FakeScheduler()
+    async with _serving(scheduler) as serving:
+        await _exchange(serving)
+    assert scheduler.did == ["pause", "load 2", "look 2", "go on"]
+    assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
+
+
+async def test_a_question_that_overtook_the_load_is_asked_again() -> None:
+    scheduler = FakeScheduler(looks_first=True)
+    async with _serving(scheduler) as serving:
+        await _exchange(serving)
+    assert scheduler.did == ["pause", "look 1", "load 2", "look 2", "go on"]
+    assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
+
+
+async def test_a_server_that_serves_another_version_gets_its_old_weights_back() -> None:
+    scheduler = FakeScheduler(says=7)
+    async with _serving(scheduler) as serving:
+        with pytest.raises(LoadError, match=r"serves version 0\.7"):
+            await _exchange(serving)
+    assert scheduler.did == ["pause", "load 2", "look 2", "load 1", "look 1", "go on"]
+    assert serving.confirmed == Confirmed(_manifest(OLD), "sum-1")
+    assert not serving.trouble.done()
