@@ -123,7 +123,7 @@ class Fleet:
         for _ in range(count):
             found.append(await engine.drained(self.versions.next("drained")))
             tokens = engine.tokens
-            while engine.tokens == tokens:
+            while engine.tokens == tokens:  # noqa: ASYNC110  the servers tell no event
                 await asyncio.sleep(_GAP_S)
         return found
 
