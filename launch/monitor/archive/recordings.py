@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -35,6 +35,14 @@ def turn_places(path: Path) -> dict[int, TurnPlace]:
                 case _:
                     pass
     return found
+
+
+def recorded_title(path: Path) -> str:
+    """What its agent was told to do."""
+    for raw, _ in _lines(path):
+        title = (parse_object(raw) or {}).get("title")
+        return plain(title) if isinstance(title, str) else ""
+    return ""
 
 
 def safe_recording(path: Path) -> Iterator[bytes]:
@@ -70,7 +78,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        return cast("Any", orjson.loads(raw))
+        return orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
 
