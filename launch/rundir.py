@@ -30,7 +30,7 @@ from protocol.events import Json
 from protocol.filesystem import replace_whole
 
 CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
-_LOCK = ".lock"
+LOCK_FILE = ".lock"
 _SFT = "sft"
 """A table that supervised training alone has, and its command."""
 
@@ -85,7 +85,7 @@ class RunDirectory:
     def open(cls, path: Path) -> RunDirectory:
         """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
         try:
-            lock_fd = _lock(path / _LOCK)
+            lock_fd = _lock(path / LOCK_FILE)
             before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
             opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
             opened.logs.mkdir(parents=True)
@@ -253,7 +253,7 @@ def _is_fixed(key: str) -> bool:
 def is_running(run_dir: Path) -> bool:
     """Whether a driver has the run."""
     try:
-        fd = os.open(run_dir / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(run_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

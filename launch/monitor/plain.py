@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from protocol.events import Json
+
 _CSI = r"\x1b\[[0-?]*[ -/]*[@-~]"
 _STRING = r"\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
 """OSC, DCS, SOS, PM and APC, up to their end."""
@@ -28,6 +30,19 @@ _SILENT = re.compile("[\x00-\x07\x10-\x1a\x1c-\x1f\x7f-\x9f]")
 def plain(text: str) -> str:
     """``text`` without what a terminal would obey."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text))
+
+
+def plain_json(value: Json) -> Json:
+    """The same of every string in a value."""
+    match value:
+        case str():
+            return plain(value)
+        case list():
+            return [plain_json(each) for each in value]
+        case dict():
+            return {name: plain_json(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 class SafeTerminal:

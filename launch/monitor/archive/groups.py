@@ -11,6 +11,7 @@ import numpy as np
 from launch.monitor.archive.catalog import Catalog, GroupFacts
 from launch.monitor.archive.columns import DROPPED, HELD, TRAINED, UNKNOWN, Array
 from launch.monitor.archive.steps import finite
+from launch.monitor.plain import plain
 from launch.monitor.shapes import GroupRow
 from protocol.groups import GroupOutcome
 
@@ -93,7 +94,7 @@ def group_row(catalog: Catalog, table: GroupTable, place: int) -> GroupRow:
     reasons = Counter(rows.reason(row) for row in members if rows.whole("state", row) == DROPPED)
     return GroupRow(
         group=group,
-        task=task,
+        task=plain(task),
         size=max(facts.size, len(members)),
         arrived=int(table.arrived[place]),
         outcome=facts.outcome,

@@ -16,6 +16,7 @@ from launch.monitor.archive.catalog import Catalog
 from launch.monitor.archive.columns import DROPPED, HELD, UNKNOWN, Array
 from launch.monitor.archive.groups import GroupTable, group_rows, group_table
 from launch.monitor.archive.steps import finite
+from launch.monitor.plain import plain
 from launch.monitor.shapes import GroupRow, Page, State, StepRow, TrajectoryRow
 from protocol.trajectory import DropReason, trajectory_id
 from protocol.weights import version_label
@@ -243,7 +244,7 @@ def trajectory_row(catalog: Catalog, row: int) -> TrajectoryRow:
         id=name,
         group=group,
         sample=sample,
-        task=rows.task(row),
+        task=plain(rows.task(row)),
         state=state,
         reason=reason,
         status=rows.status(row),
