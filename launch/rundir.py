@@ -22,32 +22,23 @@ import orjson
 from launch.config import Control, RunConfig, SftConfig, resolve, resolve_sft
 from launch.config.base import Section
 from launch.config.load import Toml
-from launch.config.run import RUN_ID
+from launch.run_files import (
+    CONFIG_FILE,
+    LOCK_FILE,
+    REPORT_FILE,
+    RUN_ID,
+    SUMMARY_FILE,
+    NoSuchRunError,
+    RunDirectoryError,
+)
 from protocol.cli.output import shown
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 
-CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
-LOCK_FILE = ".lock"
 _SFT = "sft"
 """A table that supervised training alone has, and its command."""
-
-
-class RunDirectoryError(UserError):
-    """The run directory cannot be used as asked."""
-
-
-class NoSuchRunError(RunDirectoryError):
-    """There is no run at this path."""
-
-    def __init__(self, path: Path) -> None:
-        known = [record.parent.name for record in path.parent.glob(f"*/{CONFIG_FILE}")]
-        super().__init__(
-            f"no such run: {path} is not a run directory{did_you_mean(path.name, known)}"
-            f"{'' if known else f' ({path.parent} holds no run)'}"
-        )
 
 
 class RunDirectory:

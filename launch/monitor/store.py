@@ -17,7 +17,7 @@ from launch.monitor.rules import apply, apply_metrics
 from launch.monitor.state import RunState
 from launch.monitor.tail import Cursor, Event, RunReader, format_cursor, mapping, number, parse_object
 from launch.monitor.view import RunView, view
-from launch.rundir import NoSuchRunError
+from launch.run_files import NoSuchRunError
 
 EVENT_FILES = ("events/*.jsonl",)
 _METRICS = "metrics"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launch.monitor.shapes import RunCard, RunStanding
 from launch.monitor.tail import Event, integer, mapping, number, parse_object, text
-from launch.rundir import CONFIG_FILE, LOCK_FILE, SUMMARY_FILE
+from launch.run_files import CONFIG_FILE, LOCK_FILE, SUMMARY_FILE
 
 MAX_RUNS = 500
 _TAIL_BYTES = 1 << 18

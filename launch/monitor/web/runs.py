@@ -11,12 +11,11 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from launch.config.run import RUN_ID
 from launch.monitor.archive.cards import run_card, run_cards
 from launch.monitor.follow import Follower
 from launch.monitor.shapes import RunCard
 from launch.monitor.web.answers import RefusedError
-from launch.rundir import CONFIG_FILE, NoSuchRunError
+from launch.run_files import CONFIG_FILE, RUN_ID, NoSuchRunError
 
 POLL_S = 0.25
 CURRENT = "-"
