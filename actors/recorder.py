@@ -6,7 +6,7 @@ from pathlib import Path
 
 from actors.episode import Graded
 from protocol.events import EventLog
-from protocol.recordings import CastWriter
+from protocol.recordings import CastWriter, turn_marker
 from protocol.trajectory import Reward, Ticket, Trajectory
 from sandbox.tasks.task import Task
 
@@ -32,6 +32,7 @@ class EpisodeRecorder:
         )
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
+        self._cast.marker(turn_marker(turn))
         self._cast.note(text)
         self._events.emit(
             "episode.turn",

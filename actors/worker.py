@@ -24,7 +24,7 @@ from actors.agents.choice import agent_of
 from actors.agents.settings import AgentSettings
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineUnavailable
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, Watch
 from actors.engines.remote_engine import RemoteEngine, followed
 from actors.engines.router import Router
 from actors.episode import Episode, EpisodeSettings
@@ -40,9 +40,11 @@ from actors.rewards.settings import RewardSettings
 from actors.sandboxes import open_sandboxes
 from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
+from actors.timed_terminal import TimedTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.journal import AppendOutcome
+from protocol.lanes import LaneLog
 from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
@@ -114,6 +116,7 @@ class Worker:
         self._engines = [RemoteEngine(engine) for engine in engines]
         self._router = Router(self._engines, first=first)
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
+        self._lane = LaneLog(settings.run_dir, settings.name, "worker")
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
@@ -150,7 +153,9 @@ class Worker:
                     await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
                     self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
                     episodes.create_task(self._tell(), name="tell")
+                    lane = episodes.create_task(self._lane.keep_telling(), name="lane")
                     await self._take_tickets(episodes)
+                    lane.cancel()
             finally:
                 if left := await self._sender.drain(_DRAIN_S):
                     self._events.emit("sender.closed", worker=settings.name, unacknowledged=[*left])
@@ -158,7 +163,11 @@ class Worker:
     def _open_harnesses(self) -> contextlib.AbstractAsyncContextManager[Harnesses | None]:
         if self._settings.harness is None:
             return contextlib.nullcontext()
-        return Harnesses(self._settings.harness, self._chat.tokenizer, self._router.generate)
+        return Harnesses(self._settings.harness, self._chat.tokenizer, self._generate)
+
+    async def _generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        with self._lane.during("generating"):
+            return await self._router.generate(request, watch)
 
     async def stop(self) -> None:
         """No new tickets; running episodes are given up.  Returns when the sandboxes are gone."""
@@ -269,7 +278,8 @@ class Worker:
     async def _deliver(self, trajectory: Trajectory) -> None:
         ticket = trajectory.ticket
         if ticket.purpose == TRAIN:
-            await self._sender.send(trajectory, self._settings.send_deadline_s)
+            with self._lane.during("delivering"):
+                await self._sender.send(trajectory, self._settings.send_deadline_s)
             await self._conductor.call(Conductor.finished, ticket)
             return
         attempt = Attempt(
@@ -294,7 +304,8 @@ class Worker:
         settings = self._settings
         try:
             async with asyncio.timeout(settings.acquire_timeout_s):
-                sandbox = await self._sandboxes.open(task, settings.episode_deadline_s)
+                with self._lane.during("starting"):
+                    sandbox = await self._sandboxes.open(task, settings.episode_deadline_s)
         except TimeoutError as error:
             raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
         try:
@@ -359,14 +370,15 @@ class Worker:
                         ticket, task, place, episode_settings, recorder, deadlines=deadlines
                     )
                 else:
-                    generate = self._router.generate
-                    terminal = (
+                    terminal = TimedTerminal(
                         self._terminal(ticket, task, session)
                         if session is not None
-                        else self._provided(ticket, task, sandbox)
+                        else self._provided(ticket, task, sandbox),
+                        self._lane,
                     )
                     trajectory = await Episode(
-                        ticket, task, self._agent, self._chat, generate, terminal, episode_settings, recorder, deadlines
+                        *(ticket, task, self._agent, self._chat, self._generate, terminal),
+                        *(episode_settings, recorder, deadlines),
                     ).run()
         finally:
             recorder.close()

@@ -22,32 +22,23 @@ import orjson
 from launch.config import Control, RunConfig, SftConfig, resolve, resolve_sft
 from launch.config.base import Section
 from launch.config.load import Toml
-from launch.config.run import RUN_ID
+from launch.run_files import (
+    CONFIG_FILE,
+    LOCK_FILE,
+    REPORT_FILE,
+    RUN_ID,
+    SUMMARY_FILE,
+    NoSuchRunError,
+    RunDirectoryError,
+)
 from protocol.cli.output import shown
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 
-CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
-_LOCK = ".lock"
 _SFT = "sft"
 """A table that supervised training alone has, and its command."""
-
-
-class RunDirectoryError(UserError):
-    """The run directory cannot be used as asked."""
-
-
-class NoSuchRunError(RunDirectoryError):
-    """There is no run at this path."""
-
-    def __init__(self, path: Path) -> None:
-        known = [record.parent.name for record in path.parent.glob(f"*/{CONFIG_FILE}")]
-        super().__init__(
-            f"no such run: {path} is not a run directory{did_you_mean(path.name, known)}"
-            f"{'' if known else f' ({path.parent} holds no run)'}"
-        )
 
 
 class RunDirectory:
@@ -85,7 +76,7 @@ class RunDirectory:
     def open(cls, path: Path) -> RunDirectory:
         """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
         try:
-            lock_fd = _lock(path / _LOCK)
+            lock_fd = _lock(path / LOCK_FILE)
             before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
             opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
             opened.logs.mkdir(parents=True)
@@ -253,7 +244,7 @@ def _is_fixed(key: str) -> bool:
 def is_running(run_dir: Path) -> bool:
     """Whether a driver has the run."""
     try:
-        fd = os.open(run_dir / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(run_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:

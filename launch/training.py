@@ -49,8 +49,10 @@ from protocol.events import EventLog
 from protocol.groups import GroupOutcome
 from protocol.journal import Lease
 from protocol.journal.repair import FILE
+from protocol.lanes import LaneLog
 from protocol.staleness import StalePolicy, may_step
 from protocol.structured import task_group
+from protocol.trained import TrainedLog
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
 
 T = TypeVar("T")
@@ -124,12 +126,15 @@ class Training:
     _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
     """Of trajectories that were dropped, as far as the metrics have told of them."""
     _unexported: int = 0
+    _unrecorded: int = 0
     _published: bool = False
     _begun: float = 0.0
     _publishing: Beside = field(init=False)
     _saving: Beside = field(init=False)
     _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
+    _records: TrainedLog = field(init=False)
+    _lane: LaneLog = field(init=False)
     _fill: BatchFill = field(init=False)
     _nonfinite: NonfiniteLimit = field(init=False)
 
@@ -137,6 +142,8 @@ class Training:
         self._nonfinite = NonfiniteLimit(self.settings.nonfinite_limit)
         self._fill = self._new_fill(0)
         self._versions = LineageLog(self.settings.run_dir)
+        self._records = TrainedLog(self.settings.run_dir)
+        self._lane = LaneLog(self.settings.run_dir, "learner", "learner")
         self.keeper = Keeper(
             attempt=self.settings.attempt,
             store=self.checkpoints,
@@ -193,6 +200,7 @@ class Training:
         require_no_older(self.settings.run_dir / FILE, books, checkpoint.manifest)
         await self.buffer.call(Buffer.commit, self.step)  # who died may not have come to it
         self.metrics.rewind(self.step)
+        await asyncio.to_thread(self._records.rewind, self.step)
         self._dropped_tokens = told_dropped(self.settings.run_dir)
         manifest = await self.publish()
         await self._rest()
@@ -204,9 +212,11 @@ class Training:
         self.metrics.start()
         async with task_group() as group:
             self._publishing, self._saving = Beside(group), Beside(group)
+            lane = group.create_task(self._lane.keep_telling())
             try:
                 await self._until_over()
             finally:
+                lane.cancel()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_WRITES_S):
                         await self._publishing.settle()
@@ -231,9 +241,12 @@ class Training:
         """Use the next batch; false when there is to be none, and the last weights are kept and on their way."""
         await self._hand_over()
         waiting = time.monotonic()
-        if self.step < self.settings.steps and (lease := await self._lease()) is not None:
-            await self._use(lease, time.monotonic() - waiting)
-            return True
+        if self.step < self.settings.steps:
+            with self._lane.during("waiting"):
+                lease = await self._lease()
+            if lease is not None:
+                await self._use(lease, time.monotonic() - waiting)
+                return True
         if self.keeper.begun < self.step:
             await self._checkpoint_beside()
         if not self._published:
@@ -279,15 +292,17 @@ class Training:
         await self._compare()
         self.parity.stepping(self.step + 1)
         stepping = time.monotonic()
-        report = await self._learner(
-            LearnerRank.step,
-            self.step + 1,
-            self.buffer.ref(Buffer.payload, lease).argument(),
-            self.lineage,
-            self.version,
-        )
+        with self._lane.during("training"):
+            report = await self._learner(
+                LearnerRank.step,
+                self.step + 1,
+                self.buffer.ref(Buffer.payload, lease).argument(),
+                self.lineage,
+                self.version,
+            )
         kept = await self._kept_nonfinite(report, lease)
         await self.buffer.call(Buffer.mark_trained, self.step + 1, list(report.trained), dict(report.dropped))
+        await self._keep_record(report)
         if not report.trained:
             for reason, episodes in Counter(report.dropped.values()).items():
                 self.events.emit("batch.passed_over", groups=len(lease.groups), episodes=episodes, reason=reason.value)
@@ -327,6 +342,16 @@ class Training:
             text = f"{count} trajectories could not be exported: the run goes on, but its steps cannot be replayed"
             self.events.emit("advisory", about="export", text=text)
         self._unexported = count
+
+    async def _keep_record(self, report: StepReport) -> None:
+        """For people: what became of each trajectory and token of a batch."""
+        dropped = {name: reason.value for name, reason in report.dropped.items()}
+        step = report.step if report.trained else None
+        await asyncio.to_thread(self._records.add, step, self.version, report.trained, dropped, report.records)
+        if (count := self._records.failures) > self._unrecorded:
+            text = f"what {count} steps made of their trajectories could not be written: the monitor does not show it"
+            self.events.emit("advisory", about="trained", text=text)
+            self._unrecorded = count
 
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
@@ -407,7 +432,8 @@ class Training:
     async def _end_publish(self, copied: _Publication) -> WeightManifest:
         version, step, parent, learners = copied
         folder = version_folder(self.settings.run_dir / "weights", version)
-        manifest = await learners.beside(LearnerRank.end_publish, version, step, parent, str(folder))
+        with self._lane.during("publishing"):
+            manifest = await learners.beside(LearnerRank.end_publish, version, step, parent, str(folder))
         assert manifest is not None  # noqa: S101  # rank 0 writes
         self.events.emit("weights.published", version=version, step=step, sha256=manifest.sha256)
         await asyncio.to_thread(self._forget_weights)
@@ -446,7 +472,12 @@ class Training:
         """Keep the current state, written beside the next steps once the checkpoint before is."""
         await self._saving.join()
         begun = await self._begin_checkpoint()
-        await self._saving.start(lambda: self.keeper.complete(begun))
+
+        async def complete() -> None:
+            with self._lane.during("saving"):
+                await self.keeper.complete(begun)
+
+        await self._saving.start(complete)
 
     async def _recover(self, error: RemoteError) -> None:
         """The learner died: start it again from the newest checkpoint, which may be the one that was being written."""

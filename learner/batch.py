@@ -45,6 +45,8 @@ class TrainBatch:
     """Tokens with loss by age; see :class:`learner.messages.StepReport`."""
     metrics: dict[str, float]
     account: TokenAccount
+    lengths: tuple[int, ...]
+    """Tokens of each of ``names``, all of its segments."""
 
 
 def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, settings: LearnerSettings) -> TrainBatch:
@@ -82,7 +84,16 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
     names = tuple(trajectory.ticket.trajectory_id for trajectory in trajectories)
     metrics = staleness(verdicts, age) | marks(trajectories) | reward_parts(trajectories)
-    return TrainBatch(found, tuple(trained), dropped, names, by_age, metrics, account(trajectories, verdicts))
+    return TrainBatch(
+        found,
+        tuple(trained),
+        dropped,
+        names,
+        by_age,
+        metrics,
+        account(trajectories, verdicts),
+        tuple(trajectory.tokens for trajectory in trajectories),
+    )
 
 
 def _require_usable(trajectory: Trajectory, lineage: Lineage, settings: LearnerSettings) -> None:

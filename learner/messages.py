@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import InfraError
+from protocol.trained import TokenRecord
 from protocol.trajectory import DropReason, Int32Array, Uint8Array
 
 
@@ -60,3 +61,5 @@ class StepReport:
     :func:`learner.batch.read_batch`.  ``updated`` is 0 where the weights stayed: no token had loss, or no update was
     finite (``nonfinite_updates``); the loss metrics are then absent."""
     account: TokenAccount = TokenAccount()
+    records: Mapping[str, TokenRecord] = field(default_factory=dict[str, TokenRecord])
+    """Of each trained trajectory, what was made of its tokens: for people.  From rank 0 alone."""

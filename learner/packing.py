@@ -38,6 +38,8 @@ class Sample:
     """What the loss is told of each of them."""
     origin: int = 0
     """Index in the batch of the trajectory that it is from."""
+    places: Int64Array | None = None
+    """[N] where they stand among all tokens of that trajectory, its segments one after the other."""
 
     def told(self, **more: Array) -> Sample:
         """With these columns too."""

@@ -186,6 +186,7 @@ class LearnerRank:
         """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` what
         :func:`protocol.codec.dumps` wrote, ``using`` the version of the weights that are about to be updated."""
         from learner.batch import read_batch
+        from learner.records import token_records
         from learner.report import report, throughput
         from learner.update import Updates, update
 
@@ -197,7 +198,9 @@ class LearnerRank:
             done = update(ready.trainer, ready.reference, batch.samples, lr) if batch.samples else Updates()
         seconds = time.perf_counter() - began
         speed = throughput(batch.samples, seconds, ready.trainer.cost, self.settings.dtype, ready.layout.world)
-        return report(step, batch, done, {"lr": lr, "seconds": seconds, **speed})
+        seen = done.seen if ready.layout.writes else ()
+        records = token_records(batch.names, batch.lengths, seen)
+        return report(step, batch, done, {"lr": lr, "seconds": seconds, **speed}, records)
 
     def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder, with adapters merged into them, a file at a time.  Rank 0 returns

@@ -12,15 +12,18 @@ from learner.messages import StepReport
 from learner.packing import Cost, Sample
 from learner.settings import Dtype
 from learner.update import Updates
+from protocol.trained import TokenRecord
 from protocol.trajectory import DropReason
 
 
-def report(step: int, batch: TrainBatch, done: Updates, facts: Mapping[str, float]) -> StepReport:
+def report(
+    step: int, batch: TrainBatch, done: Updates, facts: Mapping[str, float], records: Mapping[str, TokenRecord]
+) -> StepReport:
     """Trajectories of which nothing could be trained leave the batch's trained ones, with their reason."""
     lost = {batch.names[origin]: DropReason.NONFINITE for origin in sorted(done.lost)}
     trained = tuple(name for name in batch.trained if name not in lost)
     metrics = batch.metrics | done.metrics | {"updated": float("loss" in done.metrics)} | dict(facts)
-    return StepReport(step, trained, batch.dropped | lost, batch.ages, metrics, batch.account)
+    return StepReport(step, trained, batch.dropped | lost, batch.ages, metrics, batch.account, records)
 
 
 def throughput(samples: Sequence[Sample], seconds: float, cost: Cost, dtype: Dtype, world: int) -> dict[str, float]:

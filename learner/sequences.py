@@ -57,6 +57,7 @@ def samples(
     """One for each sequence that has a token with loss.  Per segment: ``masks`` says which tokens those are, ``ages``
     and ``advantages`` are theirs; ``weight`` is every token's, ``origin`` the trajectory's index in its batch."""
     found: list[Sample] = []
+    every = np.split(np.arange(sum(map(len, segments))), np.cumsum([len(segment) for segment in segments])[:-1])
     for chain in _chains(segments):
         parts = [segments[index] for index in chain]
         prefix = _prefix(segments, parts[0])
@@ -72,7 +73,8 @@ def samples(
                 np.concatenate([own_tokens(segments[index], ages[index]) for index in chain])[own],
             )
             tokens = np.concatenate([prefix, *(part.token_ids for part in parts)])
-            found.append(Sample(tokens, (own + len(prefix)).astype(np.int64), made, origin))
+            places = np.concatenate([every[index] for index in chain])[own]
+            found.append(Sample(tokens, (own + len(prefix)).astype(np.int64), made, origin, places))
     return found
 
 

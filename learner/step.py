@@ -34,6 +34,15 @@ LossFunction = Callable[[Tensor, Tensor, TokenColumns[Tensor]], LossResult]
 """(log-probabilities [N], entropy [N], what is known of these tokens) → loss of one micro-batch."""
 
 
+class Seen(NamedTuple):
+    """What an update found of the tokens with loss of one sample, [N] each."""
+
+    logprobs: Array
+    """log π by the weights that it began with."""
+    marks: Array
+    """:class:`protocol.trained.Mark`."""
+
+
 class StepResult(NamedTuple):
     sums: Sums
     """Of the whole batch, on the CPU."""
@@ -41,6 +50,18 @@ class StepResult(NamedTuple):
     """Before clipping."""
     updated: bool
     """Whether loss and gradient were finite; where not, weights and Adam's state are as before, on every rank."""
+    seen: Sequence[Seen] = ()
+    """Of each sample, where it was asked for; on every rank."""
+
+
+class _Found(NamedTuple):
+    """Of one micro-batch."""
+
+    sums: Sums
+    place: Tensor | None
+    """[N] which tokens of the batch it had, where they are numbered."""
+    facts: Tensor
+    """[2, N] their log-probabilities and marks."""
 
 
 class Trainer:
@@ -62,35 +83,43 @@ class Trainer:
         # Stages hand tensors over by methods that only the function mode reaches.
         self._mode = seam.cuda_is_cpu if layout.pp > 1 else contextlib.nullcontext
 
-    def step(self, samples: Sequence[Sample], loss: LossFunction, lr: float, *, entropy: bool) -> StepResult:
-        """One update.  Raises BadSampleError for samples that do not fit this model or these settings."""
-        batches = self._share(samples, entropy=entropy)
+    def step(
+        self, samples: Sequence[Sample], loss: LossFunction, lr: float, *, entropy: bool, look: bool = False
+    ) -> StepResult:
+        """One update; with ``look`` it says what it found of each token.  Raises BadSampleError for samples that do not
+        fit this model or these settings."""
+        bounds = _bounds(samples)
+        batches = self._share(_numbered(samples, bounds) if look else samples, entropy=entropy)
         self.wrapped.zero_grad_buffer()
         self.optimizer.zero()
-        found: list[Sums] = self._pass(batches, partial(_forward, partial(_loss, loss)), forward_only=False)
-        sums = self._total(found)
+        found: list[_Found] = self._pass(batches, partial(_forward, partial(_loss, loss)), forward_only=False)
+        sums = self._total([each.sums for each in found])
         finite = math.isfinite(float(sums.totals[SUMS.index("loss")]))
         norm = self.optimizer.step(lr) if finite else math.nan
-        return StepResult(sums, norm, math.isfinite(norm))
+        seen: Sequence[Seen] = ()
+        if look:
+            told = [(each.place, each.facts) for each in found if each.place is not None]
+            seen = [Seen(*facts) for facts in self._gathered(told, bounds, rows=2)]
+        return StepResult(sums, norm, math.isfinite(norm), seen)
 
     @torch.no_grad()
     def logprobs(self, samples: Sequence[Sample]) -> list[Array]:
         """log π of each sample's tokens with loss, by the weights as they are, on every rank."""
-        bounds = [0, *itertools.accumulate(len(sample.targets) for sample in samples)]
-        numbered = [
-            sample.told(place=np.arange(first, first + len(sample.targets)))
-            for sample, first in zip(samples, bounds, strict=False)
-        ]
-        batches = self._share(numbered, entropy=False)
+        bounds = _bounds(samples)
+        batches = self._share(_numbered(samples, bounds), entropy=False)
         found: list[tuple[Tensor, Tensor]] = self._pass(batches, partial(_forward, _look), forward_only=True)
+        return [logprobs for (logprobs,) in self._gathered(found, bounds, rows=1)]
+
+    def _gathered(self, found: Sequence[tuple[Tensor, Tensor]], bounds: Sequence[int], rows: int) -> list[Array]:
+        """[rows, N] of each sample, on every rank, from what each has found of numbered tokens: (which, [rows, n])."""
         dtype = torch.promote_types(torch.float32, next(self.model.parameters()).dtype)
-        every = torch.zeros(bounds[-1], dtype=dtype, device=seam.device())
+        every = torch.zeros(rows, bounds[-1], dtype=dtype, device=seam.device())
         if self.layout.counts:
-            for place, logprobs in found:
-                every[place] = logprobs
+            for place, values in found:
+                every[:, place] = values.to(dtype)
         if self.layout.world > 1:
             all_reduce(every)
-        return np.split(to_numpy(every), bounds[1:-1])
+        return np.split(to_numpy(every), bounds[1:-1], axis=1)
 
     def _share(self, samples: Sequence[Sample], *, entropy: bool) -> list[PackedBatch]:
         """This rank's micro-batches."""
@@ -136,6 +165,19 @@ class Trainer:
         return Sums(total.totals.cpu(), total.largest.cpu())
 
 
+def _bounds(samples: Sequence[Sample]) -> list[int]:
+    """Of each sample's tokens with loss, among those of all."""
+    return [0, *itertools.accumulate(len(sample.targets) for sample in samples)]
+
+
+def _numbered(samples: Sequence[Sample], bounds: Sequence[int]) -> list[Sample]:
+    """Each token with the number by which it is found again."""
+    return [
+        sample.told(place=np.arange(first, first + len(sample.targets)))
+        for sample, first in zip(samples, bounds, strict=False)
+    ]
+
+
 def _finalize(models: list[Any], _tokens: Tensor | None, **groups: Any) -> None:
     """The weights of the loss are shares of the whole batch already: no scaling here."""
     finalize_model_grads(models, None, **groups)
@@ -155,11 +197,13 @@ def _forward(
     return output, account
 
 
-def _loss(loss: LossFunction, output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, Sums]:  # noqa: N803 - shape suffix
+def _loss(loss: LossFunction, output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, _Found]:  # noqa: N803 - shape suffix
     result = loss(output_2N[0], output_2N[1], batch.columns)
-    return result.loss, result.sums
+    logprobs_N = output_2N[0].detach()  # noqa: N806 - shape suffix
+    marks_N = torch.zeros_like(logprobs_N) if result.marks is None else result.marks.to(logprobs_N.dtype)  # noqa: N806 - shape suffix
+    return result.loss, _Found(result.sums, batch.columns.place, torch.stack([logprobs_N, marks_N]))
 
 
 def _look(output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, object]:  # noqa: N803 - shape suffix
     """No loss: the log-probabilities, and which tokens of the batch they are of."""
-    return output_2N.new_zeros(()), (batch.columns.place, output_2N[0])
+    return output_2N.new_zeros(()), (batch.columns.place, output_2N[:1])

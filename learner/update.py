@@ -19,7 +19,7 @@ from learner.reference import Reference
 if TYPE_CHECKING:  # these load megatron
     from torch import Tensor
 
-    from learner.step import Trainer
+    from learner.step import Seen, Trainer
     from learner.tokens import TokenColumns
 
 
@@ -29,6 +29,8 @@ class Updates:
     """Of the updates that were made; ``grad_norm`` is the largest, ``nonfinite_updates`` counts the others."""
     lost: frozenset[int] = frozenset()
     """Origins of samples none of which was in an update that was made."""
+    seen: Sequence[tuple[Sample, Seen]] = ()
+    """What updates that were made found of the tokens of each sample."""
 
 
 def update(trainer: Trainer, reference: Reference | None, samples: Sequence[Sample], lr: float) -> Updates:
@@ -40,7 +42,7 @@ def update(trainer: Trainer, reference: Reference | None, samples: Sequence[Samp
 
     samples = _looked_up(trainer, reference, samples)
     parts = minibatches(samples, objective.minibatches, trainer.cost)
-    results = [trainer.step(part, loss, lr, entropy=True) for part in parts]
+    results = [trainer.step(part, loss, lr, entropy=True, look=True) for part in parts]
 
     made = [result for result in results if result.updated]
     metrics = {"nonfinite_updates": float(len(results) - len(made))}
@@ -49,7 +51,13 @@ def update(trainer: Trainer, reference: Reference | None, samples: Sequence[Samp
         metrics |= {"loss": metrics["loss"] / len(parts), "grad_norm": max(result.grad_norm for result in made)}
         metrics |= parity(results[0].sums) if results[0].updated else {}
     trained = {each.origin for part, result in zip(parts, results, strict=True) if result.updated for each in part}
-    return Updates(metrics, frozenset({sample.origin for sample in samples} - trained))
+    seen = [
+        each
+        for part, result in zip(parts, results, strict=True)
+        if result.updated
+        for each in zip(part, result.seen, strict=True)
+    ]
+    return Updates(metrics, frozenset({sample.origin for sample in samples} - trained), seen)
 
 
 def _looked_up(trainer: Trainer, reference: Reference | None, samples: Sequence[Sample]) -> Sequence[Sample]:

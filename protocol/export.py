@@ -10,8 +10,8 @@ and a failure here is counted and harms nothing.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,13 +22,12 @@ import orjson
 from msgspec import Meta
 
 from protocol import codec
-from protocol.filesystem import append_whole, cut_torn_line, sync
+from protocol.filesystem import append_whole, cut_torn_line
+from protocol.segments import SEGMENT_BYTES, Place, SegmentWriter, read_segment
 from protocol.trajectory import Trajectory
 
 FOLDER = "trajectories"
 INDEX = "index.jsonl"
-SEGMENT_BYTES = 64 * 1024 * 1024
-_SEGMENT = re.compile(r"segment-\d+\.bin")
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _LINE_BEGINS, _LINE_ENDS = b'{"trajectory":', b"}\n"
 
@@ -47,6 +46,14 @@ class ExportEntry:
     length: _Count
     status: str
     reward: float
+    attempt: _Count = 0
+    passed: bool | None = None
+    """See :attr:`Trajectory.passed`.  None, as the values below, in a line that says no more than what is above."""
+    tokens: _Count = 0
+    sampled: _Count = 0
+    """Tokens, of all segments."""
+    at: float | None = None
+    """When it was exported, which is when it was acknowledged; unix seconds."""
 
 
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
@@ -57,8 +64,8 @@ _ENTRY = msgspec.json.Decoder(ExportEntry)
 class Exporter:
     """Appends to the export of one run directory; one writer at a time."""
 
-    def __init__(self, run_dir: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self._folder, self._segment_bytes = run_dir / FOLDER, segment_bytes
+    def __init__(self, run_dir: Path, segment_bytes: int = SEGMENT_BYTES, now: Callable[[], float] = time.time) -> None:
+        self._folder, self._now = run_dir / FOLDER, now
         self.failures = 0
         """Trajectories that could not be exported."""
         try:
@@ -66,8 +73,7 @@ class Exporter:
             cut_torn_line(self._folder / INDEX)
         except OSError:
             self.failures += 1
-        segments = sorted(self._folder.glob("segment-*.bin"))
-        self._segment = segments[-1].name if segments else "segment-00001.bin"
+        self._segments = SegmentWriter(self._folder, "segment", segment_bytes)
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` that are not exported.  Lines are not parsed: after weeks there are millions."""
@@ -93,38 +99,25 @@ class Exporter:
         """Export one trajectory.  Never raises for what a disk does."""
         ticket = summary.ticket
         try:
-            offset = self._append_blob(blob)
+            place = self._segments.append(blob)
             entry = ExportEntry(
                 ticket.trajectory_id,
                 ticket.group,
                 ticket.sample,
                 ticket.task,
-                self._segment,
-                offset,
+                *place,
                 len(blob),
                 summary.status.value,
                 summary.reward.total,
+                ticket.attempt,
+                summary.passed,
+                summary.tokens,
+                summary.sampled,
+                round(self._now(), 3),
             )
             append_whole(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
         except OSError:
             self.failures += 1
-
-    def _append_blob(self, blob: bytes) -> int:
-        """Offset of ``blob`` in the current segment; begins the next segment where this one is full."""
-        path = self._folder / self._segment
-        size = path.stat().st_size if path.exists() else 0
-        if size and size + len(blob) > self._segment_bytes:
-            _seal(path)
-            self._segment = f"segment-{int(self._segment[8:-4]) + 1:05d}.bin"
-            return self._append_blob(blob)
-        append_whole(path, blob)
-        return size
-
-
-def _seal(segment: Path) -> None:
-    """Nothing is ever written to it again."""
-    sync(segment)
-    segment.chmod(0o444)
 
 
 def read_index(run_dir: Path) -> Iterator[ExportEntry]:
@@ -142,13 +135,10 @@ def read_index(run_dir: Path) -> Iterator[ExportEntry]:
 def read_blob(run_dir: Path, entry: ExportEntry) -> bytes:
     """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name or place, OSError without a
     segment."""
-    if not _SEGMENT.fullmatch(entry.segment):
-        raise codec.CodecError(f"{entry.segment!r} is not a segment")
-    with (run_dir / FOLDER / entry.segment).open("rb") as file:
-        if entry.offset + entry.length > os.fstat(file.fileno()).st_size:
-            raise codec.CodecError(f"{entry.segment} ends before {entry.trajectory} does")
-        file.seek(entry.offset)
-        return file.read(entry.length)
+    try:
+        return read_segment(run_dir / FOLDER, Place(entry.segment, entry.offset), entry.length)
+    except ValueError as error:
+        raise codec.CodecError(f"{entry.trajectory} cannot be read: {error}") from error
 
 
 def read_exported(run_dir: Path, entry: ExportEntry) -> Trajectory:

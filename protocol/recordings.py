@@ -19,12 +19,17 @@ import orjson
 MAX_EVENT_CHARS = 16_000
 """A longer output keeps its head and its tail."""
 MAX_FILE_BYTES = 2_000_000
-"""After that only notes and commands are recorded, up to a tenth more."""
+"""After that only notes, commands and markers are recorded, up to a tenth more."""
 
 PROMPT = "\x1b[1;36m$\x1b[0m "
 CONTINUATION = "\x1b[2m>\x1b[0m "
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BARE_NEWLINE = re.compile(r"(?<!\r)\n")
+
+
+def turn_marker(turn: int) -> str:
+    """Label of the marker at the model's ``turn``-th turn, counted from 0."""
+    return f"turn {turn}"
 
 
 class CastWriter:
@@ -75,6 +80,10 @@ class CastWriter:
         start = "" if self._at_line_start else "\n"
         self._event(f"{start}\x1b[0;2m── {_CONTROL.sub('·', text)}\x1b[0m\n", always=True)
 
+    def marker(self, label: str) -> None:
+        """Where something begins: players show it, and can go there."""
+        self._append(orjson.dumps([self._seconds(), "m", _encodable(label)]) + b"\n")
+
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
@@ -100,7 +109,10 @@ class CastWriter:
             text = "\r\n\x1b[0;2m── this recording is full; later output is not recorded\x1b[0m\r\n"
         self._at_line_start = text.endswith("\n")
         data = _encodable(_BARE_NEWLINE.sub("\r\n", text))
-        self._append(orjson.dumps([round(self._clock() - self._start, 3), "o", data]) + b"\n")
+        self._append(orjson.dumps([self._seconds(), "o", data]) + b"\n")
+
+    def _seconds(self) -> float:
+        return round(self._clock() - self._start, 3)
 
     def _append(self, line: bytes) -> None:
         if self._fd is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Container, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from actors.engines.client import SamplingOptions
 from actors.engines.exchange import Serving
@@ -52,7 +53,10 @@ class Dispatch:
         deterministic: bool,
         kv: KvReuse,
         state: Callable[[], EngineState],
+        sending: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """``sending`` is entered while a request is with the server."""
+        self._sending = sending
         self._name, self._context_length, self._deterministic, self._state = name, context_length, deterministic, state
         self._max_queued = max_queued
         self._prefixes = Prefixes(kv)
@@ -203,6 +207,10 @@ class Dispatch:
         return self._serving
 
     async def _send(self, server: Server, work: UnderWay, stream: ReplyStream) -> Sampled:
+        with self._sending():
+            return await self._sent(server, work, stream)
+
+    async def _sent(self, server: Server, work: UnderWay, stream: ReplyStream) -> Sampled:
         self.counts.requests += 1
         rid, request = f"{self._name}-{self.counts.requests}", work.request
         options = SamplingOptions(

@@ -56,6 +56,7 @@ from actors.engines.server import Server
 from actors.engines.settings import EngineSettings
 from actors.engines.turn import Turn
 from protocol.events import EventLog
+from protocol.lanes import LaneLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -94,6 +95,7 @@ class Engine:
         """``sender``: weights come straight from the learner's host (:mod:`.direct`)."""
         self._settings, self._server_settings = settings, settings.server()
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
+        self._lane = LaneLog(settings.run_dir, settings.name, "engine")
         self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
         self._dispatch = Dispatch(
             settings.name,
@@ -103,6 +105,7 @@ class Engine:
             deterministic=settings.deterministic,
             kv=settings.kv,
             state=lambda: self._state,
+            sending=lambda: self._lane.during("generating"),
         )
         self._updates = updates_of(settings, self._dispatch, sender)
         self._staged: _Staged | None = None
@@ -224,7 +227,8 @@ class Engine:
         if self._model is None:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
         begun = time.monotonic()
-        load = await self._updates.stage(manifest, self._model)
+        with self._lane.during("loading"):
+            load = await self._updates.stage(manifest, self._model)
         return _Staged(manifest, load, (time.monotonic() - begun) * 1000)
 
     async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True) -> LoadReport:
@@ -309,7 +313,8 @@ class Engine:
         self._state, self._lease = EngineState.UPDATING, lease
         self._still_since = begun = time.monotonic()
         try:
-            yield
+            with self._lane.during("paused"):
+                yield
         finally:
             self._lease = None
             if self._state is EngineState.UPDATING:
@@ -343,33 +348,38 @@ class Engine:
         """The learner's turn, under the update lock from its beginning to its end; what came of the load that ended it.
         None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again."""
         async with self._update_lock:
-            serving, begun = self._serving, time.monotonic()
-            assert serving is not None  # noqa: S101  # it was started
-            self._dispatch.gate.clear()
-            self._state = EngineState.LENT
-            self._events.emit("engine.lent", engine=self._settings.name)
-            await stand_aside(serving, self._settings.load_grace_s)
-            turn.lent.set()
-            manifest, why = await turn.returned(), ""
-            if manifest is None:
-                manifest, why = serving.confirmed.manifest, "the learner's turn outlasted its lease"
-            before = serving.confirmed.manifest.version
-            outcome = await self._come_back(serving, manifest, begun)
-            if outcome is None:
-                why = serving.trouble.result()
-            elif isinstance(outcome, LoadError):
-                why = str(outcome)
-            self._events.emit(
-                "engine.returned",
-                engine=self._settings.name,
-                version=serving.confirmed.manifest.version,
-                new=serving.confirmed.manifest.version != before,
-                lent_s=round(time.monotonic() - begun, 3),
-                load_ms=round(outcome.load_ms, 2) if isinstance(outcome, LoadReport) else 0.0,
-                why=why,
-            )
-            self._turn = None
-            return outcome
+            with self._lane.during("lent"):
+                return await self._whole_turn(turn)
+
+    async def _whole_turn(self, turn: Turn) -> LoadReport | LoadError | None:
+        """:meth:`_take_turn`, under the lock."""
+        serving, begun = self._serving, time.monotonic()
+        assert serving is not None  # noqa: S101  # it was started
+        self._dispatch.gate.clear()
+        self._state = EngineState.LENT
+        self._events.emit("engine.lent", engine=self._settings.name)
+        await stand_aside(serving, self._settings.load_grace_s)
+        turn.lent.set()
+        manifest, why = await turn.returned(), ""
+        if manifest is None:
+            manifest, why = serving.confirmed.manifest, "the learner's turn outlasted its lease"
+        before = serving.confirmed.manifest.version
+        outcome = await self._come_back(serving, manifest, begun)
+        if outcome is None:
+            why = serving.trouble.result()
+        elif isinstance(outcome, LoadError):
+            why = str(outcome)
+        self._events.emit(
+            "engine.returned",
+            engine=self._settings.name,
+            version=serving.confirmed.manifest.version,
+            new=serving.confirmed.manifest.version != before,
+            lent_s=round(time.monotonic() - begun, 3),
+            load_ms=round(outcome.load_ms, 2) if isinstance(outcome, LoadReport) else 0.0,
+            why=why,
+        )
+        self._turn = None
+        return outcome
 
     async def _come_back(
         self, serving: Serving, manifest: WeightManifest, begun: float
@@ -400,6 +410,7 @@ class Engine:
                 group.create_task(self._probe())
                 group.create_task(self._dispatch.abort_gone())
                 group.create_task(self._updates.tidy())
+                group.create_task(self._lane.keep_telling())
         finally:
             if self._state is not EngineState.STOPPED:
                 self._state, self._error = EngineState.STOPPED, "its supervision ended: a defect"
@@ -411,8 +422,9 @@ class Engine:
             self._state, self._error = EngineState.RESTARTING, why
             self._events.emit("engine.died", engine=self._settings.name, why=why, pid=serving.server.pids.server)
             async with self._update_lock:
-                await serving.server.stop()
-                self._serving = await self._relaunch(serving.confirmed)
+                with self._lane.during("down"):
+                    await serving.server.stop()
+                    self._serving = await self._relaunch(serving.confirmed)
                 self._dispatch.counts.restarts += 1
                 self._emit_started("engine.restarted", self._serving)
                 self._serve(self._serving)

@@ -1,4 +1,4 @@
-"""``python -m launch.bench transport|engine|learner|weights|async|chaos|recipes [--json]``: measure a part of
+"""``python -m launch.bench transport|engine|learner|weights|async|chaos|recipes|monitor [--json]``: measure a part of
 longshore, or try all of it."""
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from typing import Protocol
 
-from launch.bench import chaos, engine, learner, modes, recipes, transport, weights
+from launch.bench import chaos, engine, learner, modes, monitor, recipes, transport, weights
 from launch.ray_settings import ray_settings
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import Parser, parsed
+from protocol.events import Json
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = kinds.add_parser("recipes", help="two steps of every recipe on a tiny model, in real sandboxes")
     recipes.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    made = kinds.add_parser("monitor", help="a long run opened, and a real one watched, in the live monitor")
+    monitor.add_options(made)
+    made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     with parsed(parser, argv) as (given, out):
         os.environ.update(ray_settings(""))
         report = asyncio.run(_measured(given))
@@ -46,9 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK if report.holds else EXIT_FAILED
 
 
-async def _measured(
-    given: argparse.Namespace,
-) -> transport.Report | engine.Report | learner.Report | weights.Report | modes.Report | chaos.Report | recipes.Report:
+class _Report(Protocol):
+    @property
+    def holds(self) -> bool: ...
+    def as_json(self) -> dict[str, Json]: ...
+
+
+async def _measured(given: argparse.Namespace) -> _Report:
     match given.kind:
         case "transport":
             return await transport.measure(transport.options(given))
@@ -62,6 +71,8 @@ async def _measured(
             return await modes.measure(modes.options(given))
         case "chaos":
             return await chaos.measure(chaos.options(given))
+        case "monitor":
+            return await monitor.measure(monitor.options(given))
         case _:
             return await recipes.measure(recipes.options(given))
 

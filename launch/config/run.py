@@ -31,6 +31,7 @@ from launch.config.rollout import (
     SandboxSection,
     WeightPath,
 )
+from launch.run_files import RUN_ID
 from learner.objective import Objective
 from learner.settings import Lora
 from protocol.errors import UserError
@@ -45,8 +46,6 @@ TURN_HEADER_BYTES = 400
 their own."""
 
 
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""The name of a run's folder."""
 _NAME_CHARS = 100
 """Most of them in ``run.name``: the start time and a number follow."""
 

@@ -1,8 +1,11 @@
-"""``python -m launch.monitor runs/<id> [--port N] [--json]``: watch a run, live or finished."""
+"""``python -m launch.monitor runs/<id> [--host H] [--port N] [--json]``: watch a run, live or finished."""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import os
+import secrets
 import socket
 import sys
 from collections.abc import Sequence
@@ -17,40 +20,68 @@ from protocol.cli.exits import EXIT_OK, main_guard
 from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
 
+TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _LAST_PORT = 65_535
+_LOOPBACK = "127.0.0.1"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page, whose address is the first line, until it is ended; or print the state once."""
     parser = Parser(prog="longshore monitor", description="Watch a run in the browser; only reads.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
-    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0, the default, for a free one")
+    parser.add_argument("--host", default=_LOOPBACK, help=f"address to listen on; beyond {_LOOPBACK} with a token")
+    parser.add_argument("--port", type=int, default=0, help="port of it; 0, the default, for a free one")
     parser.add_argument("--json", action="store_true", help="print the run's state as JSON and end")
     with parsed(parser, argv) as (asked, out):
-        store = RunStore(asked.run_dir)
         if asked.json:
+            store = RunStore(asked.run_dir)
             store.catch_up()
             out.set(orjson.loads(store.view_json()))
             return EXIT_OK
     with contextlib.suppress(KeyboardInterrupt):  # how watching ends
-        _serve(store, asked.port)
+        _serve(asked.run_dir, asked.host, asked.port)
     return EXIT_OK
 
 
-def _serve(store: RunStore, port: int) -> None:
+def _serve(run_dir: Path, host: str, port: int) -> None:
+    token = "" if _is_loopback(host) else os.environ.get(TOKEN) or secrets.token_urlsafe(24)
+    app = create_app(run_dir, token)
+    listener = _listener(host, port)
+    print(_address(host, listener.getsockname()[1], token), flush=True)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listener(host: str, port: int) -> socket.socket:
     if not 0 <= port <= _LAST_PORT:
         raise UserError(f"there is no port {port}, only 0 to {_LAST_PORT}: leave --port out for a free one")
-    listener = socket.socket()
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(("127.0.0.1", port))
+        listener.bind((host, port))
         listener.listen(128)
     except OSError as error:
         listener.close()
-        raise UserError(f"port {port} cannot be used ({error.strerror}): leave --port out for a free one") from error
-    print(f"http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
-    config = uvicorn.Config(create_app(store), log_level="warning", timeout_graceful_shutdown=1, lifespan="on")
-    uvicorn.Server(config).run(sockets=[listener])
+        raise UserError(
+            f"port {port} of {host} cannot be used ({error.strerror}): leave --port out for a free one, and --host for "
+            "this machine alone"
+        ) from error
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _address(host: str, port: int, token: str) -> str:
+    """What a browser is given."""
+    name = socket.gethostname() if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104  compared with
+    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
 
 
 if __name__ == "__main__":

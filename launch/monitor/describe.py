@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from launch.monitor.plain import plain
 from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
 from protocol.weights import version_label
 
@@ -28,7 +29,8 @@ def describe(event: Event) -> LogLine | None:
     sentence = _SENTENCES.get(kind)
     said = sentence(event) if sentence else kind
     return LogLine(
-        number(event, "t") or 0.0, kind, text(event, "node"), _level(kind, event), said[:300], text(event, "trajectory")
+        *(number(event, "t") or 0.0, kind, text(event, "node"), _level(kind, event)),
+        *(plain(said[:300]), text(event, "trajectory")),
     )
 
 

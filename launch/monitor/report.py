@@ -22,7 +22,7 @@ from launch.monitor.report_facts import ReportFacts, collect, held_out_family
 from launch.monitor.state import Session
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
-from launch.rundir import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE
+from launch.run_files import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from launch.monitor.describe import describe
+from launch.monitor.plain import plain
 from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts, StepSums
 from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
 from protocol.groups import DROP_REASONS
@@ -141,7 +142,7 @@ def _episode_started(state: RunState, event: Event, t: float) -> None:
     session = state.session(event, t)
     session.group, session.sample = integer(event, "group", -1), integer(event, "sample", -1)
     session.task, session.family = text(event, "task"), text(event, "family")
-    session.instruction, session.worker = text(event, "instruction")[:2_000], text(event, "worker")
+    session.instruction, session.worker = plain(text(event, "instruction")[:2_000]), text(event, "worker")
     session.started_at = t
     if session.purpose == TRAIN:
         state.group(event).members.setdefault(session.sample, Member(session.sample)).trajectory = session.trajectory
@@ -149,7 +150,7 @@ def _episode_started(state: RunState, event: Event, t: float) -> None:
 
 def _episode_tool(state: RunState, event: Event, t: float) -> None:
     session = state.session(event, t)
-    session.tool, session.command = text(event, "tool"), text(event, "command")[:400]
+    session.tool, session.command = plain(text(event, "tool")), plain(text(event, "command")[:400])
 
 
 def _episode_turn(state: RunState, event: Event, t: float) -> None:
@@ -157,7 +158,7 @@ def _episode_turn(state: RunState, event: Event, t: float) -> None:
     session.turn = max(session.turn, integer(event, "turn"))
     session.sampled = max(session.sampled, integer(event, "sampled"))
     if "tool" in event:
-        session.tool, session.command = text(event, "tool"), text(event, "command")[:400]
+        session.tool, session.command = plain(text(event, "tool")), plain(text(event, "command")[:400])
     if len(versions := numbers(event, "versions")) == 2:
         session.versions = (int(versions[0]), int(versions[1]))
 
@@ -174,7 +175,7 @@ def _episode_finished(state: RunState, event: Event, t: float) -> None:
 def _episode_failed(state: RunState, event: Event, t: float) -> None:
     reason, ticket = text(event, "reason", "unexpected"), text(event, "trajectory")
     for name in [name for name in state.running if name == ticket or name.startswith(f"{ticket}-a")]:
-        state.end_session({"trajectory": name}, t, f"infra:{reason}").detail = text(event, "detail")[:400]
+        state.end_session({"trajectory": name}, t, f"infra:{reason}").detail = plain(text(event, "detail")[:400])
     if is_training(ticket):
         state.totals.failed[reason] = state.totals.failed.get(reason, 0) + 1
 

@@ -1,20 +1,23 @@
 """A run directory as a reader sees it: the files in, a view out.
 
 ``RunStore`` only reads, and holds no state that the files do not give back: a new one at the same directory shows the
-same.  It is not thread-safe; one owner polls it and hands out immutable views.
+same, once it has counted what a long run did long ago (:mod:`launch.monitor.history`).  It is not thread-safe; one
+owner polls it and hands out immutable views.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
+from launch.monitor.history import History, recent, together
 from launch.monitor.rules import apply, apply_metrics
 from launch.monitor.state import RunState
-from launch.monitor.tail import Event, RunReader, format_cursor, mapping, number, parse_object
+from launch.monitor.tail import Cursor, Event, RunReader, format_cursor, mapping, number, parse_object
 from launch.monitor.view import RunView, view
-from launch.rundir import NoSuchRunError
+from launch.run_files import NoSuchRunError
 
 EVENT_FILES = ("events/*.jsonl",)
 _METRICS = "metrics"
@@ -29,11 +32,14 @@ class RunStore:
         self.run_dir = run_dir
         self.state = RunState()
         self.state.header.id = run_dir.resolve().name
-        self._reader = RunReader(run_dir, (*EVENT_FILES, f"{_METRICS}.jsonl"))
+        present = recent(run_dir)
+        self._history = History(run_dir, present)
+        self._reader = RunReader(run_dir, (*EVENT_FILES, f"{_METRICS}.jsonl"), present)
         self._config_read = False
 
     def poll(self, limit: int = 20_000) -> int:
-        """Take in what was appended since the last call, at most ``limit`` lines; 0 when nothing was."""
+        """Take in what was appended since the last call, at most ``limit`` lines, or else a piece of the long past; 0
+        when there is neither."""
         if not self._config_read:
             self._read_config()
         lines = self._reader.read(limit)
@@ -44,7 +50,17 @@ class RunStore:
                 apply_metrics(self.state, line.value)
             else:
                 apply(self.state, line.value)
-        return len(lines)
+        return len(lines) or self._history.read()
+
+    @property
+    def cursor(self) -> Cursor:
+        """Up to where events are taken in."""
+        return {source: at for source, at in self._reader.cursor.items() if source != _METRICS}
+
+    @property
+    def behind_bytes(self) -> int:
+        """Of the long past."""
+        return self._history.behind
 
     def catch_up(self) -> None:
         """Poll until nothing is left."""
@@ -52,8 +68,9 @@ class RunStore:
             pass
 
     def view(self) -> RunView:
-        events = {source: at for source, at in self._reader.cursor.items() if source != _METRICS}
-        return view(self.state, self._reader.statistics(), format_cursor(events))
+        past, present = self._history.state, self.state
+        whole = replace(present, totals=together(past.totals, present.totals), workers=past.workers | present.workers)
+        return view(whole, self._reader.statistics(), format_cursor(self.cursor))
 
     def view_json(self) -> bytes:
         return orjson.dumps(self.view(), option=orjson.OPT_NON_STR_KEYS)

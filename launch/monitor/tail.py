@@ -8,7 +8,7 @@ object is stepped over and counted; a file that shrank or was replaced is read a
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote
@@ -51,18 +51,20 @@ class JsonlTail:
         self._inode: int | None = None
         self._t = 0.0
 
-    def pending(self) -> Iterator[Line]:
-        """Whole lines after ``offset``, oldest first.  Does not move ``offset``: the consumer does, line by line."""
+    def pending(self, until: int | None = None) -> Iterator[Line]:
+        """Whole lines after ``offset``, oldest first, up to byte ``until``.  Does not move ``offset``: the consumer
+        does, line by line."""
         try:
             stat = self.path.stat()
             if stat.st_size < self.offset or self._inode not in (None, stat.st_ino):
                 self.offset, self.rotated = 0, self.rotated + 1
             self._inode = stat.st_ino
-            if stat.st_size == self.offset:
+            end = stat.st_size if until is None else min(until, stat.st_size)
+            if end <= self.offset:
                 return
             with self.path.open("rb") as file:
                 file.seek(self.offset)
-                yield from self._split(iter(lambda: file.read(_CHUNK_BYTES), b""))
+                yield from self._split(iter(lambda: file.read(min(_CHUNK_BYTES, end - file.tell())), b""))
         except OSError:
             return
 
@@ -91,8 +93,15 @@ class RunReader:
     Files that appear later are found.  Order across files is exact within one ``read`` and close between two.
     """
 
-    def __init__(self, run_dir: Path, patterns: tuple[str, ...], cursor: Cursor | None = None) -> None:
-        self._run_dir, self._patterns = run_dir, patterns
+    def __init__(
+        self,
+        run_dir: Path,
+        patterns: tuple[str, ...],
+        cursor: Cursor | None = None,
+        bounds: Callable[[], Cursor] | None = None,
+    ) -> None:
+        """``bounds``: nothing is read beyond these offsets; a file that they do not name waits."""
+        self._run_dir, self._patterns, self._bounds = run_dir, patterns, bounds
         self._start = dict(cursor or {})
         self._tails: dict[str, JsonlTail] = {}
         self._lines = self._damaged = 0
@@ -102,7 +111,11 @@ class RunReader:
         self._discover()
         found: list[Line] = []
         taken = 0
-        merged = heapq.merge(*(tail.pending() for tail in self._tails.values()), key=lambda line: line.t)
+        bounds = None if self._bounds is None else self._bounds()
+        pending = [
+            tail.pending(None if bounds is None else bounds.get(source, 0)) for source, tail in self._tails.items()
+        ]
+        merged = heapq.merge(*pending, key=lambda line: line.t)
         for line in merged:
             self._tails[line.source].offset = line.end
             taken += 1

@@ -16,16 +16,19 @@ from torch import Tensor
 
 from learner.corrections import band_mask, capped_weights, log_linear_proximal, off_policy_sequence_mask
 from learner.losses.reference_kl import reference_kl
-from learner.losses.surrogates import surrogate
+from learner.losses.surrogates import Surrogate, surrogate
 from learner.metrics import Observed, Sums, likelihood_sums, observe
 from learner.objective import Objective, Proximal
 from learner.tokens import TokenColumns
+from protocol.trained import Mark
 
 
 class LossResult(NamedTuple):
     loss: Tensor
     """Scalar, with gradient."""
     sums: Sums
+    marks: Tensor | None = None
+    """uint8 [N]: :class:`protocol.trained.Mark` of each token."""
 
 
 def policy_loss(
@@ -52,7 +55,8 @@ def policy_loss(
         kl_N = reference_kl(current_N, tokens.reference, objective.kl.estimator)
         loss = loss + objective.kl.coefficient * (tokens.weights * kl_N).sum()
     with torch.no_grad():
-        return LossResult(loss, observe(loss, gap_N, tokens, made, Observed(masks, keep_N, kl_N, entropy_N)))
+        sums = observe(loss, gap_N, tokens, made, Observed(masks, keep_N, kl_N, entropy_N))
+        return LossResult(loss, sums, _marks(made, keep_N))
 
 
 def _proximal(current_N: Tensor, tokens: TokenColumns[Tensor], objective: Objective) -> Tensor | None:
@@ -76,6 +80,13 @@ def _masks(gap_N: Tensor, mismatch_N: Tensor, tokens: TokenColumns[Tensor], obje
     if tokens.keep is not None:
         found["m2po"] = tokens.keep
     return found
+
+
+def _marks(made: Surrogate, keep_N: Tensor) -> Tensor:
+    """What held each token back; a token that a correction took has met no bound."""
+    held = {Mark.HIGH: made.high & keep_N, Mark.LOW: made.low & keep_N, Mark.DUAL: made.dual & keep_N}
+    every = held | {Mark.CORRECTED: ~keep_N}
+    return torch.stack([bits * mark.value for mark, bits in every.items()]).sum(0).to(torch.uint8)
 
 
 def likelihood_loss(current_N: Tensor, tokens: TokenColumns[Tensor]) -> LossResult:

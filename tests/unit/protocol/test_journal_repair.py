@@ -459,7 +459,7 @@ def test_a_segment_is_on_the_disk_whole_before_it_is_sealed(tmp_path: Path, monk
         state = path.stat()
         synced[path] = state.st_size, state.st_mode & 0o222 != 0
 
-    monkeypatch.setattr("protocol.export.sync", note)
+    monkeypatch.setattr("protocol.segments.sync", note)
     exporter = Exporter(tmp_path, segment_bytes=1)
     for sample in range(3):
         summary, row = arrival(0, sample)

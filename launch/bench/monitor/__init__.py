@@ -1,0 +1,116 @@
+"""``python -m launch.bench monitor``: what the live monitor takes, and whether it misses anything.
+
+A run of a hundred thousand trajectories is written (:mod:`.history`) and opened (:mod:`.opening`); a real one is
+watched while it goes on, by a client that is cut off again and again (:mod:`.live`, :mod:`.watching`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.bench.monitor.history import write_history
+from launch.bench.monitor.live import Live, measure_live
+from launch.bench.monitor.opening import Opening, measure_opening
+from protocol.cli.output import error_console
+from protocol.errors import UserError
+from protocol.events import Json
+
+OPEN_S, RSS_MB, P95_MS, SLOWDOWN = 2.0, 300.0, 1000.0, 0.02
+"""What the monitor is held to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    trajectories: int
+    opens: int
+    steps: int
+    cuts: int
+    folder: Path | None
+    """Where the runs stay when it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    trajectories: int
+    opening: Opening
+    live: Live
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """What does not hold, one line each."""
+        live = self.live
+        bounds = (
+            ("seconds to open", self.opening.open_s, OPEN_S),
+            ("MB resident", self.opening.rss_mb, RSS_MB),
+            ("ms to an event, of 95 %", live.p95_ms, P95_MS),
+            ("of the run's processor time", live.slowdown, SLOWDOWN),
+            ("events missed", live.missed, 0),
+            ("events seen twice", live.repeated, 0),
+        )
+        return [f"{found:.4g} {what}, and the bound is {most:g}" for what, found, most in bounds if found > most]
+
+    @property
+    def holds(self) -> bool:
+        return not self.failures
+
+    def as_json(self) -> dict[str, Json]:
+        opening, live = self.opening, self.live
+        return {
+            "open_s_100k": round(opening.open_s, 3),
+            "rss_mb": round(opening.rss_mb, 1),
+            "event_latency_ms": {"p50": round(live.p50_ms, 1), "p95": round(live.p95_ms, 1)},
+            "missed_events": live.missed,
+            "run_slowdown": round(live.slowdown, 5),
+            "repeated_events": live.repeated,
+            "trajectories": self.trajectories,
+            "slowest_answer_s": round(opening.slowest_answer_s, 3),
+            "events": live.events,
+            "cuts": live.cuts,
+            "cpu_s": {"monitor": round(live.monitor_cpu_s, 2), "run": round(live.run_cpu_s, 2)},
+            "spread": {"open_s_100k": [round(each, 3) for each in opening.opens_s]},
+            "failed": [*self.failures],
+        }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--trajectories", type=int, default=100_000, metavar="N", help="of the run that is opened (default 100000)")
+    add("--opens", type=int, default=3, metavar="N", help="the median of which counts (default 3)")
+    add("--steps", type=int, default=12, metavar="N", help="of the run that is watched (default 12)")
+    add("--cuts", type=int, default=50, metavar="N", help="times that its client is cut off (default 50)")
+    add("--folder", type=Path, metavar="DIR", help="where the runs stay (default: removed if all held)")
+
+
+def options(given: argparse.Namespace) -> Options:
+    """Raises UserError."""
+    folder: Path | None = given.folder
+    if min(given.trajectories - 99, given.opens, given.steps) < 1 or given.cuts < 0:
+        raise UserError("--trajectories is 100 or more, --opens and --steps 1 or more, --cuts 0 or more")
+    if folder is not None and folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is not empty: remove what is in it, or name another --folder")
+    return Options(given.trajectories, given.opens, given.steps, given.cuts, folder)
+
+
+async def measure(asked: Options) -> Report:
+    """Raises UserError where this machine cannot run it, InfraError where a process of it fails."""
+    say = error_console().print
+    place = Path(tempfile.mkdtemp(prefix="ls-bench-")) if asked.folder is None else asked.folder.absolute()
+    say(f"runs: {place}")
+    live = await measure_live(place, asked.steps, asked.cuts)
+    say(f"{live.events} events, p95 {live.p95_ms:.0f} ms, {live.missed} missed; {100 * live.slowdown:.2f} % of the run")
+    long = place / "long" / "run"
+    count = await asyncio.to_thread(write_history, long, asked.trajectories)
+    say(f"{count} trajectories are written")
+    opening = await measure_opening(long, count, asked.opens)
+    report = Report(count, opening, live)
+    for line in report.failures:
+        say(f"failed: {line}")
+    if report.holds and asked.folder is None:
+        shutil.rmtree(place)
+    return report

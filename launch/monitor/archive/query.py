@@ -1,0 +1,286 @@
+"""Lists: what is asked for, which rows that is, in which order, and a page of it.  Pure; a catalog in, rows out.
+
+Every order is by one number, and by arrival where that is equal, so that a cursor (the last row's two numbers) stays
+true while rows are added, and while what is listed changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from launch.monitor.archive.catalog import Catalog
+from launch.monitor.archive.columns import DROPPED, HELD, UNKNOWN, Array
+from launch.monitor.archive.groups import GroupTable, group_rows, group_table
+from launch.monitor.archive.steps import finite
+from launch.monitor.plain import plain
+from launch.monitor.shapes import GroupRow, Page, State, StepRow, TrajectoryRow
+from protocol.trajectory import DropReason, trajectory_id
+from protocol.weights import version_label
+
+STATES = (State.HELD, State.TRAINED, State.DROPPED)
+"""By the column's value."""
+TRAJECTORY_SORTS = ("newest", "oldest", "worst", "best", "longest", "shortest", "gap")
+GROUP_SORTS = ("newest", "oldest", "worst", "best", "spread")
+RUN_ENDED = DropReason.RUN_ENDED.value
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Both included."""
+
+    low: float = -np.inf
+    high: float = np.inf
+
+    def holds(self, values: Array) -> Array:
+        if self == Bounds():
+            return np.ones(len(values), np.bool_)
+        return (values >= self.low) & (values <= self.high)
+
+
+class Position(NamedTuple):
+    """Of the last row of a page in its order."""
+
+    value: float
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.value!r}:{self.row}"
+
+
+def parse_position(text: str) -> Position:
+    """Raises ValueError for what is no :class:`Position`."""
+    value, colon, row = text.partition(":")
+    if not colon or not row.lstrip("-").isdigit() or np.isnan(float(value)):
+        raise ValueError(f"{text!r} is not a cursor of ours")
+    return Position(float(value), int(row))
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Which part of a list."""
+
+    sort: str = "newest"
+    limit: int = 100
+    after: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryFilter:
+    """Empty fields keep everything."""
+
+    step: int | None = None
+    group: int | None = None
+    states: Sequence[State] = ()
+    statuses: Sequence[str] = ()
+    reasons: Sequence[str] = ()
+    task: str = ""
+    words: str = ""
+    reward: Bounds = field(default_factory=Bounds)
+    sampled: Bounds = field(default_factory=Bounds)
+    passed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFilter:
+    step: int | None = None
+    states: Sequence[str] = ()
+    reasons: Sequence[str] = ()
+    task: str = ""
+    words: str = ""
+    reward: Bounds = field(default_factory=Bounds)
+    """Of the mean."""
+
+
+def last_step(catalog: Catalog) -> int | None:
+    return catalog.steps.numbers[-1] if catalog.steps.numbers else max(catalog.versions, default=None)
+
+
+def trajectories(catalog: Catalog, wanted: TrajectoryFilter, ask: Ask) -> Page[TrajectoryRow]:
+    """Those that were acknowledged."""
+    matching = np.flatnonzero(_matching(catalog, wanted))
+    keys = _trajectory_key(catalog, ask.sort)[matching]
+    shown, next_, total = _paged(keys, matching, ask)
+    return Page([trajectory_row(catalog, int(row)) for row in shown], next_, total)
+
+
+def groups(catalog: Catalog, wanted: GroupFilter, ask: Ask) -> Page[GroupRow]:
+    """Those that were opened, or of which there is a trajectory."""
+    table = group_table(catalog)
+    matching = np.flatnonzero(_matching_groups(catalog, table, wanted))
+    keys = _group_key(table, ask.sort)[matching]
+    shown, next_, total = _paged(keys, table.group[matching], ask)
+    places = np.searchsorted(table.group, shown)
+    return Page(group_rows(catalog, table, places.tolist()), next_, total)
+
+
+def steps(catalog: Catalog, ask: Ask) -> Page[StepRow]:
+    """Newest first."""
+    numbers = np.array(catalog.steps.numbers, np.int64)
+    shown, next_, total = _paged(-numbers.astype(np.float64), numbers, ask)
+    places = (catalog.steps.find(int(step)) for step in shown)
+    return Page([step_row(catalog, place) for place in places if place is not None], next_, total)
+
+
+def _paged(keys: Array, rows: Array, ask: Ask) -> tuple[Array, str | None, int]:
+    """Rows of the page, ``next``, and how many there are; ``keys`` ascend."""
+    total = len(rows)
+    if ask.after is not None:
+        value, row = ask.after
+        behind = (keys > value) | ((keys == value) & (rows > row))
+        keys, rows = keys[behind], rows[behind]
+    order = np.lexsort((rows, keys))[: ask.limit]
+    shown = rows[order]
+    left = len(rows) > len(order)
+    next_ = str(Position(float(keys[order[-1]]), int(shown[-1]))) if left and len(order) else None
+    return shown, next_, total
+
+
+def _trajectory_key(catalog: Catalog, sort: str) -> Array:
+    rows, arrival = catalog.rows, np.arange(catalog.rows.count, dtype=np.float64)
+    by: Mapping[str, Array] = {
+        "newest": -arrival,
+        "oldest": arrival,
+        "worst": rows["reward"],
+        "best": -rows["reward"],
+        "longest": -rows["sampled"].astype(np.float64),
+        "shortest": rows["sampled"].astype(np.float64),
+        "gap": -rows["gap"].astype(np.float64),
+    }
+    return np.nan_to_num(by[sort], nan=np.inf, posinf=np.inf, neginf=-np.inf)
+
+
+def _group_key(table: GroupTable, sort: str) -> Array:
+    by: Mapping[str, Array] = {
+        "newest": -table.group.astype(np.float64),
+        "oldest": table.group.astype(np.float64),
+        "worst": table.mean,
+        "best": -table.mean,
+        "spread": table.low - table.high,
+    }
+    return np.nan_to_num(by[sort], nan=np.inf, posinf=np.inf, neginf=-np.inf)
+
+
+def _matching(catalog: Catalog, wanted: TrajectoryFilter) -> Array:
+    rows = catalog.rows
+    keep = wanted.reward.holds(rows["reward"]) & wanted.sampled.holds(rows["sampled"])
+    if wanted.step is not None:
+        keep &= rows["step"] == wanted.step
+    if wanted.group is not None:
+        keep &= rows["group"] == wanted.group
+    if wanted.passed is not None:
+        keep &= rows["passed"] == int(wanted.passed)
+    if wanted.statuses:
+        keep &= np.isin(rows["status"], rows.statuses.known(wanted.statuses))
+    if wanted.states:
+        keep &= np.isin(_states(catalog), [STATES.index(state) for state in wanted.states])
+    if wanted.reasons:
+        keep &= _has_reason(catalog, wanted.reasons)
+    if wanted.task:
+        keep &= _has_task(catalog, wanted.task)
+    if wanted.words:
+        keep &= _has_words(catalog, wanted.words)
+    return keep
+
+
+def _states(catalog: Catalog) -> Array:
+    state = catalog.rows["state"]
+    return np.where(state == HELD, DROPPED, state) if catalog.ended else state
+
+
+def _has_reason(catalog: Catalog, reasons: Sequence[str]) -> Array:
+    rows = catalog.rows
+    keep = (rows["state"] == DROPPED) & np.isin(rows["reason"], rows.reasons.known(reasons))
+    return keep | (rows["state"] == HELD) if catalog.ended and RUN_ENDED in reasons else keep
+
+
+def _has_task(catalog: Catalog, part: str) -> Array:
+    names, part = catalog.rows.tasks.all, part.casefold()
+    return np.isin(catalog.rows["task"], [number for number, name in enumerate(names) if part in name.casefold()])
+
+
+def _has_words(catalog: Catalog, words: str) -> Array:
+    """In the task's name, or in the id: of that as far as it names a group, or a group and a sample."""
+    keep, rows = _has_task(catalog, words), catalog.rows
+    ids = np.fromiter(
+        (
+            words in trajectory_id(group, sample)
+            for group, sample in zip(rows["group"].tolist(), rows["sample"].tolist(), strict=True)
+        ),
+        np.bool_,
+        rows.count,
+    )
+    return keep | ids
+
+
+def _matching_groups(catalog: Catalog, table: GroupTable, wanted: GroupFilter) -> Array:
+    keep = wanted.reward.holds(table.mean)
+    if wanted.step is not None:
+        keep &= table.step == wanted.step
+    if wanted.states:
+        keep &= np.isin(table.state, list(wanted.states))
+    if wanted.reasons:
+        members = catalog.rows["group"][_has_reason(catalog, wanted.reasons)]
+        keep &= np.isin(table.group, members)
+    for part in filter(None, (wanted.task, wanted.words)):
+        named = catalog.rows["group"][_has_task(catalog, part)]
+        told = [group for group, facts in catalog.groups.items() if part.casefold() in facts.task.casefold()]
+        keep &= np.isin(table.group, np.union1d(named, np.array(told, np.int64)))
+    return keep
+
+
+def trajectory_row(catalog: Catalog, row: int) -> TrajectoryRow:
+    rows = catalog.rows
+    group, sample, attempt = (rows.whole(name, row) for name in ("group", "sample", "attempt"))
+    name, state, passed = trajectory_id(group, sample), STATES[rows.whole("state", row)], rows.whole("passed", row)
+    reason = rows.reason(row)
+    if state is State.HELD and catalog.ended:
+        state, reason = State.DROPPED, RUN_ENDED
+    step = rows.whole("step", row)
+    return TrajectoryRow(
+        id=name,
+        group=group,
+        sample=sample,
+        task=plain(rows.task(row)),
+        state=state,
+        reason=reason,
+        status=rows.status(row),
+        reward=rows.real("reward", row),
+        passed=None if passed == UNKNOWN else bool(passed),
+        tokens=rows.whole("tokens", row),
+        sampled=rows.whole("sampled", row),
+        step=None if step == UNKNOWN else step,
+        advantage=finite(rows.real("advantage", row)),
+        gap=finite(rows.real("gap", row)),
+        at=finite(rows.real("at", row)),
+        attempt=attempt,
+        recording=f"{name}-a{attempt}",
+    )
+
+
+def step_row(catalog: Catalog, index: int) -> StepRow:
+    steps = catalog.steps
+    step = steps.numbers[index]
+    version = catalog.versions.get(step)
+
+    def value(name: str) -> float | None:
+        return steps.value(index, name)
+
+    return StepRow(
+        step=step,
+        at=value("t") or 0.0,
+        groups=int(value("groups") or 0),
+        trained=int(value("trained_trajectories") or 0),
+        dropped=steps.dropped[index],
+        reward_mean=value("reward_mean"),
+        pass_rate=value("pass_rate"),
+        loss=value("loss"),
+        age_max=value("age_max"),
+        trained_share=value("trained_share"),
+        wait_s=value("wait_s"),
+        step_s=value("step_s"),
+        version="" if version is None else version_label(version),
+    )

@@ -1,0 +1,88 @@
+"""Terminal recordings for players: whole, filtered, and where the model's turns stand in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from launch.monitor.plain import SafeTerminal, plain
+from launch.monitor.tail import parse_object
+from protocol.recordings import turn_marker
+
+MAX_BYTES = 8 << 20
+"""A recording's writer stops far below."""
+_MARKER = b',"m","turn '
+
+
+class TurnPlace(NamedTuple):
+    at_s: float
+    """From the recording's beginning."""
+    offset: int
+    """Bytes."""
+
+
+def turn_places(path: Path) -> dict[int, TurnPlace]:
+    """Model's turn → where it begins; nothing of a recording that cannot be read."""
+    found: dict[int, TurnPlace] = {}
+    for raw, offset in _lines(path):
+        if _MARKER in raw[:64]:
+            match _parsed(raw):
+                case [int() | float() as t, "m", str() as label] if (turn := _turn(label)) is not None:
+                    found.setdefault(turn, TurnPlace(float(t), offset))
+                case _:
+                    pass
+    return found
+
+
+def recorded_title(path: Path) -> str:
+    """What its agent was told to do."""
+    for raw, _ in _lines(path):
+        title = (parse_object(raw) or {}).get("title")
+        return plain(title) if isinstance(title, str) else ""
+    return ""
+
+
+def safe_recording(path: Path) -> Iterator[bytes]:
+    """Lines of an asciicast v2 that is safe to play; none of a file that cannot be read."""
+    screen = SafeTerminal()
+    for raw, offset in _lines(path):
+        if not offset and (header := parse_object(raw)) is not None:
+            kept = {key: header[key] for key in ("version", "width", "height", "timestamp") if key in header}
+            title = header.get("title")
+            yield orjson.dumps(kept | {"title": plain(title) if isinstance(title, str) else ""}) + b"\n"
+            continue
+        match _parsed(raw):
+            case [int() | float() as t, "o", str() as data]:
+                yield orjson.dumps([t, "o", screen.feed(data)]) + b"\n"
+            case [int() | float() as t, "m", str() as label]:
+                yield orjson.dumps([t, "m", plain(label)]) + b"\n"
+            case _:
+                pass
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Whole lines with their offsets."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES)
+    except OSError:
+        return
+    at = 0
+    for raw in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]:
+        yield raw, at
+        at += len(raw) + 1
+
+
+def _parsed(raw: bytes) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _turn(label: str) -> int | None:
+    number = label.rpartition(" ")[2]
+    return int(number) if number.isascii() and number.isdigit() and turn_marker(int(number)) == label else None

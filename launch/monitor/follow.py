@@ -1,0 +1,187 @@
+"""One run as the server has it: followed by one poller, asked by any number of readers.
+
+Whoever asks waits for the poller's present piece of work, some milliseconds, and for nothing else: what takes reading
+(one trajectory's record, lanes, a recording) is read without the lock.  The run itself never waits for any of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+import orjson
+
+from launch.lineage import LineageLog
+from launch.monitor.archive.cards import standing
+from launch.monitor.archive.catalog import Catalog
+from launch.monitor.archive.columns import key_of_name
+from launch.monitor.archive.query import last_step, trajectory_row
+from launch.monitor.archive.reading import Known, Located
+from launch.monitor.archive.vocabulary import NONE, Vocabulary, read_vocabulary
+from launch.monitor.shapes import Head, RunStanding
+from launch.monitor.store import RunStore
+from launch.monitor.tail import Cursor, mapping, text
+from protocol.weights import Lineage
+
+T = TypeVar("T")
+
+_STANDING_S = 2.0
+"""For so long it is not looked again whether the driver lives."""
+
+
+class Follower:
+    """See the module.  Raises NoSuchRunError where ``run_dir`` is no folder."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._store, self._catalog, self._lock = RunStore(run_dir), Catalog(run_dir), Lock()
+        self._inode = run_dir.stat().st_ino
+        self._standing, self._looked_at = RunStanding.STOPPED, 0.0
+        self._lineage, self._lineage_bytes = Lineage(), -1
+        self._vocabulary = NONE
+        self.revision = 0
+        """Changes whenever anything may have."""
+        self.gone = False
+        """Its directory was removed, or is another one: nothing is followed any more."""
+
+    @property
+    def name(self) -> str:
+        return self.run_dir.resolve().name
+
+    def poll(self) -> bool:
+        """Take in what is new, or a piece of it; whether there may be more."""
+        with self._lock:
+            if self._is_gone():
+                return False
+            before = self._standing
+            listed = self._catalog.poll()
+            taken = self._store.poll()
+            self._look()
+            self._catalog.set_ended(self._store.state.header.ok is True)
+            if listed or taken or before is not self._standing:
+                self.revision += 1
+            return listed or taken > 0
+
+    def list_all(self) -> None:
+        """Take in all that lists are made of: before it is asked for the first time, so that no list is half there."""
+        while not self.gone:
+            with self._lock:
+                if self._is_gone() or not self._catalog.poll():
+                    return
+
+    def _is_gone(self) -> bool:
+        try:
+            there = self.run_dir.stat().st_ino == self._inode
+        except OSError:
+            there = False
+        if not there and not self.gone:
+            self.gone = True
+            self.revision += 1
+        return self.gone
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked_at > _STANDING_S:
+            self._standing, self._looked_at = standing(self.run_dir), time.monotonic()
+
+    # -- what is asked ---------------------------------------------------------------------------------------------
+
+    def ask(self, question: Callable[[Catalog], T]) -> T:
+        """An answer from the catalog."""
+        with self._lock:
+            return question(self._catalog)
+
+    @property
+    def cursor(self) -> Cursor:
+        """Up to where events are taken in: what a stream tells, lists know."""
+        with self._lock:
+            return self._store.cursor
+
+    @property
+    def live(self) -> frozenset[str]:
+        """Recordings that are being made."""
+        with self._lock:
+            return frozenset(self._store.state.running)
+
+    def view_json(self) -> bytes:
+        """The state, as ``/state`` answers it."""
+        with self._lock:
+            return self._store.view_json()
+
+    def head(self) -> Head:
+        with self._lock:
+            state, catalog = self._store.state, self._catalog
+            last = state.curve.last
+            values = last.values if last else {}
+            return Head(
+                run=self.name,
+                revision=self.revision,
+                standing=self._standing,
+                phase=state.phases[-1].name if state.phases else "",
+                step=last_step(catalog) or 0,
+                steps=state.header.steps,
+                running=len(state.running),
+                trajectories=catalog.rows.count,
+                groups=len(catalog.groups),
+                reward_mean=values.get("reward_mean"),
+                pass_rate=values.get("pass_rate"),
+                last_event_at=state.last_event_at,
+                behind_bytes=self._store.behind_bytes + catalog.behind,
+                problem=self._problem(),
+            )
+
+    def _problem(self) -> str:
+        if self.gone:
+            return f"{self.run_dir} is gone: it was removed while this monitor watched it"
+        if lost := self._catalog.damaged + self._catalog.steps.damaged:
+            return f"{lost} lines of this run's files are damaged and were left out"
+        return ""
+
+    def locate(self, trajectory: str) -> Located | None:
+        """A trajectory that was acknowledged; None for any other."""
+        with self._lock:
+            row = self._catalog.rows.find(key_of_name(trajectory))
+            return None if row is None else _located(self._catalog, row)
+
+    def members(self, group: int) -> list[Located]:
+        """Of a group, by sample."""
+        with self._lock:
+            return [_located(self._catalog, row) for row in self._catalog.members(group)]
+
+    def known(self) -> Known:
+        """What details are read with."""
+        with self._lock:
+            bound, live = self._store.state.header.age_bound, frozenset(self._store.state.running)
+        lineage, vocabulary = self._read_lineage(), self._read_vocabulary()
+        return Known(self.run_dir, lineage, vocabulary, bound, live)
+
+    def _read_lineage(self) -> Lineage:
+        """Again whenever the file has grown; one that cannot be read leaves what was known."""
+        try:
+            size = (self.run_dir / "lineage.jsonl").stat().st_size
+            if size != self._lineage_bytes:
+                self._lineage, self._lineage_bytes = LineageLog(self.run_dir).read(), size
+        except (OSError, KeyError, TypeError):
+            pass
+        return self._lineage
+
+    def _read_vocabulary(self) -> Vocabulary:
+        if self._vocabulary is NONE:  # the model may be yet to come
+            config = mapping(self._store.read_object("config.json") or {}, "config")
+            model = text(mapping(config, "model"), "path")
+            weights = sorted((self.run_dir / "weights").glob("v*"))[-1:]
+            folders = [self.run_dir / "model", *([Path(model)] if model else []), *weights]
+            self._vocabulary = read_vocabulary(folders)
+        return self._vocabulary
+
+    def read_object(self, name: str) -> bytes | None:
+        """``config.json`` or ``summary.json`` as JSON; None while there is none."""
+        value = self._store.read_object(name)
+        return None if value is None else orjson.dumps(value)
+
+
+def _located(catalog: Catalog, row: int) -> Located:
+    found = trajectory_row(catalog, row)
+    return Located(found, catalog.rows.entry(row), catalog.rows.used(row), catalog.rows.whole("version", row))

@@ -1,0 +1,78 @@
+"""Who may ask: on loopback everybody, beyond it who has the token, by header or by cookie; and the same strict headers
+on every answer."""
+
+from __future__ import annotations
+
+import hmac
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import Headers, QueryParams
+from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from launch.monitor.web.answers import refusal
+
+COOKIE = "longshore_monitor"
+_SCHEME = "bearer "
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+class SecurityHeaders:
+    """Puts the same strict headers on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class TokenGate:
+    """Lets nobody in without the token.  ``/?token=…`` with the right one sets the cookie, and is forgotten."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._has_token(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+            return
+        given = QueryParams(scope["query_string"]).get("token", "")
+        if given and self._is_right(given):
+            answer = RedirectResponse(scope["path"], 303)
+            answer.set_cookie(COOKIE, given, httponly=True, samesite="strict")
+        else:
+            line = (
+                f"{'this token is wrong' if given else 'this monitor asks for a token'}: open the address that it "
+                "printed when it was started, or send the token as Authorization: Bearer"
+            )
+            is_api = scope["path"].startswith("/api/")
+            answer = refusal(401, line) if is_api else PlainTextResponse(line + "\n", 401)
+            answer.headers["www-authenticate"] = "Bearer"
+        await answer(scope, receive, send)
+
+    def _has_token(self, headers: Headers) -> bool:
+        given = headers.get("authorization", "")
+        if given.lower().startswith(_SCHEME) and self._is_right(given[len(_SCHEME) :].strip()):
+            return True
+        try:
+            cookies = SimpleCookie(headers.get("cookie", ""))
+        except CookieError:
+            return False
+        return COOKIE in cookies and self._is_right(cookies[COOKIE].value)
+
+    def _is_right(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self._token.encode())

@@ -1,0 +1,237 @@
+"""The API of docs/monitor.md: one handler an address.  What a handler reads it reads in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from launch.monitor.archive import query
+from launch.monitor.archive.catalog import Catalog
+from launch.monitor.archive.details import detail, member
+from launch.monitor.archive.groups import group_row, group_table
+from launch.monitor.archive.lanes import MAX_SLOTS, read_lanes
+from launch.monitor.archive.reading import Located, UnreadableError
+from launch.monitor.archive.recordings import safe_recording
+from launch.monitor.archive.tokens import MAX_TOKENS, token_page
+from launch.monitor.follow import Follower
+from launch.monitor.recording import cast_path
+from launch.monitor.shapes import Columns, GroupDetail, GroupRow
+from launch.monitor.tail import parse_object
+from launch.monitor.web import parameters, streams
+from launch.monitor.web.answers import RefusedError, as_json, event_stream
+from launch.monitor.web.runs import Runs, Watched
+
+T = TypeVar("T")
+
+_FILES = {"config": "config.json", "summary": "summary.json"}
+
+
+class Api:
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    def routes(self) -> list[Route]:
+        of = "/api/runs/{run}"
+        return [
+            Route("/api/runs", self.runs),
+            Route(f"{of}/head", self.head),
+            Route(f"{of}/state", self.state),
+            Route(f"{of}/config", self.file),
+            Route(f"{of}/summary", self.file),
+            Route(f"{of}/metrics", self.metrics),
+            Route(f"{of}/steps", self.steps),
+            Route(f"{of}/steps/{{step}}", self.step),
+            Route(f"{of}/groups", self.groups),
+            Route(f"{of}/groups/{{group}}", self.group),
+            Route(f"{of}/trajectories", self.trajectories),
+            Route(f"{of}/trajectories/{{trajectory}}", self.trajectory),
+            Route(f"{of}/trajectories/{{trajectory}}/tokens", self.tokens),
+            Route(f"{of}/recordings/{{recording}}", self.recording),
+            Route(f"{of}/lanes", self.lanes),
+            Route(f"{of}/events", self.events),
+            Route(f"{of}/terminals", self.terminals),
+        ]
+
+    async def _run(self, request: Request) -> Watched:
+        return await self._runs.open(request.path_params["run"])
+
+    async def _follower(self, request: Request) -> Follower:
+        return (await self._run(request)).follower
+
+    async def runs(self, _: Request) -> Response:
+        cards = await asyncio.to_thread(self._runs.cards)
+        return as_json({"current": self._runs.current.follower.name, "runs": cards})
+
+    async def head(self, request: Request) -> Response:
+        follower = await self._follower(request)
+        return as_json(await asyncio.to_thread(follower.head))
+
+    async def state(self, request: Request) -> Response:
+        return Response(await (await self._run(request)).state(), media_type="application/json")
+
+    async def file(self, request: Request) -> Response:
+        follower, name = await self._follower(request), _FILES[request.url.path.rpartition("/")[2]]
+        found = await asyncio.to_thread(follower.read_object, name)
+        if found is None:
+            raise RefusedError(404, f"{follower.name} has no {name} that can be read yet")
+        return Response(found, media_type="application/json")
+
+    async def metrics(self, request: Request) -> Response:
+        given = request.query_params
+        parameters.only(given, ("names", "after", "points"))
+        after, points = parameters.whole(given, "after", -1), parameters.whole(given, "points", 0)
+        names = [name for name in given.get("names", "").split(",") if name]
+        follower = await self._follower(request)
+        found = partial(_columns, names=names, after=after, points=points)
+        return as_json(await asyncio.to_thread(follower.ask, found))
+
+    async def steps(self, request: Request) -> Response:
+        ask = parameters.step_ask(request.query_params)
+        follower = await self._follower(request)
+        return as_json(await asyncio.to_thread(follower.ask, lambda catalog: query.steps(catalog, ask)))
+
+    async def step(self, request: Request) -> Response:
+        """Its line of metrics.jsonl."""
+        follower, text = await self._follower(request), request.path_params["step"]
+        number = parameters.whole({"step": text}, "step", 0)
+        place = await asyncio.to_thread(follower.ask, lambda catalog: _line_place(catalog, number))
+        line = None if place is None else await asyncio.to_thread(_read, follower.run_dir / "metrics.jsonl", *place)
+        if line is None:
+            raise RefusedError(404, f"step {number} was not taken, or was taken back")
+        return Response(line, media_type="application/json")
+
+    async def groups(self, request: Request) -> Response:
+        given = request.query_params
+        ask = parameters.group_ask(given)
+
+        def found(catalog: Catalog) -> object:
+            return query.groups(catalog, parameters.group_filter(given, query.last_step(catalog)), ask)
+
+        follower = await self._follower(request)
+        return as_json(await asyncio.to_thread(follower.ask, found))
+
+    async def group(self, request: Request) -> Response:
+        follower, text = await self._follower(request), request.path_params["group"]
+        number = parameters.whole({"group": text}, "group", 0)
+        row = await asyncio.to_thread(follower.ask, lambda catalog: _group(catalog, number))
+        if row is None:
+            raise RefusedError(404, f"there is no group {number} in {follower.name}")
+        return as_json(await asyncio.to_thread(_group_detail, follower, row))
+
+    async def trajectories(self, request: Request) -> Response:
+        given = request.query_params
+        ask = parameters.trajectory_ask(given)
+
+        def found(catalog: Catalog) -> object:
+            return query.trajectories(catalog, parameters.trajectory_filter(given, query.last_step(catalog)), ask)
+
+        follower = await self._follower(request)
+        return as_json(await asyncio.to_thread(follower.ask, found))
+
+    async def trajectory(self, request: Request) -> Response:
+        follower, where = await self._located(request)
+        return as_json(await _readable(lambda: detail(follower.known(), where)))
+
+    async def tokens(self, request: Request) -> Response:
+        given = request.query_params
+        parameters.only(given, ("segment", "start", "limit"))
+        segment, start = parameters.whole(given, "segment", 0), parameters.whole(given, "start", 0)
+        limit = parameters.whole(given, "limit", MAX_TOKENS, low=1)
+        follower, where = await self._located(request)
+        page = await _readable(lambda: token_page(follower.known(), where, segment, start, limit))
+        if page is None:
+            raise RefusedError(404, f"{where.row.id} has no segment {segment}")
+        return as_json(page)
+
+    async def _located(self, request: Request) -> tuple[Follower, Located]:
+        follower, name = await self._follower(request), request.path_params["trajectory"]
+        where = await asyncio.to_thread(follower.locate, name)
+        if where is None:
+            raise RefusedError(404, f"no trajectory {name[:80]!r} was acknowledged in {follower.name}")
+        return follower, where
+
+    async def recording(self, request: Request) -> Response:
+        follower, name = await self._follower(request), request.path_params["recording"]
+        path = cast_path(follower.run_dir, name)
+        if path is None or not await asyncio.to_thread(path.exists):
+            raise RefusedError(404, f"no terminal was recorded for {name[:80]!r}, or it was deleted")
+        body = await asyncio.to_thread(b"".join, safe_recording(path))
+        return Response(body, media_type="application/x-asciicast")
+
+    async def lanes(self, request: Request) -> Response:
+        given = request.query_params
+        parameters.only(given, ("since", "until", "slots"))
+        slots = parameters.whole(given, "slots", 300, low=1, high=MAX_SLOTS)
+        since, until = (parameters.real(given, name, 0.0) if given.get(name) else None for name in ("since", "until"))
+        follower = await self._follower(request)
+        found = await asyncio.to_thread(read_lanes, follower.run_dir, since, until, slots)
+        return as_json(found)
+
+    async def events(self, request: Request) -> Response:
+        watched = await self._run(request)
+        cursor = streams.given_cursor(request.headers.get("last-event-id"), request.query_params.get("cursor"), watched)
+        return event_stream(streams.events(watched, cursor))
+
+    async def terminals(self, request: Request) -> Response:
+        watched, given = await self._run(request), request.query_params
+        parameters.only(given, ("watch", "cursor", "from"))
+        paths = streams.watched_recordings(watched.follower.run_dir, given.get("watch", "").split(","))
+        places = streams.given_places(paths, request.headers.get("last-event-id"), given.get("cursor"))
+        return event_stream(streams.terminals(watched, paths, places, from_end=given.get("from") == "end"))
+
+
+async def _readable(read: Callable[[], T]) -> T:
+    """What a record holds.  Raises RefusedError where it is damaged."""
+    try:
+        return await asyncio.to_thread(read)
+    except UnreadableError as error:
+        raise RefusedError(404, str(error)) from error
+
+
+def _columns(catalog: Catalog, *, names: Sequence[str], after: int, points: int) -> Columns:
+    steps = catalog.steps
+    chosen = steps.thinned(after, points)
+    known = sorted(steps.columns)
+    return Columns(
+        [steps.numbers[index] for index in chosen],
+        {name: [steps.value(index, name) for index in chosen] for name in names or known},
+        known,
+    )
+
+
+def _line_place(catalog: Catalog, step: int) -> tuple[int, int] | None:
+    index = catalog.steps.find(step)
+    return None if index is None else catalog.steps.place(index)
+
+
+def _read(path: Path, offset: int, length: int) -> bytes | None:
+    """A line of a file; None where it is no object any more."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            line = file.read(length)
+    except OSError:
+        return None
+    return None if parse_object(line) is None else line
+
+
+def _group(catalog: Catalog, number: int) -> GroupRow | None:
+    table = group_table(catalog)
+    place = int(np.searchsorted(table.group, number))
+    known = place < len(table.group) and int(table.group[place]) == number
+    return group_row(catalog, table, place) if known else None
+
+
+def _group_detail(follower: Follower, row: GroupRow) -> GroupDetail:
+    known = follower.known()
+    members = [member(known, where) for where in follower.members(row.group)]
+    here = {each.row.sample for each in members}
+    return GroupDetail(row, members, [sample for sample in range(min(row.size, 1 << 12)) if sample not in here])

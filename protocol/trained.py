@@ -1,0 +1,211 @@
+"""What each optimizer step made of each trajectory, for people: nothing decides by it.
+
+``trained/index.jsonl`` has one line a step, written by the driver once the step is marked in the journal; a line
+``{"rewound_to": step}`` voids those of later steps before it.  ``trained/tokens-00001.bin`` and so on hold one blob for
+each trained trajectory: what the learner made of each token.  All of it is only ever appended to.  Writing never
+raises: a failure is counted, and harms nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import IntFlag
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, cast
+
+import lz4.block  # pyright: ignore[reportMissingTypeStubs]  it has none
+import msgspec
+import numpy as np
+import orjson
+from msgspec import Meta
+
+from protocol.filesystem import append_whole, cut_torn_line
+from protocol.segments import SEGMENT_BYTES, Place, SegmentWriter, read_segment
+from protocol.trajectory import Float32Array, Uint8Array
+
+FOLDER = "trained"
+INDEX = "index.jsonl"
+MAX_TOKENS = 1 << 26
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_MAGIC = b"LST1"
+_HEAD = struct.Struct("<4sI")
+_TOKEN_BYTES = 9
+_lz4: Any = lz4.block
+
+
+class Mark(IntFlag):
+    """What held a token of a step back."""
+
+    HIGH = 1
+    """Its ratio was above the upper bound."""
+    LOW = 2
+    """Its ratio was below the lower bound."""
+    DUAL = 4
+    """The dual bound held."""
+    CORRECTED = 8
+    """A correction took its loss."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenFacts:
+    """Of all tokens of a trajectory, its segments one after the other; [T] each."""
+
+    logprobs: Float32Array
+    """The learner's log π, by the weights that the token's update began with; NaN for a token without loss."""
+    advantages: Float32Array
+    """NaN for a token without loss."""
+    marks: Uint8Array
+    """:class:`Mark`; 0 for a token without loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """The facts of one trajectory, and their means over its tokens with loss."""
+
+    blob: bytes
+    """:func:`pack_facts`."""
+    advantage: float
+    gap: float
+    """Of |log π − log μ|, μ the engine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedEntry:
+    trajectory: str
+    reason: str = ""
+    """Why it was dropped; empty for one that was trained."""
+    advantage: float | None = None
+    gap: float | None = None
+    segment: str = ""
+    """File beside the index; empty where there are no facts of its tokens."""
+    offset: _Count = 0
+    length: _Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStep:
+    """One line of the index."""
+
+    step: int | None
+    """None: the batch made no step, and all of it is dropped for good."""
+    t: float
+    version: int
+    """Of the weights that it updated: ages are counted up to them."""
+    trajectories: list[TrainedEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class RewoundTo:
+    """One line of the index: what later steps did, as far as they stand before it, was taken back."""
+
+    rewound_to: int
+    t: float
+
+
+def pack_facts(facts: TokenFacts) -> bytes:
+    """Magic, number of tokens, then the columns as one LZ4 block."""
+    columns = (facts.logprobs.astype("<f4"), facts.advantages.astype("<f4"), facts.marks.astype(np.uint8))
+    body: bytes = _lz4.compress(b"".join(column.tobytes() for column in columns), store_size=False)
+    return _HEAD.pack(_MAGIC, len(facts.marks)) + body
+
+
+def unpack_facts(blob: bytes) -> TokenFacts:
+    """Raises ValueError, and nothing else, for what :func:`pack_facts` did not write."""
+    if len(blob) < _HEAD.size:
+        raise ValueError("too short for the facts of tokens")
+    magic, count = cast("tuple[bytes, int]", _HEAD.unpack_from(blob))
+    if magic != _MAGIC or count > MAX_TOKENS:
+        raise ValueError("these are no facts of tokens")
+    try:
+        body: bytes = _lz4.decompress(blob[_HEAD.size :], uncompressed_size=count * _TOKEN_BYTES)
+    except _lz4.LZ4BlockError as error:
+        raise ValueError(f"facts of tokens cannot be read: {error}") from error
+    if len(body) != count * _TOKEN_BYTES:
+        raise ValueError("facts of tokens end too early")
+    return TokenFacts(
+        np.frombuffer(body, "<f4", count),
+        np.frombuffer(body, "<f4", count, 4 * count),
+        np.frombuffer(body, np.uint8, count, 8 * count),
+    )
+
+
+class TrainedLog:
+    """Appends to ``trained/`` of one run directory; one writer at a time."""
+
+    def __init__(self, run_dir: Path, segment_bytes: int = SEGMENT_BYTES, now: Callable[[], float] = time.time) -> None:
+        self._folder, self._now = run_dir / FOLDER, now
+        self.failures = 0
+        """Lines that could not be written."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            cut_torn_line(self._folder / INDEX)
+        except OSError:
+            self.failures += 1
+        self._segments = SegmentWriter(self._folder, "tokens", segment_bytes)
+
+    def add(
+        self,
+        step: int | None,
+        version: int,
+        trained: Sequence[str],
+        dropped: Mapping[str, str],
+        records: Mapping[str, TokenRecord],
+    ) -> None:
+        """A step used ``trained`` and ``dropped`` (trajectory → reason); ``records`` are of some of the former."""
+        try:
+            entries = [
+                *self._written(trained, records),
+                *(TrainedEntry(name, reason) for name, reason in dropped.items()),
+            ]
+            self._append(TrainedStep(step, round(self._now(), 3), version, entries))
+        except OSError:
+            self.failures += 1
+
+    def rewind(self, step: int) -> None:
+        """Later steps are taken back."""
+        try:
+            self._append(RewoundTo(step, round(self._now(), 3)))
+        except OSError:
+            self.failures += 1
+
+    def _written(self, trained: Sequence[str], records: Mapping[str, TokenRecord]) -> list[TrainedEntry]:
+        """The entries of ``trained``, once the facts of their tokens are on the disk: all of a step in one write."""
+        known = [(name, records[name]) for name in trained if name in records]
+        if not known:
+            return [TrainedEntry(name) for name in trained]
+        segment, offset = self._segments.append(b"".join(record.blob for _, record in known))
+        entries = dict.fromkeys(trained, TrainedEntry(""))
+        for name, record in known:
+            advantage, gap = _short(record.advantage), _short(record.gap)
+            entries[name] = TrainedEntry(name, "", advantage, gap, segment, offset, len(record.blob))
+            offset += len(record.blob)
+        return [entry if entry.trajectory else TrainedEntry(name) for name, entry in entries.items()]
+
+    def _append(self, line: TrainedStep | RewoundTo) -> None:
+        append_whole(self._folder / INDEX, orjson.dumps(asdict(line)) + b"\n")
+
+
+_STEP, _REWOUND = msgspec.json.Decoder(TrainedStep), msgspec.json.Decoder(RewoundTo)
+
+
+def read_line(line: bytes) -> TrainedStep | RewoundTo | None:
+    """One line of the index; None for a damaged one."""
+    try:
+        return _REWOUND.decode(line) if line.startswith(b'{"rewound_to"') else _STEP.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def read_facts(run_dir: Path, entry: TrainedEntry) -> TokenFacts | None:
+    """None where there are none.  Raises ValueError or OSError where they cannot be read."""
+    if not entry.segment:
+        return None
+    return unpack_facts(read_segment(run_dir / FOLDER, Place(entry.segment, entry.offset), entry.length))
+
+
+def _short(value: float) -> float | None:
+    """As far as a person reads it, which JSON can hold."""
+    return float(f"{value:.6g}") if np.isfinite(value) else None
