@@ -55,6 +55,8 @@ class Asked:
     overrides: tuple[str, ...]
     retry_errors: bool
     save_trajectories: bool
+    record: bool
+    """Each attempt's terminal."""
     dry_run: bool
 
     def folder(self) -> Path:
@@ -107,6 +109,7 @@ def parser() -> Parser:
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key of the recipe")
     add("--retry-errors", action="store_true", help="try again what infrastructure failed")
     add("--save-trajectories", action="store_true", help="write what was said, as JSON Lines")
+    add("--no-record", action="store_true", help="do not record terminals, which launch.compare shows")
     add("--dry-run", action="store_true", help="print what would run as one JSON object, and stop")
     add("--json", action="store_true", help="print the summary as one JSON object on standard output")
     return made
@@ -137,6 +140,7 @@ def asked(given: argparse.Namespace) -> Asked:
         overrides=tuple(given.set),
         retry_errors=given.retry_errors,
         save_trajectories=given.save_trajectories,
+        record=not given.no_record,
         dry_run=given.dry_run,
     )
 
