@@ -25,18 +25,22 @@ class Found(NamedTuple):
     source: Source
 
 
+def names_trajectory(name: str) -> bool:
+    """Whether it is named as one, in a run or an evaluation that is there."""
+    return _run_of(name) is not None or _evaluation_of(name) is not None
+
+
 def find(name: str) -> Found:
     """Raises UserError for a name that none has."""
     path = PurePath(name)
-    parts = path.parts
-    if len(parts) >= 2 and (run := _folder(Path(*parts[:-1]), RunConfig().run.dir, is_run)) is not None:
+    if (run := _run_of(name)) is not None:
         source = open_run(run)
         return Found(source.one(path.name), source)
-    if len(parts) >= 3 and (folder := _folder(Path(*parts[:-2]), EVALUATIONS, is_evaluation)) is not None:
+    if (folder := _evaluation_of(name)) is not None:
         evaluation = open_evaluation(folder)
         if not path.name.isdecimal():
             raise UserError(f"{name}: {path.name!r} is no attempt's number: write EVALUATION/TASK/0")
-        return Found(evaluation.one(AttemptId(parts[-2], int(path.name))), evaluation)
+        return Found(evaluation.one(AttemptId(path.parent.name, int(path.name))), evaluation)
     raise UserError(
         f"{name} names no trajectory: write RUN/ID (runs/demo-1/train-g000007-s03) of a run, or "
         "EVALUATION/TASK/ATTEMPT (evaluations/demo-qwen3-tasks/fix-git/0) of an evaluation with --save-trajectories"
@@ -57,3 +61,13 @@ def open_source(name: str) -> Source:
 
 def _folder(path: Path, parent: Path, is_one: Callable[[Path], bool]) -> Path | None:
     return next((each for each in (path, parent / path) if is_one(each)), None)
+
+
+def _run_of(name: str) -> Path | None:
+    parts = PurePath(name).parts
+    return _folder(Path(*parts[:-1]), RunConfig().run.dir, is_run) if len(parts) >= 2 else None
+
+
+def _evaluation_of(name: str) -> Path | None:
+    parts = PurePath(name).parts
+    return _folder(Path(*parts[:-2]), EVALUATIONS, is_evaluation) if len(parts) >= 3 else None

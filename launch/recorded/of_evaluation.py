@@ -6,15 +6,19 @@ Of an attempt that was tried again the last line counts.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
 import msgspec
 
-from actors.agents.chat import Message
+from actors.agents.chat import Message, load_tokenizer
 from actors.agents.choice import agent_of
+from actors.agents.trim import shortened
+from actors.chat_policy import shortened_by_length
+from launch.evaluate.arguments import Who
 from launch.evaluate.attempts import AttemptId, Record
 from launch.evaluate.folder import TRAJECTORIES_FILE, WHAT_FILE, read_attempts
 from launch.evaluate.setting import read_setting
@@ -132,9 +136,15 @@ def open_evaluation(path: Path) -> EvaluationSource:
     setting = read_setting(path)
     model = what.name or what.model or what.agent
     facts = {"evaluation": path.name, "recipe": setting.config.run.name}
-    return EvaluationSource(
-        path, Origin(str(path), model, agent_of(setting.config.agent.settings), setting, facts), read_attempts(path)
-    )
+    shorten = _shortening(Path(what.model)) if what.agent == Who.SERVED else shortened_by_length
+    origin = Origin(str(path), model, agent_of(setting.config.agent.settings), setting, facts, shorten)
+    return EvaluationSource(path, origin, read_attempts(path))
+
+
+def _shortening(model: Path) -> Callable[[str, int], str]:
+    """By the tokenizer of a model that was served from a folder, which is read when it is needed."""
+    tokenizer = cache(lambda: load_tokenizer(str(model)))
+    return lambda text, tokens: shortened(tokenizer(), text, tokens)
 
 
 def _parted(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from actors.agents.agent import Agent, Outcome
 from actors.agents.chat import ChatFormat, chat_format
 from actors.agents.choice import agent_of
+from actors.agents.trim import shortened
 from launch.config import RunConfig
 from launch.evaluate.attempts import Verdict
 from launch.evaluate.setting import Setting
@@ -83,7 +85,8 @@ def open_run(path: Path) -> RunSource:
     chat = chat_format(str(folder), agent.offered, thinking=config.agent.thinking.argument)
     facts = {"run": path.name, "recipe": config.run.name}
     model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
-    return RunSource(path, Origin(str(path), model, agent, Setting(config, "", Path()), facts), chat)
+    shorten = partial(shortened, chat.tokenizer)
+    return RunSource(path, Origin(str(path), model, agent, Setting(config, "", Path()), facts, shorten), chat)
 
 
 def is_run(path: Path) -> bool:

@@ -77,6 +77,8 @@ class Origin:
     """With which they were made."""
     facts: Mapping[str, str]
     """For people."""
+    shortened: Callable[[str, int], str]
+    """As of :class:`actors.policy.Policy`, by the same tokenizer."""
 
 
 def reading_of(agent: Agent, reply: Reply, *, last: bool) -> Reading:

@@ -15,6 +15,7 @@ from actors.agents.choice import agent_of
 from actors.engines.messages import GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
 from launch.config import RunConfig, resolve
+from launch.demo.hf import save_tokenizer
 from launch.demo.tokenizer import train_tokenizer
 from launch.rundir import config_values, write_json
 from protocol.codec import dumps, inspect_blob
@@ -38,7 +39,7 @@ def call(command: str) -> str:
 @cache
 def tokenizer(template: str = "") -> Tokenizer:
     """The demo's, with its own chat template or one of :data:`TEMPLATES`."""
-    made = copy.deepcopy(cast("PreTrainedTokenizerFast", train_tokenizer(1024)))
+    made = copy.deepcopy(train_tokenizer(1024))
     if template:
         made.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
     return cast("Tokenizer", made)
@@ -117,7 +118,7 @@ def write_run(folder: Path, run: RunConfig, trajectories: Sequence[Trajectory], 
     """A run's directory, as far as readers of its trajectories look."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", {"config": config_values(run)})  # pyright: ignore[reportArgumentType]  TOML's values
-    cast("PreTrainedTokenizerFast", tokenizer(template)).save_pretrained(folder / "model")
+    save_tokenizer(cast("PreTrainedTokenizerFast", tokenizer(template)), folder / "model")
     exporter = Exporter(folder)
     for each in trajectories:
         blob = dumps(each)
