@@ -67,16 +67,20 @@ class Asked:
 
     def what(self, config: RunConfig, chosen: Chosen) -> dict[str, Json]:
         """All that a score depends on."""
-        told: dict[str, Json] = {
-            f"{table}.{key}": _json(value)
-            for table, keys in config_values(config).items()
-            for key, value in keys.items()
-            if f"{table}.{key}".startswith(_MEANT)
-        }
         model = str(Path(self.model).absolute()) if self.who is Who.SERVED else self.model
         sampling: dict[str, Json] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
         own: dict[str, Json] = {"agent": self.who.value, "model": model, "model name": self.model_name}
-        return {**own, **sampling, "tasks": self.tasks, "tasks' checksum": chosen.checksum, "recipe": told}
+        return {**own, **sampling, "tasks": self.tasks, "tasks' checksum": chosen.checksum, "recipe": meant(config)}
+
+
+def meant(config: RunConfig) -> dict[str, Json]:
+    """``section.key`` → value, of all that a score depends on."""
+    return {
+        f"{table}.{key}": _json(value)
+        for table, keys in config_values(config).items()
+        for key, value in keys.items()
+        if f"{table}.{key}".startswith(_MEANT)
+    }
 
 
 def _json(value: object) -> Json:
