@@ -15,7 +15,7 @@ from actors.evaluation import Attempt
 from launch.config import RunConfig
 from launch.evaluate.arguments import Who, meant
 from launch.evaluate.attempts import AttemptId, Effort, Record, Verdict
-from launch.evaluate.folder import TERMINALS, WHAT_FILE, read_attempts
+from launch.evaluate.folder import EVALUATIONS, TERMINALS, WHAT_FILE, read_attempts
 from launch.evaluate.pass_at_k import Tally
 from launch.evaluate.summary import tallies
 from launch.evaluation_files import AFTER
@@ -25,7 +25,6 @@ from protocol.errors import UserError
 from protocol.events import Json
 from protocol.trajectory import trajectory_id
 
-EVALUATIONS = Path("evaluations")
 _OF_A_RUN = "evaluation-{}.json"
 _ATTEMPTS = TypeAdapter(list[Attempt])
 _TASKS_OF_A_RUN = ("data.", "run.seed", "evaluation.tasks_per_family")

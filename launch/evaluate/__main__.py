@@ -51,7 +51,7 @@ def _main(words: Sequence[str]) -> int:
             raise UserError(
                 "evaluate runs agents of our own, and agent.harness is a program: leave it out, --set agent.harness="
             )
-        chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only))
+        chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only, wanted.task_ids))
         what = wanted.what(config, chosen)
         plan = planned(list(chosen.tasks), wanted.attempts)
         if wanted.dry_run:

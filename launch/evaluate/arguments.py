@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from launch.config import RunConfig
+from launch.evaluate.folder import EVALUATIONS
 from launch.evaluate.tasks import Chosen
 from launch.rundir import config_values
 from protocol.cli.numbers import number, whole
@@ -46,6 +47,7 @@ class Asked:
     tasks: str
     datasets: Path
     only: tuple[str, ...]
+    task_ids: tuple[str, ...]
     attempts: int
     concurrency: int | None
     temperature: float
@@ -63,7 +65,7 @@ class Asked:
         """The same for the same evaluation."""
         who = self.model.rstrip("/").rpartition("/")[2] if self.who is Who.SERVED else self.model_name or self.model
         parts = (Path(self.recipe).stem, who or self.who, Path(self.tasks).stem)
-        return self.output or Path("evaluations") / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
+        return self.output or EVALUATIONS / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
 
     def what(self, config: RunConfig, chosen: Chosen) -> dict[str, Json]:
         """All that a score depends on."""
@@ -102,6 +104,7 @@ def parser() -> Parser:
     add("--tasks", required=True, metavar="LABEL|PATH", help="a data set of datasets.toml, a folder, a file of rows")
     add("--datasets", type=Path, default=Path("datasets.toml"), metavar="FILE", help="where labels are looked up")
     add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
+    add("--task-ids", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
     add("--attempts", type=whole(1), default=8, metavar="N", help="at each task (default: %(default)s)")
     add("--concurrency", type=whole(1), metavar="N", help="attempts at once (default: rollout.episodes_per_worker)")
     add("--temperature", type=number(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
@@ -135,6 +138,7 @@ def asked(given: argparse.Namespace) -> Asked:
         tasks=given.tasks,
         datasets=given.datasets,
         only=tuple(given.only),
+        task_ids=_ids(given.task_ids) if given.task_ids is not None else (),
         attempts=given.attempts,
         concurrency=given.concurrency,
         temperature=given.temperature,
@@ -147,6 +151,13 @@ def asked(given: argparse.Namespace) -> Asked:
         record=not given.no_record,
         dry_run=given.dry_run,
     )
+
+
+def _ids(said: str) -> tuple[str, ...]:
+    ids = tuple(each.strip() for each in said.split(",") if each.strip())
+    if not ids:
+        raise UserError("--task-ids names no task: write 101-110,fix-git, or leave it out for all")
+    return ids
 
 
 def _who(model: str) -> Who:

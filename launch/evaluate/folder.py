@@ -30,6 +30,8 @@ from protocol.filesystem import append_whole, cut_torn_line, replace_whole
 
 WHAT_FILE, ATTEMPTS_FILE, TRAJECTORIES_FILE = "evaluation.json", "attempts.jsonl", "trajectories.jsonl"
 TERMINALS = "terminals"
+EVALUATIONS = Path("evaluations")
+"""Where folders are that nobody has given another place."""
 _BEGUN = {"attempts", ".lock"}
 """What is there of a folder that was opened and not yet written to."""
 _RECORD = TypeAdapter(Record)

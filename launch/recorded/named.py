@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from launch.config import RunConfig
 from launch.evaluate.attempts import AttemptId
+from launch.evaluate.folder import EVALUATIONS
 from launch.recorded.of_evaluation import EvaluationSource, is_evaluation, open_evaluation
 from launch.recorded.of_run import RunSource, is_run, open_run
 from launch.recorded.trajectory import Recorded
 from protocol.errors import UserError
 
-EVALUATIONS = Path("evaluations")
 Source = RunSource | EvaluationSource
 
 

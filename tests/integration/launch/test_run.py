@@ -188,7 +188,7 @@ def test_a_trajectory_s_actions_run_again_and_the_tossed_coin_is_found_out(done:
 
 def test_what_is_exported_of_it_reads_as_what_was_sampled(done: Done, tmp_path: Path) -> None:
     """Word by word: a text has many encodings, and the model may have sampled any of them."""
-    file, weights = tmp_path / "all.jsonl", sorted((done.run.path / "weights").glob("v*"))[-1]
+    file, weights = tmp_path / "all.jsonl", max((done.run.path / "weights").glob("v*"))
     exported = run_json("launch.export", done.run.path, "--output", file)
     assert exported.code == EXIT_OK, exported.stderr
     names = [json.loads(line)["id"].partition("/")[2] for line in file.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""If these fail, a flaky task is taken for a sound one, or what a page and a file show is not what happened in sandboxes.
+"""If these fail, a flaky task is taken for a sound one, or pages and files show what did not happen in a sandbox.
 
 Real sandboxes, a scripted model at a URL.
 """
