@@ -303,7 +303,12 @@ class ChatPolicy:
         return WireMessage(role="user", content=f"<tool_response>\n{message['content']}\n</tool_response>")
 
     def shortened(self, text: str, tokens: int) -> str:
-        return shorten(text, tokens * _CHARS_PER_TOKEN, _CUT)
+        return shortened_by_length(text, tokens)
+
+
+def shortened_by_length(text: str, tokens: int) -> str:
+    """``text``, or its head and tail where it has about more than so many tokens."""
+    return shorten(text, tokens * _CHARS_PER_TOKEN, _CUT)
 
 
 def _estimated(messages: Sequence[WireMessage]) -> int:

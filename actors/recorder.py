@@ -6,7 +6,7 @@ from pathlib import Path
 
 from actors.episode import Graded
 from protocol.events import EventLog
-from protocol.recordings import CastWriter, turn_marker
+from protocol.recordings import MAX_FILE_BYTES, CastWriter, turn_marker
 from protocol.trajectory import Reward, Ticket, Trajectory
 from sandbox.tasks.task import Task
 
@@ -15,38 +15,22 @@ _STREAMED_CHARS, _END_CHARS = 16_000, 4_000
 """Of one call's output, so that a noisy one leaves room for those after it."""
 
 
-class EpisodeRecorder:
-    def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
-        self._events, self._id = events, f"{ticket.trajectory_id}-a{ticket.attempt}"
+class TerminalRecorder:
+    """The recording alone.  An observer of an episode; ``close`` it."""
+
+    def __init__(self, file: Path, title: str, max_bytes: int = MAX_FILE_BYTES) -> None:
         self._streamed = 0
-        self._cast = CastWriter.open(run_dir / "terminals" / f"{self._id}.cast", _WIDTH, _HEIGHT, task.instruction)
-        events.emit(
-            "episode.started",
-            trajectory=self._id,
-            group=ticket.group,
-            sample=ticket.sample,
-            task=task.id,
-            family=task.family,
-            instruction=task.instruction,
-            worker=worker,
-        )
+        self._cast = CastWriter.open(file, _WIDTH, _HEIGHT, title, max_bytes=max_bytes)
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
+        del sampled, versions, ms
         self._cast.marker(turn_marker(turn))
         self._cast.note(text)
-        self._events.emit(
-            "episode.turn",
-            trajectory=self._id,
-            turn=turn,
-            sampled=sampled,
-            versions=list(versions),
-            ms=round(ms, 1),
-        )
 
     def on_call(self, name: str, command: str) -> None:
+        del name
         self._streamed = 0
         self._cast.prompt_command(command)
-        self._events.emit("episode.tool", trajectory=self._id, tool=name, command=command[:500])
 
     def on_output(self, text: str) -> None:
         if (room := _STREAMED_CHARS - self._streamed) > 0:
@@ -66,6 +50,52 @@ class EpisodeRecorder:
         self._cast.note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
         if graded.suspicious:
             self._cast.note("read this pass: " + "; ".join(graded.suspicious))
+
+    def close(self) -> None:
+        self._cast.close()
+
+
+class EpisodeRecorder:
+    """The recording, and the events beside it."""
+
+    def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
+        self._events, self._id = events, f"{ticket.trajectory_id}-a{ticket.attempt}"
+        self._terminal = TerminalRecorder(run_dir / "terminals" / f"{self._id}.cast", task.instruction)
+        events.emit(
+            "episode.started",
+            trajectory=self._id,
+            group=ticket.group,
+            sample=ticket.sample,
+            task=task.id,
+            family=task.family,
+            instruction=task.instruction,
+            worker=worker,
+        )
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
+        self._terminal.on_turn(turn, text, sampled, versions, ms)
+        self._events.emit(
+            "episode.turn",
+            trajectory=self._id,
+            turn=turn,
+            sampled=sampled,
+            versions=list(versions),
+            ms=round(ms, 1),
+        )
+
+    def on_call(self, name: str, command: str) -> None:
+        self._terminal.on_call(name, command)
+        self._events.emit("episode.tool", trajectory=self._id, tool=name, command=command[:500])
+
+    def on_output(self, text: str) -> None:
+        self._terminal.on_output(text)
+
+    def on_result(self, output: str) -> None:
+        self._terminal.on_result(output)
+
+    def on_grade(self, graded: Graded, reward: Reward) -> None:
+        self._terminal.on_grade(graded, reward)
+        if graded.suspicious:
             self._events.emit("episode.suspicious", trajectory=self._id, why=list(graded.suspicious))
 
     def finished(self, trajectory: Trajectory) -> None:
@@ -81,4 +111,4 @@ class EpisodeRecorder:
         )
 
     def close(self) -> None:
-        self._cast.close()
+        self._terminal.close()

@@ -35,9 +35,9 @@ def turn_marker(turn: int) -> str:
 class CastWriter:
     """Records one episode's terminal.  Make it with :meth:`open`; ``close`` it, or use it as a context manager."""
 
-    def __init__(self, fd: int | None, *, clock: Callable[[], float]) -> None:
+    def __init__(self, fd: int | None, *, clock: Callable[[], float], max_bytes: int = MAX_FILE_BYTES) -> None:
         self.dropped_events, self.cut_chars, self.bytes = 0, 0, 0
-        self._fd, self._clock, self._start = fd, clock, clock()
+        self._fd, self._clock, self._start, self._max_bytes = fd, clock, clock(), max_bytes
         self._at_line_start, self._said_full = True, False
 
     @classmethod
@@ -48,6 +48,7 @@ class CastWriter:
         height: int = 24,
         title: str = "",
         *,
+        max_bytes: int = MAX_FILE_BYTES,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> Self:
@@ -59,7 +60,7 @@ class CastWriter:
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError:
             fd = None
-        writer = cls(fd, clock=clock)
+        writer = cls(fd, clock=clock, max_bytes=max_bytes)
         header: dict[str, object] = {"version": 2, "width": width, "height": height, "timestamp": int(now())}
         writer._append(orjson.dumps(header | {"title": _encodable(title)}) + b"\n")
         return writer
@@ -101,7 +102,7 @@ class CastWriter:
             cut = len(text) - 2 * half
             self.cut_chars += cut
             text = f"{text[:half]}\r\n\x1b[0;2m── {cut:,} characters not recorded\x1b[0m\r\n{text[-half:]}"
-        if self.bytes >= MAX_FILE_BYTES * (1.1 if always else 1):
+        if self.bytes >= self._max_bytes * (1.1 if always else 1):
             self.dropped_events += 1
             if self._said_full:
                 return

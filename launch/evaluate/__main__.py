@@ -10,7 +10,7 @@ import asyncio
 import shlex
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
@@ -19,8 +19,9 @@ import orjson
 from launch.config import RunConfig, load_recipe
 from launch.evaluate.arguments import Asked, Who, asked, parser
 from launch.evaluate.attempts import AttemptId, Record, left, planned
-from launch.evaluate.folder import EvaluationFolder, check, opened, read_attempts
+from launch.evaluate.folder import TERMINALS, EvaluationFolder, check, opened, read_attempts
 from launch.evaluate.page import page
+from launch.evaluate.setting import setting_of, write_setting
 from launch.evaluate.summary import About, AgentFacts, EvalFacts, Summary, summarised
 from launch.evaluate.tables import results_csv, tasks_csv
 from launch.evaluate.tasks import Chosen, choose
@@ -31,9 +32,9 @@ from protocol.errors import UserError
 from protocol.events import Json
 
 if TYPE_CHECKING:
+    from actors.agents.agent import Agent
     from actors.worker import WorkerSettings
     from launch.evaluate.players import Player
-    from launch.evaluate.runner import Ground
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +51,7 @@ def _main(words: Sequence[str]) -> int:
             raise UserError(
                 "evaluate runs agents of our own, and agent.harness is a program: leave it out, --set agent.harness="
             )
-        chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only))
+        chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only, wanted.task_ids))
         what = wanted.what(config, chosen)
         plan = planned(list(chosen.tasks), wanted.attempts)
         if wanted.dry_run:
@@ -94,6 +95,7 @@ def _run(
     for line in chosen.left_out:
         console.print(f"left out: {line}")
     with opened(wanted.folder(), what) as folder:
+        write_setting(folder.path, setting_of(config, wanted.tasks, wanted.datasets))
         to_run = left(plan, folder.done, retry_errors=wanted.retry_errors)
         console.print(f"{len(plan)} attempts at {len(chosen.tasks)} tasks, {len(to_run)} to run: {shown(folder.path)}")
 
@@ -144,10 +146,12 @@ def _at_once(wanted: Asked, config: RunConfig) -> int:
 async def _work(
     wanted: Asked, config: RunConfig, chosen: Chosen, to_run: Sequence[AttemptId], folder: EvaluationFolder
 ) -> dict[str, Json]:
+    from launch.evaluate.ground import open_ground
     from launch.evaluate.progress import progress
     from launch.evaluate.runner import run_attempts
 
     at_once = _at_once(wanted, config)
+    terminals = folder.path / TERMINALS if wanted.record else None
     with progress(len(to_run), error_console()) as told:
 
         def on_record(record: Record, trajectory: Mapping[str, Json]) -> None:
@@ -156,47 +160,18 @@ async def _work(
             folder.add(record)
             told.add(record)
 
-        async with _ground(wanted, config, folder) as ground:
+        def player(settings: WorkerSettings, agent: Agent) -> AbstractAsyncContextManager[Player]:
+            return _player(wanted, config, folder, settings, agent)
+
+        async with open_ground(config, folder.directory, at_once, player, terminals=terminals) as ground:
             await run_attempts(to_run, chosen.tasks, ground, at_once, on_record)
     return {}
 
 
 @asynccontextmanager
-async def _ground(wanted: Asked, config: RunConfig, folder: EvaluationFolder) -> AsyncGenerator[Ground]:
-    from actors.agents.choice import agent_of
-    from actors.rewards.rewarding import open_rewards
-    from launch.evaluate.runner import Ground
-    from launch.nodes import Node
-    from launch.settings import Share, worker_settings
-    from sandbox.host import answering, current_host
-    from sandbox.pool import SandboxPool
-
-    host = answering(current_host())
-    at_once, directory = _at_once(wanted, config), folder.directory
-    settings = worker_settings(
-        config,
-        directory,
-        folder.path,
-        "evaluate",
-        Node("node-0", "", "127.0.0.1"),
-        endpoint="",
-        keys=None,
-        share=Share(at_once, config.sandbox.start_concurrency),
-    )
-    agent = agent_of(settings.agent)
-    async with (
-        open_rewards(settings.reward) as rewards,
-        SandboxPool(settings.pool, host) as pool,
-        _player(wanted, config, folder, settings) as player,
-    ):
-        yield Ground(pool, settings, agent.tools, player, rewards.unjudged())
-
-
-@asynccontextmanager
 async def _player(
-    wanted: Asked, config: RunConfig, folder: EvaluationFolder, settings: WorkerSettings
+    wanted: Asked, config: RunConfig, folder: EvaluationFolder, settings: WorkerSettings, agent: Agent
 ) -> AsyncGenerator[Player]:
-    from actors.agents.choice import agent_of
     from launch.evaluate.model import remote, served
     from launch.evaluate.players import noop, oracle
 
@@ -206,10 +181,10 @@ async def _player(
         case Who.NOOP:
             yield noop
         case Who.SERVED:
-            async with served(wanted, config, folder.directory, settings, agent_of(settings.agent)) as player:
+            async with served(wanted, config, folder.directory, settings, agent) as player:
                 yield player
         case Who.URL:
-            async with remote(wanted, config, settings, agent_of(settings.agent)) as player:
+            async with remote(wanted, config, settings, agent) as player:
                 yield player
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from launch.config import RunConfig
+from launch.evaluate.folder import EVALUATIONS
 from launch.evaluate.tasks import Chosen
 from launch.rundir import config_values
 from protocol.cli.numbers import number, whole
@@ -46,6 +47,7 @@ class Asked:
     tasks: str
     datasets: Path
     only: tuple[str, ...]
+    task_ids: tuple[str, ...]
     attempts: int
     concurrency: int | None
     temperature: float
@@ -55,26 +57,32 @@ class Asked:
     overrides: tuple[str, ...]
     retry_errors: bool
     save_trajectories: bool
+    record: bool
+    """Each attempt's terminal."""
     dry_run: bool
 
     def folder(self) -> Path:
         """The same for the same evaluation."""
         who = self.model.rstrip("/").rpartition("/")[2] if self.who is Who.SERVED else self.model_name or self.model
         parts = (Path(self.recipe).stem, who or self.who, Path(self.tasks).stem)
-        return self.output or Path("evaluations") / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
+        return self.output or EVALUATIONS / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
 
     def what(self, config: RunConfig, chosen: Chosen) -> dict[str, Json]:
         """All that a score depends on."""
-        told: dict[str, Json] = {
-            f"{table}.{key}": _json(value)
-            for table, keys in config_values(config).items()
-            for key, value in keys.items()
-            if f"{table}.{key}".startswith(_MEANT)
-        }
         model = str(Path(self.model).absolute()) if self.who is Who.SERVED else self.model
         sampling: dict[str, Json] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
         own: dict[str, Json] = {"agent": self.who.value, "model": model, "model name": self.model_name}
-        return {**own, **sampling, "tasks": self.tasks, "tasks' checksum": chosen.checksum, "recipe": told}
+        return {**own, **sampling, "tasks": self.tasks, "tasks' checksum": chosen.checksum, "recipe": meant(config)}
+
+
+def meant(config: RunConfig) -> dict[str, Json]:
+    """``section.key`` → value, of all that a score depends on."""
+    return {
+        f"{table}.{key}": _json(value)
+        for table, keys in config_values(config).items()
+        for key, value in keys.items()
+        if f"{table}.{key}".startswith(_MEANT)
+    }
 
 
 def _json(value: object) -> Json:
@@ -96,6 +104,7 @@ def parser() -> Parser:
     add("--tasks", required=True, metavar="LABEL|PATH", help="a data set of datasets.toml, a folder, a file of rows")
     add("--datasets", type=Path, default=Path("datasets.toml"), metavar="FILE", help="where labels are looked up")
     add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
+    add("--task-ids", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
     add("--attempts", type=whole(1), default=8, metavar="N", help="at each task (default: %(default)s)")
     add("--concurrency", type=whole(1), metavar="N", help="attempts at once (default: rollout.episodes_per_worker)")
     add("--temperature", type=number(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
@@ -107,6 +116,7 @@ def parser() -> Parser:
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key of the recipe")
     add("--retry-errors", action="store_true", help="try again what infrastructure failed")
     add("--save-trajectories", action="store_true", help="write what was said, as JSON Lines")
+    add("--no-record", action="store_true", help="do not record terminals, which launch.compare shows")
     add("--dry-run", action="store_true", help="print what would run as one JSON object, and stop")
     add("--json", action="store_true", help="print the summary as one JSON object on standard output")
     return made
@@ -128,6 +138,7 @@ def asked(given: argparse.Namespace) -> Asked:
         tasks=given.tasks,
         datasets=given.datasets,
         only=tuple(given.only),
+        task_ids=_ids(given.task_ids) if given.task_ids is not None else (),
         attempts=given.attempts,
         concurrency=given.concurrency,
         temperature=given.temperature,
@@ -137,8 +148,16 @@ def asked(given: argparse.Namespace) -> Asked:
         overrides=tuple(given.set),
         retry_errors=given.retry_errors,
         save_trajectories=given.save_trajectories,
+        record=not given.no_record,
         dry_run=given.dry_run,
     )
+
+
+def _ids(said: str) -> tuple[str, ...]:
+    ids = tuple(each.strip() for each in said.split(",") if each.strip())
+    if not ids:
+        raise UserError("--task-ids names no task: write 101-110,fix-git, or leave it out for all")
+    return ids
 
 
 def _who(model: str) -> Who:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from protocol.trajectory import Status
+from protocol.trajectory import Status, TestResult
 
 
 class Stage(StrEnum):
@@ -66,6 +66,7 @@ class Verdict:
     status: Status
     parts: dict[str, float] = field(default_factory=dict[str, float])
     """Of the reward, by name."""
+    tests: tuple[TestResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ One process has it at a time.  A line is there whole or not at all, so that the 
 one ended.  A folder is of one evaluation: other weights, another agent or other tasks are refused.
 
     evaluation.json        what is evaluated
+    setting.json           where and how: the whole configuration, the tasks' place
     attempts.jsonl         the truth; what follows is made of it
     results.csv  evaluated_tasks.csv  summary.json  report.html
+    terminals/             each attempt's recording, unless --no-record
     trajectories.jsonl     with --save-trajectories
 """
 
@@ -27,6 +29,9 @@ from protocol.events import Json
 from protocol.filesystem import append_whole, cut_torn_line, replace_whole
 
 WHAT_FILE, ATTEMPTS_FILE, TRAJECTORIES_FILE = "evaluation.json", "attempts.jsonl", "trajectories.jsonl"
+TERMINALS = "terminals"
+EVALUATIONS = Path("evaluations")
+"""Where folders are that nobody has given another place."""
 _BEGUN = {"attempts", ".lock"}
 """What is there of a folder that was opened and not yet written to."""
 _RECORD = TypeAdapter(Record)

@@ -14,7 +14,7 @@ from actors.agents.chat import Message, chat_format
 from actors.branches import Noted
 from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
 from actors.engines.engine import Engine
-from actors.episode import Acting, EpisodeSettings, Graded
+from actors.episode import Acting, EpisodeSettings, Observer
 from actors.policy import Policy, Said, TokenPolicy
 from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
@@ -30,7 +30,7 @@ from launch.settings import engine_settings
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.events import Json
-from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket
+from protocol.trajectory import GroupId, Segment, Status, Ticket
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from sandbox.tasks.task import Task
 
@@ -38,21 +38,13 @@ Segments = Callable[[], Sequence[Segment]]
 PURPOSE = "evaluate"
 
 
-class Unobserved:
-    """Nobody watches."""
-
-    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None: ...
-    def on_call(self, name: str, command: str) -> None: ...
-    def on_output(self, text: str) -> None: ...
-    def on_result(self, output: str) -> None: ...
-    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
-
-
 class Transcript:
     """A policy, and what was said with it."""
 
     def __init__(self, policy: Policy, opening: list[Message]) -> None:
         self._policy, self.messages = policy, [*opening]
+        self.noted: list[Noted | None] = []
+        """Of each reply what came of it; None where nothing was told."""
         self._said = ""
 
     @property
@@ -71,9 +63,11 @@ class Transcript:
     def keep(self, *, malformed: bool) -> None:
         self._policy.keep(malformed=malformed)
         self.messages.append({"role": "assistant", "content": self._policy.begun + self._said})
+        self.noted.append(None)
 
     def observed(self, messages: list[Message], noted: Noted) -> bool:
         self.messages += messages
+        self.noted[-1] = noted
         return self._policy.observed(messages, noted)
 
     def shortened(self, text: str, tokens: int) -> str:
@@ -114,6 +108,10 @@ class Modelled:
     def told(self) -> dict[str, Json]:
         return {
             "messages": cast("Json", self.transcript.messages),
+            "observed": [
+                {"tool": noted.tool, "exit_code": noted.exit_code, "ms": round(noted.ms, 1)} if noted else None
+                for noted in self.transcript.noted
+            ],
             "segments": [
                 {
                     "token_ids": cast("Json", segment.token_ids.tolist()),
@@ -130,12 +128,13 @@ def modelled(
     agent: Agent,
     policy: Policy,
     terminal: SandboxTerminal,
+    observer: Observer,
     *,
     settings: EpisodeSettings,
     segments: Segments = tuple,
 ) -> Attempting:
     transcript = Transcript(policy, agent.opening(task))
-    return Modelled(Acting(task, agent, transcript, terminal, settings, Unobserved()), transcript, segments)
+    return Modelled(Acting(task, agent, transcript, terminal, settings, observer), transcript, segments)
 
 
 def ticket_of(attempt: AttemptId, index: int, asked: Asked) -> Ticket:
@@ -166,11 +165,11 @@ async def served(
     episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
     places: dict[str, int] = {}
 
-    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
         ticket = ticket_of(attempt, places.setdefault(task.id, len(places)), asked)
         context = episode.context(chat, agent.opening(task))
         policy = TokenPolicy(chat, context, engine.generate, episode.sampling(ticket))
-        return modelled(task, agent, policy, terminal, settings=episode, segments=context.segments)
+        return modelled(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
 
     try:
         await engine.start(WeightManifest(Version(0), 0, NO_VERSION, str(folder), "", 0, 0))
@@ -192,7 +191,7 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
     tools = [tool.schema for tool in agent.offered.values()]
     async with ChatEndpoint(replace(reaching, model=name)) as endpoint:
 
-        def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+        def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
             policy = ChatPolicy(
                 endpoint,
                 agent.opening(task),
@@ -201,7 +200,7 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
                 temperature=0.0 if asked.greedy else asked.temperature,
                 seed=attempt.seed(asked.seed),
             )
-            return modelled(task, agent, policy, terminal, settings=episode)
+            return modelled(task, agent, policy, terminal, observer, settings=episode)
 
         yield player
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from actors.episode import SandboxGone
+from actors.episode import Graded, Observer, SandboxGone
 from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
 from launch.evaluate.attempts import AttemptId, Effort
 from protocol.events import Json
-from protocol.trajectory import Status
+from protocol.trajectory import Reward, Status
 from sandbox.errors import SandboxDestroyed
 from sandbox.tasks.prove import solve
 from sandbox.tasks.task import Task
@@ -40,7 +40,17 @@ class Attempting(Protocol):
         ...
 
 
-Player = Callable[[Task, AttemptId, SandboxTerminal], Attempting]
+Player = Callable[[Task, AttemptId, SandboxTerminal, Observer], Attempting]
+
+
+class Unobserved:
+    """Nobody watches."""
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None: ...
+    def on_call(self, name: str, command: str) -> None: ...
+    def on_output(self, text: str) -> None: ...
+    def on_result(self, output: str) -> None: ...
+    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
 
 
 @dataclass(slots=True)
@@ -60,24 +70,25 @@ class Scripted:
         return {"messages": []}
 
 
-def oracle(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+def oracle(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
     """The task's own solution."""
     del attempt
 
     async def act() -> None:
         if not task.solution:
             return
+        observer.on_call("solution", task.solution)
         try:
-            await solve(terminal.session, task)
+            observer.on_result(await solve(terminal.session, task))
         except SandboxDestroyed as error:
             raise SandboxGone(str(error)) from error
 
     return Scripted(act, rf"\boxed{{{task.answer}}}" if task.answer else "")
 
 
-def noop(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
+def noop(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
     """Nothing at all."""
-    del task, attempt, terminal
+    del task, attempt, terminal, observer
 
     async def act() -> None:
         return

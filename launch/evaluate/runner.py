@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from actors.episode import Ended, Gradable, Graded, until_graded
+from actors.episode import Ended, Gradable, Graded, Observer, until_graded
+from actors.recorder import TerminalRecorder
 from actors.rewards.rewarding import Rewarding
 from actors.stages import Deadlines
 from actors.terminal import SandboxTerminal
 from actors.worker import WorkerSettings
 from launch.evaluate.attempts import AttemptId, Effort, Failure, Record, Stage, Verdict
-from launch.evaluate.players import Attempting, Player
+from launch.evaluate.players import Attempting, Player, Unobserved
 from protocol.errors import leaves
 from protocol.events import Json
+from protocol.trajectory import Reward
 from sandbox.errors import SandboxStartError
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
@@ -30,6 +33,8 @@ from sandbox.tools import Toolset
 OnRecord = Callable[[Record, Mapping[str, Json]], None]
 """Told of each attempt as it ends, with its trajectory."""
 _MESSAGE_CHARS = 500
+_RECORDING_BYTES = 400_000
+"""Of one attempt's terminal; after that only what the agent says and types, up to a tenth more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class Ground:
     tools: Toolset
     player: Player
     rewarding: Rewarding
+    terminals: Path | None = None
+    """Where terminals are recorded; None for nowhere."""
 
 
 @dataclass(slots=True)
@@ -127,18 +134,33 @@ async def _run(attempt: AttemptId, task: Task, ground: Ground, course: _Course) 
             settings.observation_chars,
             tools=ground.tools,
         )
-        playing = course.attempting = ground.player(task, attempt, terminal)
-        place = _Place(terminal, course)
-        ended = await until_graded(playing.run(), place, task, lambda: playing.last_words, deadlines)
-        course.stage = Stage.EVALUATE
-        course.verdict = await _verdict(ended, task, playing, ground.rewarding)
+        with _observing(attempt, task, ground.terminals) as observer:
+            playing = course.attempting = ground.player(task, attempt, terminal, observer)
+            place = _Place(terminal, course)
+            ended = await until_graded(playing.run(), place, task, lambda: playing.last_words, deadlines)
+            course.stage = Stage.EVALUATE
+            reward = await _reward(ended, task, playing, ground.rewarding)
+            observer.on_grade(ended.graded, reward)
+        graded = ended.graded
+        course.verdict = Verdict(
+            graded.all_passed, reward.total, graded.pass_ratio, ended.status, reward.parts, graded.tests
+        )
         course.stage = Stage.CLEAN_UP
 
 
-async def _verdict(ended: Ended, task: Task, playing: Attempting, rewarding: Rewarding) -> Verdict:
+async def _reward(ended: Ended, task: Task, playing: Attempting, rewarding: Rewarding) -> Reward:
     played = replace(ended.played(task, playing.turns, ()), sampled_tokens=playing.effort.completion_tokens)
-    reward = (await rewarding.worth(played)).reward
-    return Verdict(played.all_passed, reward.total, played.pass_ratio, ended.status, reward.parts)
+    return (await rewarding.worth(played)).reward
+
+
+@contextmanager
+def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Generator[Observer]:
+    if terminals is None:
+        yield Unobserved()
+        return
+    file = terminals / f"{attempt.uid}.cast"
+    with closing(TerminalRecorder(file, task.instruction, _RECORDING_BYTES)) as recorder:
+        yield recorder
 
 
 @asynccontextmanager

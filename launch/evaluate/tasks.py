@@ -10,6 +10,7 @@ from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from sandbox.tasks.datasets import checksum, filtered, load_label, read_entries
 from sandbox.tasks.formats import load_tasks
+from sandbox.tasks.ids import picked
 from sandbox.tasks.task import Task
 
 
@@ -22,10 +23,11 @@ class Chosen(NamedTuple):
     """One line for each task that cannot be used."""
 
 
-def choose(tasks: str, datasets: Path, only: Sequence[str]) -> Chosen:
-    """A path where there is one of that name, else a label.  Raises UserError where nothing is left to do."""
+def choose(tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[str] = ()) -> Chosen:
+    """A path where there is one of that name, else a label.  ``only`` are globs, ``ids`` as :mod:`sandbox.tasks.ids`
+    has them.  Raises UserError where nothing is left to do."""
     found = load_tasks(Path(tasks)) if Path(tasks).exists() else load_label(_known(datasets, tasks), tasks)
-    whole, taken = checksum(found.tasks), filtered(found, [*only])
+    whole, taken = checksum(found.tasks), picked(filtered(found, [*only]), ids, f"--task-ids: {tasks}")
     problems = tuple(str(problem) for problem in taken.unusable)
     if not taken.tasks:
         why = f"none is named {' '.join(only)}" if found.tasks else problems[0] if problems else "nothing there is one"

@@ -8,7 +8,6 @@ script whose hash it names.
 from __future__ import annotations
 
 import random
-import re
 from html import escape
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import orjson
 
 from launch.evaluation_files import read_attempts
 from launch.evaluations import family_table
+from launch.monitor.bundle import bundle
 from launch.monitor.html import Head, Section, document, facts_list, page_section, table
 from launch.monitor.recording import cast_path, read_cast
 from launch.monitor.report_facts import ReportFacts, collect, held_out_family
@@ -26,7 +26,6 @@ from launch.run_files import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 
-_STATIC = Path(__file__).parent / "static"
 _SCRIPTS = ("dom.js", "format.js", "curve.js", "charts.js", "terminal.js", "player.js", "report.js")
 _MAX_RECORDING_BYTES = 200_000
 
@@ -52,7 +51,7 @@ def _families(run_dir: Path, step: int, config: dict[str, Json] | None) -> dict[
 
 
 def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
-    script = _bundle()
+    script = bundle(_SCRIPTS)
     data = {
         "curves": view.curves,
         "steps": facts.steps,
@@ -119,13 +118,6 @@ def _chart_pair(left: str, right: str) -> str:
 
 def _spans(texts: list[str]) -> str:
     return "".join(f"<span>{escape(text)}</span>" for text in texts)
-
-
-def _bundle() -> str:
-    """The page's modules as one script: imports go, exports become plain declarations."""
-    sources = [(_STATIC / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    plain = [re.sub(r"^import .*\n", "", source, flags=re.MULTILINE) for source in sources]
-    return "\n".join(re.sub(r"^export ", "", source, flags=re.MULTILINE) for source in plain)
 
 
 def _recordings(run_dir: Path, sessions: list[Session]) -> list[dict[str, Json]]:

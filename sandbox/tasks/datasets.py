@@ -136,16 +136,17 @@ def patterns_of(listed: list[str] | str) -> list[str]:
 
 def chosen(tasks: tuple[Task, ...], patterns: list[str]) -> tuple[Task, ...]:
     """The tasks whose names a filter takes."""
-    return tuple(task for task in tasks if _takes(patterns, task.id))
+    return tuple(task for task in tasks if takes(patterns, task.id))
 
 
 def filtered(found: Dataset, patterns: list[str]) -> Dataset:
     """What a filter takes.  Of what cannot be used only a folder has a name: a row may be any pattern's."""
-    problems = (each for each in found.problems if _takes(patterns, each.folder.name) or not each.folder.is_dir())
+    problems = (each for each in found.problems if takes(patterns, each.folder.name) or not each.folder.is_dir())
     return Dataset(chosen(found.tasks, patterns), tuple(problems))
 
 
-def _takes(patterns: list[str], name: str) -> bool:
+def takes(patterns: list[str], name: str) -> bool:
+    """Whether globs take a name; ``!GLOB`` leaves out."""
     taken = [each for each in patterns if not each.startswith("!")] or ["*"]
     left = [each[1:] for each in patterns if each.startswith("!")]
     return any(fnmatch.fnmatchcase(name, each) for each in taken) and not any(

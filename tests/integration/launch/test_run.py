@@ -6,18 +6,24 @@ import json
 import re
 import statistics
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 import pytest
 
+from actors.agents.chat import ChatFormat, load_tokenizer
+from launch.sft.examples import Choice, read_examples
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK
 from protocol.trajectory import is_training
 from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replayed
+from tests.support.commands import run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
 
 STEPS, BATCH = 3, 16
+EVERYTHING = Choice(vocabulary=1 << 20, max_tokens=1 << 20)
 
 
 class Watched(NamedTuple):
@@ -169,6 +175,33 @@ def test_training_again_on_what_was_recorded_gives_the_same_weights(done: Done) 
     again = replayed(done.run.path)
     assert again["equal"], again
     assert again["steps"] == [1, 2, 3]
+
+
+def test_a_trajectory_s_actions_run_again_and_the_tossed_coin_is_found_out(done: Done) -> None:
+    """A dozen replays that all fall alike are one case in two thousand."""
+    name = read_lines(done.run.path / "trajectories" / "index.jsonl")[0]["trajectory"]
+    again = run_json("launch.replay", f"{done.run.path}/{name}", "--times", 12, "--concurrency", 4)
+    assert (again.code, again.said["failed"], again.said["task_changed"]) == (EXIT_FAILED, 0, False), again.stderr
+    assert again.said["flaky"]
+    assert {each["observations"] for each in again.said["replays"]} == {again.said["replays"][0]["observations"]}
+
+
+def test_what_is_exported_of_it_reads_as_what_was_sampled(done: Done, tmp_path: Path) -> None:
+    """Word by word: a text has many encodings, and the model may have sampled any of them."""
+    file, weights = tmp_path / "all.jsonl", max((done.run.path / "weights").glob("v*"))
+    exported = run_json("launch.export", done.run.path, "--output", file)
+    assert exported.code == EXIT_OK, exported.stderr
+    names = [json.loads(line)["id"].partition("/")[2] for line in file.read_text().splitlines()]
+    assert exported.said["trajectories"] == len(names) > BATCH
+    tokenizer = load_tokenizer(str(weights))
+    end = tokenizer.decode([ChatFormat(tokenizer).turn_end], skip_special_tokens=False)
+    of_file, of_run = (
+        [(each.where, tokenizer.decode(each.token_ids.tolist(), skip_special_tokens=False)) for each in examples.found]
+        for examples in (read_examples([source], tokenizer, EVERYTHING) for source in (file, done.run.path))
+    )
+    sampled = {where.rpartition(" ")[2]: text for where, text in of_run}
+    for name, (_, text) in zip(names, of_file, strict=True):
+        assert sampled[name].startswith(text.removesuffix(end)), name
 
 
 @pytest.mark.parametrize("bound", ["learner.eps_high", "learner.eps_low"])

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from actors.episode import Graded
-from actors.recorder import EpisodeRecorder
+from actors.recorder import EpisodeRecorder, TerminalRecorder
 from protocol.events import EventLog
 from protocol.trajectory import Reward, TestResult, Trajectory
 from sandbox.tasks.task import Task
@@ -111,3 +111,15 @@ def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_p
     assert "003000" not in text
     assert "19,000 characters more" in text
     assert text.endswith("(no output)")
+
+
+def test_a_recording_ends_at_its_bound_and_says_so(tmp_path: Path) -> None:
+    """A thousand attempts of an evaluation would fill the disk."""
+    file = tmp_path / "a.0.cast"
+    recorder = TerminalRecorder(file, "title", max_bytes=20_000)
+    for call in range(50):
+        recorder.on_call("shell_exec", f"cat {call}")
+        recorder.on_result("x" * 5_000)
+    recorder.close()
+    assert file.stat().st_size < 2 * 20_000
+    assert "this recording is full" in shown(file)

@@ -1,4 +1,4 @@
-"""``python -m launch.replay RUN``: train again on what a run recorded, and compare the weights.
+"""A run's training again: on what it recorded, and then the weights are compared.
 
 The replay starts from the oldest checkpoint that is kept, takes the same optimizer steps on the same trajectories in
 the same order, and compares the weights with those of the newest checkpoint, bit by bit. With the run's own settings,
@@ -9,7 +9,6 @@ another clip range they are not, wherever the clip was at work.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,11 +24,7 @@ from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_con
 from launch.settings import learner_settings
 from launch.training import REFERENCE
 from learner.rank import LearnerRank
-from protocol.cli.exits import main_guard
-from protocol.cli.output import error_console
-from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
-from protocol.events import Json
 from protocol.export import FOLDER, ExportEntry, read_blob, read_index
 from protocol.weights import Version, attempt_of
 
@@ -114,28 +109,3 @@ def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
     if adapters := sorted(weights.glob(f"v*/{ADAPTER_CONFIG}")):
         return Path(json.loads(adapters[-1].read_bytes())["base_model_name_or_path"])
     raise UserError(f"{run_dir} has no weights folder, so {checkpoint.path} cannot be loaded")
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    parser = Parser(prog="python -m launch.replay", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("run", type=Path, metavar="RUN", help="run directory")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="learner.eps_high=0.2, say")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    with parsed(parser, argv) as (given, out):
-        done = replay(given.run, given.set)
-        value: dict[str, Json] = {
-            "run": given.run.name,
-            "steps": list(done.steps),
-            "digest": done.digest,
-            "recorded": done.recorded,
-            "equal": done.equal,
-        }
-        out.set(value)
-        error_console().print(
-            f"steps {done.steps[0]} to {done.steps[-1]} again: the weights are {'equal' if done.equal else 'different'}"
-        )
-    return 0 if done.equal or given.set else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main_guard(lambda: _main(None)))

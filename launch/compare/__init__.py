@@ -1,0 +1,1 @@
+"""Evaluations held against each other, task by task."""

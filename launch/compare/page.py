@@ -1,0 +1,128 @@
+"""The page of a comparison: tables, and of the tasks that changed both terminals side by side, in one file.
+
+Of each such task an attempt is shown that is like its side: where the other passes more often, one that it passed
+beside one that the first failed.  Recordings are bounded, and what sandboxes printed is data, drawn as text nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+
+import orjson
+
+from launch.compare.comparing import Against, Comparison
+from launch.compare.paired import Pair
+from launch.compare.sides import Side
+from launch.compare.telling import AT_K, CHANGES, MATRIX, at_k, changes, matrix, signed
+from launch.evaluate.attempts import AttemptId, Record
+from launch.monitor.bundle import bundle
+from launch.monitor.html import Head, Section, document, page_section, table
+from launch.monitor.recording import read_cast
+from protocol.events import Json
+
+_SCRIPTS = ("dom.js", "format.js", "terminal.js", "player.js", "compare.js")
+_RECORDING_BYTES = 100_000
+_STYLE = """
+.report main, .report .bar { max-width: 1500px; }
+.pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; margin-bottom: 8px; }
+.report .task h3 { margin: 22px 0 8px; }
+.task .note { color: var(--ink-3); font-weight: 400; margin-left: 10px; }
+@media (max-width: 900px) { .pair { grid-template-columns: minmax(0, 1fr); } }
+"""
+
+
+def page(comparison: Comparison, most: int) -> str:
+    """With the terminals of at most ``most`` tasks that changed, for each evaluation but the first."""
+    pairs: list[Json] = []
+    sections = [page_section(Section("Evaluations", table(MATRIX, matrix(comparison)), _MATRIX_NOTE))]
+    if comparison.notices:
+        sections.append(page_section(Section("Compared anyway", _list(comparison.notices))))
+    for each in comparison.others:
+        sections += _against(comparison.first, each, most, pairs)
+    data = orjson.dumps({"terminals": pairs}).decode().replace("<", "\\u003c")
+    other, *rest = comparison.others
+    name = f"{other.side.name} against {comparison.first.name}{f' and {len(rest)} more' if rest else ''}"
+    facts = "".join(f"<span>{escape(side.model)}</span>" for side in comparison.sides)
+    head = Head(name, "comparison", facts, _verdict(other))
+    return document(head, "\n".join(sections), style=_STYLE, script=bundle(_SCRIPTS), data=data)
+
+
+_MATRIX_NOTE = (
+    "pass@1 is over each evaluation's own tasks; the difference is paired, over those that it has in common with the "
+    "first. Intervals: 95 %, a bootstrap over tasks."
+)
+
+
+def _verdict(each: Against) -> str:
+    at_1 = each.paired.at_k.get(1)
+    if at_1 is None:
+        return "nothing to compare"
+    sure = at_1.low > 0 or at_1.high < 0
+    return f"{signed(at_1.difference)}{'' if sure else ', within chance'}"
+
+
+def _against(first: Side, each: Against, most: int, pairs: list[Json]) -> Iterator[str]:
+    title = f"{each.side.name} against {first.name}"
+    notes = _list(each.notices) if each.notices else ""
+    yield page_section(Section(title, table(AT_K, at_k(each)) + notes, "first: " + first.name))
+    note = "p: the chance of a difference like this or a rarer one, were both the same (Fisher's exact test)"
+    yield page_section(Section("Tasks that changed", table(CHANGES, changes(each)), note))
+    shown = list(_terminals(first, each.side, each.paired.changes[:most], pairs))
+    if shown:
+        left = len(each.paired.changes) - len(shown)
+        more = f"{left} more tasks changed and are not shown. " if left > 0 else ""
+        yield page_section(
+            Section("Terminals", "".join(shown), f"{more}Pauses are evened out so that a person can read.")
+        )
+
+
+def _terminals(first: Side, other: Side, changed: list[Pair], pairs: list[Json]) -> Iterator[str]:
+    """A place for each pair of terminals; what is drawn there goes into ``pairs``."""
+    for pair in changed:
+        improved = pair.difference > 0
+        chosen = [_chosen(first, pair.task, passed=not improved), _chosen(other, pair.task, passed=improved)]
+        if not any(attempt in side.recordings for side, attempt in zip((first, other), chosen, strict=True)):
+            continue
+        pairs.append([_recording(side, attempt) for side, attempt in zip((first, other), chosen, strict=True)])
+        tallies = f"{pair.first.passed} of {pair.first.attempts}, then {pair.other.passed} of {pair.other.attempts}"
+        yield (
+            f'<div class="task"><h3>{escape(pair.task)}<span class="note">{tallies}</span></h3>'
+            f'<div class="pair" id="pair-{len(pairs) - 1}"></div></div>'
+        )
+
+
+def _chosen(side: Side, task: str, *, passed: bool) -> AttemptId:
+    """The first attempt at the task that passed, or did not; one that was recorded if there is one."""
+    graded = _graded(side.records, task)
+    return min(
+        graded,
+        key=lambda attempt: (graded[attempt] is not passed, attempt not in side.recordings, attempt.number),
+    )
+
+
+def _graded(records: Mapping[AttemptId, Record], task: str) -> dict[AttemptId, bool]:
+    return {
+        attempt: record.verdict.passed
+        for attempt, record in records.items()
+        if attempt.task == task and record.verdict is not None
+    }
+
+
+def _recording(side: Side, attempt: AttemptId) -> Json:
+    file, verdict = side.recordings.get(attempt), side.records[attempt].verdict
+    chunk = read_cast(file, 0, _RECORDING_BYTES) if file else None
+    events: list[Json] = [[t, text] for t, text in chunk.events] if chunk else []
+    return {
+        "label": f"{side.name}, attempt {attempt.number}",
+        "passed": verdict is not None and verdict.passed,
+        "status": verdict.status.value if verdict else "",
+        "reward": verdict.reward if verdict else None,
+        "width": chunk.width if chunk else 80,
+        "height": chunk.height if chunk else 24,
+        "events": events,
+    }
+
+
+def _list(texts: tuple[str, ...]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"

@@ -1,0 +1,109 @@
+"""Two evaluations of the same tasks, paired: differences with intervals, and which tasks changed.  Pure.
+
+A task is hard or easy for both, so that its difference says more than the difference of two means.  The interval of a
+mean difference is a percentile bootstrap over tasks, as that of pass@k is (:mod:`launch.evaluate.pass_at_k`).  A single
+task's change is held against chance by Fisher's exact test (two-sided) on its attempts.  Attempts without a verdict are
+nobody's doing and are in neither.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launch.evaluate.pass_at_k import Tally, bootstrap, pass_at_k, wanted_ks
+
+_ALIKE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One task."""
+
+    task: str
+    first: Tally
+    other: Tally
+
+    @property
+    def difference(self) -> float:
+        """Of the shares of attempts that passed, other − first."""
+        return _share(self.other) - _share(self.first)
+
+    @property
+    def changed(self) -> bool:
+        return abs(self.difference) > _ALIKE
+
+    @property
+    def p(self) -> float:
+        """Of a difference like this or a rarer one, were both the same."""
+        return fisher(self.first, self.other)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Of pass@k, other − first, over the tasks with attempts enough in both."""
+
+    first: float
+    other: float
+    difference: float
+    low: float
+    """Of the 95 % interval."""
+    high: float
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    pairs: tuple[Pair, ...]
+    """Of each task with a verdict in both, by name."""
+    at_k: dict[int, Difference]
+    only_first: tuple[str, ...]
+    """Tasks with a verdict in the first alone."""
+    only_other: tuple[str, ...]
+
+    @property
+    def better(self) -> int:
+        """Tasks that the other passes more often."""
+        return sum(pair.changed and pair.difference > 0 for pair in self.pairs)
+
+    @property
+    def worse(self) -> int:
+        return sum(pair.changed and pair.difference < 0 for pair in self.pairs)
+
+    @property
+    def changes(self) -> list[Pair]:
+        """The tasks that changed, the surest first."""
+        changed = (pair for pair in self.pairs if pair.changed)
+        return sorted(changed, key=lambda pair: (pair.p, -abs(pair.difference), pair.task))
+
+
+def paired(first: Mapping[str, Tally], other: Mapping[str, Tally], seed: int = 0) -> Paired:
+    """``first`` and ``other``: task → its attempts that have a verdict."""
+    pairs = tuple(Pair(task, first[task], other[task]) for task in sorted(first.keys() & other.keys()))
+    most = max((min(pair.first.attempts, pair.other.attempts) for pair in pairs), default=0)
+    at_k = {k: _difference(pairs, k, seed) for k in wanted_ks(most)}
+    return Paired(pairs, at_k, tuple(sorted(first.keys() - other.keys())), tuple(sorted(other.keys() - first.keys())))
+
+
+def _difference(pairs: Sequence[Pair], k: int, seed: int) -> Difference:
+    able = [pair for pair in pairs if min(pair.first.attempts, pair.other.attempts) >= k]
+    before, after = [pass_at_k(pair.first, k) for pair in able], [pass_at_k(pair.other, k) for pair in able]
+    low, high = bootstrap([late - early for early, late in zip(before, after, strict=True)], seed)
+    first, other = math.fsum(before) / len(able), math.fsum(after) / len(able)
+    return Difference(first, other, other - first, low, high, len(able))
+
+
+def _share(tally: Tally) -> float:
+    return tally.passed / tally.attempts
+
+
+def fisher(first: Tally, other: Tally) -> float:
+    """The chance that attempts which pass alike in both are parted at least as unevenly as these."""
+    passed, attempts = first.passed + other.passed, first.attempts + other.attempts
+    ways = {
+        here: math.comb(first.attempts, here) * math.comb(other.attempts, passed - here)
+        for here in range(max(0, passed - other.attempts), min(first.attempts, passed) + 1)
+    }
+    here = ways[first.passed]
+    return sum(each for each in ways.values() if each <= here) / math.comb(attempts, passed)

@@ -1,0 +1,1 @@
+"""What runs and evaluations recorded, in the forms that other projects read."""

@@ -1,0 +1,176 @@
+"""ATIF, Harbor's Agent Trajectory Interchange Format: a JSON file for each trajectory.
+
+Version 1.6 of its RFC 0001.  A step is a message of the system or of a user, or a reply of the agent with its calls,
+what came of them, and the tokens that were sampled, where they are known.  What ATIF has no name for (task, verdict,
+reward) is in ``extra``.  Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import msgspec
+
+from actors.agents.agent import Action, ToolCall
+from actors.agents.chat import Message
+from actors.agents.hermes import beside_calls
+from actors.agents.thoughts import BEGIN, END, spoken
+from launch.export.choice import Item
+from launch.recorded.trajectory import Recorded, Reply, reading_of
+
+SCHEMA = "ATIF-v1.6"
+_OURS = "longshore"
+_THOUGHTS = re.compile(rf"\s*{re.escape(BEGIN)}(.*?)(?:{re.escape(END)}|$)", re.DOTALL)
+_SAYS = {"system": "system"}
+"""Role of an opening message → the step's source; any other is a user's."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    tool_call_id: str
+    function_name: str
+    arguments: dict[str, object]
+
+
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    content: str
+    source_call_id: str | None = None
+    """None of what answers no call: a reply that could not be read."""
+
+
+class Observed(msgspec.Struct, frozen=True):
+    results: list[Result]
+
+
+class Metrics(msgspec.Struct, frozen=True, omit_defaults=True):
+    prompt_tokens: int
+    completion_tokens: int
+    completion_token_ids: list[int]
+    logprobs: list[float]
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    step_id: int
+    source: str
+    message: str
+    reasoning_content: str | None = None
+    tool_calls: list[Call] | None = None
+    observation: Observed | None = None
+    metrics: Metrics | None = None
+
+
+class By(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    version: str
+    model_name: str
+    tool_definitions: list[dict[str, object]] | None = None
+
+
+class Totals(msgspec.Struct, frozen=True):
+    total_prompt_tokens: int
+    total_completion_tokens: int
+    total_steps: int
+
+
+class Test(msgspec.Struct, frozen=True):
+    name: str
+    passed: bool
+    weight: float
+
+
+class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Ours."""
+
+    task: str
+    source: dict[str, str]
+    status: str | None = None
+    passed: bool | None = None
+    pass_ratio: float | None = None
+    reward: float | None = None
+    reward_parts: dict[str, float] | None = None
+    tests: list[Test] | None = None
+
+
+class Trajectory(msgspec.Struct, frozen=True):
+    schema_version: str
+    session_id: str
+    agent: By
+    steps: list[Step]
+    final_metrics: Totals
+    extra: Extra
+
+
+def atif(item: Item) -> Trajectory:
+    recorded, origin = item
+    tools = [dict(tool.schema) for tool in origin.agent.tools.values()]
+    kind = origin.setting.config.agent.kind
+    steps = [*_opening(recorded.opening), *_replies(item)]
+    return Trajectory(
+        SCHEMA,
+        recorded.name,
+        By(f"{_OURS}-{kind}", version(_OURS), origin.model, tools or None),
+        [msgspec.structs.replace(step, step_id=number) for number, step in enumerate(steps, 1)],
+        Totals(recorded.prompt_tokens, recorded.completion_tokens, len(steps)),
+        _extra(item),
+    )
+
+
+def file_name(recorded: Recorded) -> str:
+    return f"{recorded.name.replace('/', '.')}.json"
+
+
+def _opening(messages: Sequence[Message]) -> list[Step]:
+    return [Step(0, _SAYS.get(message["role"], "user"), message["content"]) for message in messages]
+
+
+def _replies(item: Item) -> list[Step]:
+    replies = item.recorded.replies
+    return [_reply(item, turn, reply, last=turn == len(replies) - 1) for turn, reply in enumerate(replies)]
+
+
+def _reply(item: Item, turn: int, reply: Reply, *, last: bool) -> Step:
+    actions = reading_of(item.origin.agent, reply, last=last).actions
+    calls = {
+        number: Call(f"call_{turn}_{number}", action.name, action.arguments)
+        for number, action in enumerate(actions)
+        if isinstance(action, ToolCall)
+    }
+    thought = _THOUGHTS.match(reply.text)
+    sampled = reply.sampled
+    return Step(
+        0,
+        "agent",
+        beside_calls(spoken(reply.text) or ""),
+        thought[1].strip() or None if thought else None,
+        [*calls.values()] or None,
+        _observed(reply.told, actions, calls) if reply.told else None,
+        Metrics(sampled.prompt_tokens, len(sampled.ids), [*sampled.ids], [*sampled.logprobs]) if sampled else None,
+    )
+
+
+def _observed(told: Sequence[Message], actions: Sequence[Action], calls: dict[int, Call]) -> Observed:
+    """A result for each message; where one message answers all actions, it is of the last call."""
+    if len(told) == len(actions):
+        ids = [calls[number].tool_call_id if number in calls else None for number in range(len(actions))]
+    else:
+        final = [*calls.values()][-1].tool_call_id if calls else None
+        ids = [*([None] * (len(told) - 1)), final]
+    return Observed([Result(message["content"], call) for message, call in zip(told, ids, strict=True)])
+
+
+def _extra(item: Item) -> Extra:
+    recorded, origin = item
+    verdict, source = recorded.verdict, {**origin.facts, "path": origin.source}
+    if verdict is None:
+        return Extra(recorded.task, source)
+    return Extra(
+        recorded.task,
+        source,
+        verdict.status.value,
+        verdict.passed,
+        verdict.pass_ratio,
+        verdict.reward,
+        dict(verdict.parts),
+        [Test(test.name, test.passed, test.weight) for test in verdict.tests],
+    )

@@ -1,0 +1,54 @@
+"""ShareGPT's conversations, a line each, as ``launch.sft`` and others read them.  Pure.
+
+A reply is the text that was sampled, thoughts and calls included, so that training on it trains what was said.  Beside
+the conversation stand the tools that the model's template named, as a string of JSON, and the reward as ``score``.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import orjson
+
+from launch.export.choice import Item
+from launch.recorded.trajectory import Recorded
+
+_FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
+
+
+class Said(msgspec.Struct, frozen=True, rename={"speaker": "from"}):
+    speaker: str
+    value: str
+
+
+class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    conversations: list[Said]
+    task: str
+    model: str
+    tools: str | None = None
+    score: float | None = None
+    passed: bool | None = None
+
+
+def line(item: Item) -> Line:
+    recorded, origin = item
+    verdict = recorded.verdict
+    tools = [tool.schema for tool in origin.agent.offered.values()]
+    return Line(
+        recorded.name,
+        [Said(_FROM.get(message["role"], message["role"]), message["content"]) for message in recorded.messages],
+        recorded.task,
+        origin.model,
+        orjson.dumps(tools).decode() if tools else None,
+        verdict.reward if verdict else None,
+        verdict.passed if verdict else None,
+    )
+
+
+def fits(recorded: Recorded) -> bool:
+    """Each reply says something, and answers somebody: readers refuse others."""
+    roles = [message["role"] for message in recorded.messages]
+    answers = ("assistant", "assistant") not in pairwise(["assistant", *roles])
+    return answers and all(reply.text.strip() for reply in recorded.replies)

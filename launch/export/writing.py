@@ -1,0 +1,126 @@
+"""Puts what was chosen where it was asked for: whole, or not at all.  Nothing is overwritten."""
+
+from __future__ import annotations
+
+import errno
+import shlex
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from launch.export import atif, hugging_face, sharegpt
+from launch.export.choice import Choice, Item
+from launch.recorded.named import Source
+from launch.recorded.trajectory import Recorded
+from protocol.errors import UserError
+from protocol.filesystem import sync, whole_folder
+
+
+class Format(StrEnum):
+    SHAREGPT = "sharegpt"
+    """One file, a conversation a line."""
+    ATIF = "atif"
+    """A folder, a JSON file for each trajectory."""
+    HUGGINGFACE = "huggingface"
+    """A folder with Parquet files and a card."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    format: Format
+    output: Path
+    described: str
+    """The filters, for people."""
+
+
+def export(sources: Sequence[Source], asked: Asked, choice: Choice) -> None:
+    """``choice`` counts what was written.  Raises UserError where there is nothing to write, or no place for it."""
+    _check_free(asked.output)
+    chosen = choice.fitting(_items(sources, choice), _FITS.get(asked.format, _anything))
+    with _told(asked.output):
+        match asked.format:
+            case Format.SHAREGPT:
+                _conversations(asked.output, _some(chosen, choice))
+            case Format.ATIF:
+                _trajectories(asked.output, _some(chosen, choice))
+            case Format.HUGGINGFACE:
+                names = [source.origin.source for source in sources]
+                _data_set(asked, names, _some(chosen, choice))
+
+
+def _anything(recorded: Recorded) -> bool:
+    del recorded
+    return True
+
+
+_FITS: dict[Format, Callable[[Recorded], bool]] = {Format.SHAREGPT: sharegpt.fits}
+
+
+def _items(sources: Sequence[Source], choice: Choice) -> Iterator[Item]:
+    for source in sources:
+        for recorded in source.read(choice.wanted):
+            yield Item(recorded, source.origin)
+
+
+def _some(items: Iterable[Item], choice: Choice) -> Iterator[Item]:
+    """``items``.  Raises UserError at their end where there was none."""
+    yield from items
+    if not choice.taken:
+        reasons = ", ".join(f"{count} for {reason}" for reason, count in choice.left_out.items())
+        raise UserError(
+            "nothing is left to export"
+            + (
+                f" ({reasons} left out): ask for more, with other filters"
+                if reasons
+                else ": there is no trajectory yet"
+            )
+        )
+
+
+def _conversations(output: Path, items: Iterator[Item]) -> None:
+    encoder = msgspec.json.Encoder()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            for item in items:
+                file.write(encoder.encode(sharegpt.line(item)) + b"\n")
+        sync(partial)
+        partial.rename(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _trajectories(output: Path, items: Iterator[Item]) -> None:
+    encoder = msgspec.json.Encoder()
+    with whole_folder(output) as partial:
+        for item in items:
+            (partial / atif.file_name(item.recorded)).write_bytes(encoder.encode(atif.atif(item)) + b"\n")
+
+
+def _data_set(asked: Asked, sources: Sequence[str], items: Iterator[Item]) -> None:
+    with whole_folder(asked.output) as partial:
+        rows = hugging_face.write(partial, items)
+        text = hugging_face.card(asked.output.name, sources, rows, asked.described)
+        (partial / "README.md").write_text(text, encoding="utf-8")
+
+
+def _check_free(output: Path) -> None:
+    if output.exists():
+        raise UserError(
+            f"{output} exists, and nothing is overwritten: give another place, --output PATH, or remove it "
+            f"(rm -r {shlex.quote(str(output))})"
+        )
+
+
+@contextmanager
+def _told(output: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        room = ", after freeing some room" if error.errno == errno.ENOSPC else ""
+        raise UserError(f"cannot write {output}: {error.strerror}; name another place, --output PATH{room}") from error

@@ -1,0 +1,193 @@
+"""The trajectories that an evaluation saved, as :class:`~launch.recorded.trajectory.Recorded`.
+
+Of an attempt that was tried again the last line counts.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+from actors.agents.chat import Message, load_tokenizer
+from actors.agents.choice import agent_of
+from actors.agents.trim import shortened
+from actors.chat_policy import shortened_by_length
+from launch.evaluate.arguments import Who
+from launch.evaluate.attempts import AttemptId, Record
+from launch.evaluate.folder import TRAJECTORIES_FILE, WHAT_FILE, read_attempts
+from launch.evaluate.setting import read_setting
+from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+
+
+class _Noted(msgspec.Struct):
+    tool: str = ""
+    exit_code: int | None = None
+
+
+class _Segment(msgspec.Struct):
+    token_ids: list[int]
+    loss_mask: list[int]
+    logprobs: list[float]
+
+
+class _Line(msgspec.Struct):
+    task: str
+    number: int
+    messages: list[Message]
+    observed: list[_Noted | None] = msgspec.field(default_factory=list[_Noted | None])
+    segments: list[_Segment] = msgspec.field(default_factory=list[_Segment])
+
+
+class _What(msgspec.Struct, rename={"name": "model name"}):
+    agent: str
+    model: str
+    name: str = ""
+
+
+_LINE, _WHAT = msgspec.json.Decoder(_Line), msgspec.json.Decoder(_What)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSource:
+    """An evaluation's folder, read only."""
+
+    path: Path
+    origin: Origin
+    done: Mapping[AttemptId, Record]
+
+    def read(self, wanted: Wanted) -> Iterator[Recorded]:
+        """Those of a task and a reward that are ``wanted``; attempts without a verdict are not among them.  Raises
+        UserError."""
+        newest = {AttemptId(line.task, line.number): at for at, line in self._lines()}
+        for at, line in self._lines():
+            attempt = AttemptId(line.task, line.number)
+            verdict = self.done[attempt].verdict if attempt in self.done else None
+            if newest[attempt] == at and verdict is not None and wanted(line.task, verdict.reward):
+                yield self._recorded(line)
+
+    def one(self, attempt: AttemptId) -> Recorded:
+        """Raises UserError."""
+        last: _Line | None = None
+        known: set[str] = set()
+        for _, line in self._lines():
+            known.add(f"{line.task}/{line.number}")
+            if (line.task, line.number) == attempt:
+                last = line
+        if last is None:
+            near = did_you_mean(f"{attempt.task}/{attempt.number}", known)
+            raise UserError(
+                f"{self.path} has no trajectory {attempt.task}/{attempt.number}{near}: {TRAJECTORIES_FILE} has "
+                f"{len(known)}, each named TASK/ATTEMPT, from 0 on"
+            )
+        return self._recorded(last)
+
+    def _lines(self) -> Iterator[tuple[int, _Line]]:
+        file = self.path / TRAJECTORIES_FILE
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    return  # it is being written, or a death tore it
+                try:
+                    yield number, _LINE.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise UserError(
+                        f"{file}:{number} is no trajectory of an evaluation ({error}): remove the line"
+                    ) from error
+
+    def _recorded(self, line: _Line) -> Recorded:
+        record = self.done.get(AttemptId(line.task, line.number))
+        opening, replies = _parted(line.messages, line.observed)
+        effort = record.effort if record else None
+        return Recorded(
+            f"{self.path.name}/{line.task}/{line.number}",
+            line.task,
+            opening,
+            _sampled(replies, line.segments),
+            record.verdict if record else None,
+            effort.prompt_tokens if effort else 0,
+            effort.completion_tokens if effort else 0,
+        )
+
+
+def is_evaluation(path: Path) -> bool:
+    return (path / WHAT_FILE).is_file()
+
+
+def open_evaluation(path: Path) -> EvaluationSource:
+    """Raises UserError where it is none, or saved no trajectories."""
+    file = path / WHAT_FILE
+    try:
+        what = _WHAT.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no evaluation ({error}): give the folder that launch.evaluate wrote") from error
+    if not (path / TRAJECTORIES_FILE).is_file():
+        raise UserError(
+            f"{path} has no {TRAJECTORIES_FILE}: give the evaluation's command again with --save-trajectories and "
+            f"another folder, --output {shlex.quote(f'{path}-saved')}"
+        )
+    setting = read_setting(path)
+    model = what.name or what.model or what.agent
+    facts = {"evaluation": path.name, "recipe": setting.config.run.name}
+    shorten = _shortening(Path(what.model)) if what.agent == Who.SERVED else shortened_by_length
+    origin = Origin(str(path), model, agent_of(setting.config.agent.settings), setting, facts, shorten)
+    return EvaluationSource(path, origin, read_attempts(path))
+
+
+def _shortening(model: Path) -> Callable[[str, int], str]:
+    """By the tokenizer of a model that was served from a folder, which is read when it is needed."""
+    tokenizer = cache(lambda: load_tokenizer(str(model)))
+    return lambda text, tokens: shortened(tokenizer(), text, tokens)
+
+
+def _parted(
+    messages: Sequence[Message], observed: Sequence[_Noted | None]
+) -> tuple[tuple[Message, ...], tuple[Reply, ...]]:
+    """First what each episode begins with, which may have an assistant's messages too; then a reply for each of
+    ``observed``."""
+    said = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    begins = said[max(0, len(said) - len(observed)) :]
+    ends = [*begins[1:], len(messages)]
+    replies = tuple(
+        Reply(
+            messages[begin]["content"],
+            tuple(messages[begin + 1 : end]) if noted else None,
+            _calls(noted) if noted else None,
+            noted.exit_code if noted else None,
+        )
+        for begin, end, noted in zip(begins, ends, observed, strict=False)
+    )
+    return tuple(messages[: begins[0] if begins else len(messages)]), replies
+
+
+def _calls(noted: _Noted) -> int:
+    return len(noted.tool.split(",")) if noted.tool else 0
+
+
+def _sampled(replies: tuple[Reply, ...], segments: Sequence[_Segment]) -> tuple[Reply, ...]:
+    """With their tokens, where the model was served here and its history is whole."""
+    if len(segments) != 1:
+        return replies
+    runs = _runs(segments[0])
+    if len(runs) != len(replies):
+        return replies
+    return tuple(replace(reply, sampled=run) for reply, run in zip(replies, runs, strict=True))
+
+
+def _runs(segment: _Segment) -> list[Sampled]:
+    """The sampled tokens of each reply: what stands between two of them was told."""
+    found: list[Sampled] = []
+    start = 0
+    for sampled, each in groupby(range(len(segment.token_ids)), key=lambda index: segment.loss_mask[index]):
+        end = start + sum(1 for _ in each)
+        if sampled:
+            found.append(Sampled(tuple(segment.token_ids[start:end]), tuple(segment.logprobs[start:end]), start))
+        start = end
+    return found

@@ -1,0 +1,162 @@
+"""The trajectories that a run exported, as :class:`~launch.recorded.trajectory.Recorded`.
+
+A run keeps token ids.  The agent of its configuration reads the replies in them, and the model's template shows what
+stands between (:mod:`launch.recorded.seams`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from actors.agents.agent import Agent, Outcome
+from actors.agents.chat import ChatFormat, chat_format
+from actors.agents.choice import agent_of
+from actors.agents.trim import shortened
+from launch.config import RunConfig
+from launch.evaluate.attempts import Verdict
+from launch.evaluate.setting import Setting
+from launch.recorded.seams import Seams
+from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted, reading_of
+from launch.rundir import CONFIG_FILE, stored_config
+from protocol.cli.words import did_you_mean
+from protocol.codec import CodecError
+from protocol.errors import UserError
+from protocol.export import FOLDER, INDEX, ExportEntry, read_exported, read_index
+from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
+
+_TOKENIZER = "tokenizer_config.json"
+_ATTEMPT = re.compile(r"-a\d+$")
+"""Behind a trajectory's name in events and recordings, and not in the journal, which has one attempt of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSource:
+    """A run's directory, read only."""
+
+    path: Path
+    origin: Origin
+    chat: ChatFormat
+
+    def read(self, wanted: Wanted) -> Iterator[Recorded]:
+        """Those of a task and a reward that are ``wanted``, in the order in which they came.  Raises UserError."""
+        seams = Seams(self.chat)
+        for entry in read_index(self.path):
+            if wanted(entry.task, entry.reward):
+                yield self._recorded(entry, seams)
+
+    def one(self, name: str) -> Recorded:
+        """The trajectory of that name, with or without its attempt.  Raises UserError."""
+        known: list[str] = []
+        for entry in read_index(self.path):
+            if entry.trajectory == _ATTEMPT.sub("", name):
+                return self._recorded(entry, Seams(self.chat))
+            known.append(entry.trajectory)
+        raise UserError(
+            f"{self.path} has no trajectory {name!r}{did_you_mean(name, known)}: {self.path / FOLDER / INDEX} names "
+            f"its {len(known)}, evaluations not among them"
+        )
+
+    def _recorded(self, entry: ExportEntry, seams: Seams) -> Recorded:
+        try:
+            trajectory = read_exported(self.path, entry)
+        except (CodecError, OSError) as error:
+            raise UserError(
+                f"{self.path}: trajectory {entry.trajectory} cannot be read ({error}): the run's export is damaged "
+                f"there; leave it out, or see python -m protocol.journal check {self.path}"
+            ) from error
+        return recorded(f"{self.path.name}/{entry.trajectory}", trajectory, self.origin.agent, self.chat, seams)
+
+
+def open_run(path: Path) -> RunSource:
+    """Raises UserError where it is no run, one of a harness, or its tokenizer is gone."""
+    config = stored_config(path)
+    if config.agent.harness:
+        raise UserError(
+            f"{path} was made by a harness ({config.agent.harness}), whose actions are its own: only what agents of "
+            "ours and of packages did can be read there"
+        )
+    if not (path / FOLDER / INDEX).is_file():
+        raise UserError(f"{path} has no {FOLDER}/{INDEX}: no trajectory of it has come to its end yet")
+    folder, agent = _tokenizer(path, config), agent_of(config.agent.settings)
+    chat = chat_format(str(folder), agent.offered, thinking=config.agent.thinking.argument)
+    facts = {"run": path.name, "recipe": config.run.name}
+    model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
+    shorten = partial(shortened, chat.tokenizer)
+    return RunSource(path, Origin(str(path), model, agent, Setting(config, "", Path()), facts, shorten), chat)
+
+
+def is_run(path: Path) -> bool:
+    return (path / CONFIG_FILE).is_file()
+
+
+def _tokenizer(path: Path, config: RunConfig) -> Path:
+    """Any folder with the run's tokenizer: all have the same."""
+    own = [config.model.path] if config.model.path is not None else []
+    folders = [*own, path / "model", *sorted((path / "weights").glob("v*"))]
+    for folder in folders:
+        if (folder / _TOKENIZER).is_file():
+            return folder.absolute()
+    raise UserError(
+        f"{path} has no tokenizer any more, by which its tokens are read: put the model's tokenizer files into "
+        f"{path / 'model'}"
+    )
+
+
+def recorded(name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, seams: Seams) -> Recorded:
+    spans = [_Span(segment, turn) for segment in trajectory.segments for turn in segment.turns]
+    first = next((span for span in spans if span.turn.kind is TurnKind.PROMPT), None)
+    replies: list[Reply] = []
+    for span, after in zip(spans, [*spans[1:], None], strict=False):
+        if span.turn.kind is TurnKind.MODEL:
+            reply = Reply(chat.begun + chat.text(span.ids), sampled=span.sampled)
+            replies.append(_answered(reply, after, agent, seams))
+    tests = trajectory.tests
+    verdict = Verdict(
+        trajectory.passed,
+        trajectory.reward.total,
+        sum(test.passed for test in tests) / len(tests) if tests else 0.0,
+        trajectory.status,
+        trajectory.reward.parts,
+        tests,
+    )
+    return Recorded(
+        name,
+        trajectory.ticket.task,
+        seams.opening(first.ids) if first else (),
+        tuple(replies),
+        verdict,
+        sum(reply.sampled.prompt_tokens for reply in replies if reply.sampled),
+        trajectory.sampled_tokens,
+    )
+
+
+def _answered(reply: Reply, after: _Span | None, agent: Agent, seams: Seams) -> Reply:
+    """``reply`` with what was told behind it, where ``after`` is that."""
+    if after is None or after.turn.kind is TurnKind.MODEL:
+        return reply
+    reading = reading_of(agent, reply, last=False)
+    told = agent.tell([Outcome(action, "") for action in reading.actions]) or []
+    ran = len(after.turn.tool.split(",")) if after.turn.tool else 0
+    messages = seams.told(after.ids, [message["role"] for message in told])
+    return replace(reply, told=messages, ran=ran, exit_code=after.turn.exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A turn and the segment that it is in."""
+
+    segment: Segment
+    turn: Turn
+
+    @property
+    def ids(self) -> list[int]:
+        return self.segment.token_ids[self.turn.start : self.turn.end].tolist()
+
+    @property
+    def sampled(self) -> Sampled:
+        logprobs = self.segment.logprobs[self.turn.start : self.turn.end]
+        return Sampled(tuple(self.ids), tuple(logprobs.tolist()), self.segment.offset + self.turn.start)

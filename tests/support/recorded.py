@@ -1,0 +1,126 @@
+"""What a run leaves of trajectories, made without a model: by a scripted engine and a fake terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from actors.agents.chat import ChatFormat, Tokenizer
+from actors.agents.choice import agent_of
+from actors.engines.messages import GenerateReply, GenerateRequest
+from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
+from launch.config import RunConfig, resolve
+from launch.demo.hf import save_tokenizer
+from launch.demo.tokenizer import train_tokenizer
+from launch.rundir import config_values, write_json
+from protocol.codec import dumps, inspect_blob
+from protocol.export import Exporter
+from protocol.trajectory import GroupId, TestResult, Ticket, Trajectory
+from sandbox.tasks.task import Task
+from tests.support.fake_policy import reply_of
+from tests.support.observers import FakeObserver
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+TEMPLATES = Path(__file__).parent / "templates"
+LIMITS = EpisodeSettings(6, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0)
+
+
+def call(command: str) -> str:
+    return f'<tool_call>\n{{"name": "shell_exec", "arguments": {{"command": "{command}"}}}}\n</tool_call>'
+
+
+@cache
+def tokenizer(template: str = "") -> Tokenizer:
+    """The demo's, with its own chat template or one of :data:`TEMPLATES`."""
+    made = copy.deepcopy(train_tokenizer(1024))
+    if template:
+        made.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
+    return cast("Tokenizer", made)
+
+
+@dataclass
+class Terminal:
+    """Answers each command with its number, and fails what is called ``false``; passes where ``touch`` was called."""
+
+    calls: list[str] = field(default_factory=list[str])
+
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
+        command = str(arguments.get("command", arguments))
+        self.calls.append(command)
+        text = f"{command}\nsays <|{len(self.calls)}|>\n"
+        return ToolOutcome(text, text, int(command == "false"), 5.0)
+
+    async def grade(self) -> Graded:
+        passed = any(each.startswith("touch") for each in self.calls)
+        return Graded((TestResult("one", True), TestResult("two", passed)), (1 + passed) / 2, passed, 2.0)
+
+
+@dataclass
+class Model:
+    """Says each of its texts once, and the end of a turn behind it."""
+
+    chat: ChatFormat
+    texts: Sequence[str]
+    asked: int = 0
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        text = self.texts[self.asked]
+        self.asked += 1
+        ids = [*self.chat.tokenizer.encode(text, add_special_tokens=False), self.chat.turn_end]
+        return replace(reply_of(ids, 1), finish="stop")
+
+
+def config(*overrides: str) -> RunConfig:
+    return resolve({}, ["warm_start.enabled=false", *overrides])
+
+
+def chat_of(run: RunConfig, template: str = "") -> ChatFormat:
+    agent = agent_of(run.agent.settings)
+    schemas = [tool.schema for tool in agent.offered.values()]
+    return ChatFormat(tokenizer(template), tools=schemas or None, thinking=run.agent.thinking.argument)
+
+
+def trajectory(
+    run: RunConfig,
+    texts: Sequence[str],
+    *,
+    template: str = "",
+    number: int = 0,
+    task: str = "t",
+    settings: EpisodeSettings = LIMITS,
+    see: Callable[[Terminal], None] = lambda terminal: None,
+) -> Trajectory:
+    """What an episode comes to whose model says these texts."""
+    chat, terminal = chat_of(run, template), Terminal()
+    episode = Episode(
+        Ticket("run", GroupId(number), 0, 8, task, 11),
+        Task(id=task, instruction=f"Do {task}."),
+        agent_of(run.agent.settings),
+        chat,
+        Model(chat, texts).generate,
+        terminal,
+        replace(settings, history=run.agent.history),
+        FakeObserver(),
+    )
+    made = asyncio.run(episode.run())
+    see(terminal)
+    return made
+
+
+def write_run(folder: Path, run: RunConfig, trajectories: Sequence[Trajectory], *, template: str = "") -> Path:
+    """A run's directory, as far as readers of its trajectories look."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", {"config": config_values(run)})  # pyright: ignore[reportArgumentType]  TOML's values
+    save_tokenizer(cast("PreTrainedTokenizerFast", tokenizer(template)), folder / "model")
+    exporter = Exporter(folder)
+    for each in trajectories:
+        blob = dumps(each)
+        exporter.add(inspect_blob(blob), blob)
+    return folder

@@ -1,0 +1,69 @@
+"""If these fail, other tasks are evaluated than were asked for, or a score's terms are forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch.evaluate.arguments import Asked, asked, parser
+from launch.evaluate.setting import read_setting, setting_of, write_setting
+from launch.evaluate.tasks import choose
+from protocol.errors import UserError
+from sandbox.tasks.task import Task
+from sandbox.tasks.terminal_bench import write_task
+from tests.support.recorded import config
+
+
+def given(*words: str) -> Asked:
+    return asked(parser().parse_args(["demo", "--noop", "--tasks", "x", *words]))
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    for number in (100, 101, 110):
+        write_task(
+            Task(f"swe-{number}", "Mend it.", run_tests="true\n", expected_tests=("a",), solution="true\n"),
+            tmp_path / "tasks",
+        )
+    return tmp_path / "tasks"
+
+
+def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
+    ids = given("--task-ids", "101-110, swe-100").task_ids
+    chosen = choose(str(tasks), Path("datasets.toml"), ["!*110"], ids)
+    assert list(chosen.tasks) == ["swe-100", "swe-101"]
+    assert chosen.checksum == choose(str(tasks), Path("datasets.toml"), []).checksum, "a part is of the same data set"
+
+
+def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
+    """An unset variable of a shell would evaluate all."""
+    with pytest.raises(UserError, match="names no task: write"):
+        given("--task-ids", " , ")
+    with pytest.raises(UserError, match=r"--task-ids: .* has no task '7'"):
+        choose(str(tasks), Path("datasets.toml"), [], ["7"])
+
+
+def test_terminals_are_recorded_unless_it_is_said(tasks: Path) -> None:
+    assert (given().record, given("--no-record").record) == (True, False)
+
+
+def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = config("agent.kind=bash", "rollout.episode_deadline_s=700")
+    write_setting(tmp_path, setting_of(run, "tasks", Path("datasets.toml")))
+    monkeypatch.chdir("/")
+    found = read_setting(tmp_path)
+    assert (found.config, found.tasks, found.datasets) == (run, str(tasks), tmp_path / "datasets.toml")
+    assert setting_of(run, "a-label", Path("d.toml")).tasks == "a-label"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"config": {"agent": {"kind": 3}}, "tasks": "x", "datasets": "y"}'])
+def test_a_setting_that_is_none_says_how_to_get_one(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"setting.json"):
+        read_setting(tmp_path)
+    (tmp_path / "setting.json").write_text(text)
+    with pytest.raises(UserError, match=r"setting.json"):
+        read_setting(tmp_path)

@@ -1,0 +1,118 @@
+"""If these fail, a trajectory is read back as another one: replays and exports are not of what was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from actors.agents.agent import Outcome
+from actors.agents.choice import agent_of
+from launch.recorded.named import find, open_source
+from launch.recorded.of_run import recorded
+from launch.recorded.seams import Seams
+from launch.recorded.trajectory import Recorded
+from protocol.errors import UserError
+from protocol.trajectory import Status, Trajectory
+from sandbox.tasks.task import Task
+from tests.support.recorded import call, chat_of, config, trajectory, write_run
+
+HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]
+BASH = ["THOUGHT: a\n```bash\nls\n```", "no block", "```bash\ntouch x\n```", "```bash\nfalse\n```", "x", "y"]
+
+
+def read(kind: str, template: str, history: str, thought: str = "") -> tuple[Recorded, Trajectory, list[str]]:
+    run = config(f"agent.kind={kind}", f"agent.history={history}")
+    commands: list[str] = []
+    texts = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
+    made = trajectory(run, texts, template=template, see=lambda terminal: commands.extend(terminal.calls))
+    chat = chat_of(run, template)
+    return recorded("r/t", made, agent_of(run.agent.settings), chat, Seams(chat)), made, commands
+
+
+@pytest.mark.parametrize("history", ["whole", "individual"])
+@pytest.mark.parametrize("template", ["", "qwen3", "qwen3_instruct_2507"])
+@pytest.mark.parametrize("kind", ["hermes", "bash"])
+def test_a_run_s_conversation_is_what_was_said_and_told(kind: str, template: str, history: str) -> None:
+    thought = "<think>\nhm\n</think>\n\n" if template == "qwen3" else ""
+    found, made, commands = read(kind, template, history, thought)
+    agent = agent_of(config(f"agent.kind={kind}").agent.settings)
+    said = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
+    assert list(found.opening) == agent.opening(Task(id="t", instruction="Do t."))
+    assert [reply.text for reply in found.replies] == said[: len(found.replies)]
+    told = [message for reply in found.replies for message in reply.told or ()]
+    assert {message["role"] for message in told} == {"tool" if kind == "hermes" else "user"}
+    for number, command in enumerate(commands[:2]):
+        assert f"{command}\nsays <|{number + 1}|>" in told[number if kind == "hermes" else 2 * number]["content"]
+    assert found.completion_tokens == made.sampled_tokens
+    assert found.replies[0].sampled is not None
+    assert found.replies[0].ran == (2 if kind == "hermes" else 1)
+    assert found.verdict is not None
+    assert (found.verdict.passed, found.verdict.pass_ratio, len(found.verdict.tests)) == (True, 1.0, 2)
+
+
+def test_what_was_told_is_the_very_text_whatever_is_in_it() -> None:
+    """A command may print what the template itself writes."""
+    run = config("agent.kind=hermes")
+    chat = chat_of(run, "qwen3")
+    for text in ("", "</tool_response>\n<|im_end|>", "\n\n  x  \n", "line\r\nline", "(.*?)"):
+        ids = chat.delta([{"role": "tool", "content": text}, {"role": "tool", "content": "b"}], closed=False)
+        assert [each["content"] for each in Seams(chat).told(ids, ["tool", "tool"])] == [text, "b"]
+
+
+def test_a_prompt_that_nobody_can_see_through_is_one_message() -> None:
+    chat = chat_of(config("agent.kind=hermes"))
+    ids = chat.tokenizer.encode("something else", add_special_tokens=False)
+    assert Seams(chat).opening(ids) == ({"role": "user", "content": "something else"},)
+    assert Seams(chat).told(ids, ["tool"]) == ({"role": "tool", "content": "something else"},)
+
+
+def test_agents_tell_nothing_of_what_they_are_not_asked(tmp_path: Path) -> None:
+    """The placeholders that stand for outcomes are answers that every agent of ours takes."""
+    for kind in ("hermes", "bash", "json", "keystrokes", "code_interpreter"):
+        agent = agent_of(config(f"agent.kind={kind}").agent.settings)
+        reading = agent.read("no action at all")
+        if reading.actions and not reading.final:
+            assert agent.tell([Outcome(action, "") for action in reading.actions])
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    run = config("agent.kind=hermes")
+    made = [trajectory(run, HERMES, number=number, task=f"t{number}") for number in range(2)]
+    return write_run(tmp_path / "runs" / "demo-1", run, made)
+
+
+def test_a_trajectory_is_found_by_run_and_id(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (f"{run_dir}/train-g000001-s00", f"{run_dir}/train-g000001-s00-a2"):
+        found = find(name)
+        assert (found.recorded.name, found.recorded.task) == ("demo-1/train-g000001-s00", "t1")
+    monkeypatch.chdir(run_dir.parent.parent)
+    assert find("demo-1/train-g000000-s00").recorded.task == "t0"
+    assert [each.task for each in open_source("demo-1").read(lambda task, reward: task != "t0" and reward > 0)] == [
+        "t1"
+    ]
+    assert find("demo-1/train-g000000-s00").recorded.verdict.status is Status.COMPLETED  # pyright: ignore[reportOptionalMemberAccess]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train-g000001-s00", "write RUN/ID"),
+        ("nowhere/x", "write RUN/ID"),
+        ("{run}/train-g000001-s01", "did you mean 'train-g000001-s00'"),
+    ],
+)
+def test_a_name_that_none_has_says_what_names_are(run_dir: Path, name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        find(name.format(run=run_dir))
+
+
+def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "harness", config("agent.harness=python3 /opt/agent.py"), [])
+    with pytest.raises(UserError, match="made by a harness"):
+        open_source(str(tmp_path / "harness"))
+    for file in (run_dir / "model").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="no tokenizer any more"):
+        open_source(str(run_dir))
