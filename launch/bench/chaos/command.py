@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.bench.chaos.points import Process, read_kills
-from launch.bench.program import run_program
+from launch.program import run_program
 from launch.guardian import processes
 from protocol.errors import InfraError
 

@@ -23,7 +23,7 @@ from actors.evaluation import Attempt
 from launch.bench.modes.arms import BATCH, MODES, Arm, Ground, in_flight
 from launch.bench.modes.reading import Measured, read_run
 from launch.bench.modes.waits import Waits
-from launch.bench.program import run_program
+from launch.program import run_program
 from launch.evaluations import Comparison, compare, rounded, score
 from launch.guardian import Guardian
 from launch.preflight import preflight

@@ -22,7 +22,7 @@ from typing import cast
 import orjson
 
 from launch.bench.chaos.tasks import write_tasks
-from launch.bench.program import run_program
+from launch.program import run_program
 from launch.bench.recipes.tries import build_model, overrides
 from launch.config import load_recipe, recipe_names
 from launch.guardian import Guardian
