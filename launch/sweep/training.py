@@ -7,9 +7,11 @@ until it has.
 
 from __future__ import annotations
 
+import secrets
 import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,14 +19,16 @@ from pathlib import Path
 
 from launch.config import ConfigError, RunConfig, load_recipe
 from launch.config.load import Toml
+from launch.guardian import Guardian
 from launch.program import run_program
 from launch.rundir import CONFIG_FILE, SUMMARY_FILE, config_values, stored_config
 from launch.sweep.axes import Point, assignments
 from launch.sweep.definition import Sweep
-from launch.sweep.figures import Outcome, State
-from launch.sweep.folder import place
+from launch.sweep.figures import Column, Outcome, State
+from launch.sweep.folder import SweepFolder, place
 from launch.sweep.logs import last_line
-from launch.sweep.runs import outcome_of
+from launch.sweep.runs import COLUMNS, outcome_of
+from launch.sweep.schedule import Listener, scheduled
 from launch.sweep.starts import has_begun, is_evaluated, start_key
 from protocol.errors import UserError
 
@@ -65,8 +69,52 @@ class Runs:
     program: Sequence[str] = PROGRAM
     running: Running = field(default_factory=Running)
 
+    @property
+    def columns(self) -> Sequence[Column]:
+        return COLUMNS
+
     def place(self, point: Point) -> Path:
         return place(self.folder, self.sweep.kind, point)
+
+    def check(self) -> None:
+        for point in self.sweep.points:
+            run_dir = self.place(point)
+            if (run_dir / CONFIG_FILE).exists():
+                _require_same(run_dir, stored_config(run_dir), self.configs[point.name])
+
+    def preflight(self, points: Sequence[Point]) -> None:
+        from launch.preflight import preflight
+
+        values = {"run.dir": str(place(self.folder, self.sweep.kind, points[0]).parent)}
+        for point in points:
+            preflight(load_recipe(self.sweep.recipe, assignments({**self.sweep.values(point), **values})))
+
+    def outcome(self, point: Point) -> Outcome:
+        run_dir = self.place(point)
+        found = outcome_of(run_dir, [self.place(each) for each in self.others(point)], self.configs[point.name])
+        why = self.running.failed.get(point.name)
+        return found if why is None or found.why else Outcome(State.FAILED, why, found.figures, found.commit)
+
+    def again(self, point: Point) -> str:
+        run_dir = self.place(point)
+        if (run_dir / SUMMARY_FILE).exists():
+            return f"it has ended: rm -r {shlex.quote(str(run_dir))}, and the same command, to run it anew"
+        return "the same command goes on with it"
+
+    async def carry_out(self, points: Sequence[Point], at_once: int, folder: SweepFolder, heard: Listener) -> None:
+        async def run(point: Point) -> None:
+            log = folder.log(point)
+            heard.begun(point, log)
+            await self._run(point, log)
+            heard.ended(point)
+
+        with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
+            await scheduled(points, at_once, self.ready, run)
+
+    def ready(self, point: Point) -> bool:
+        """Whether nobody is just making what ``point`` could share."""
+        others = self.others(point)
+        return all(each not in others or has_begun(self.place(each)) for each in self.running.points)
 
     @cached_property
     def _alike(self) -> dict[str, str]:
@@ -77,24 +125,8 @@ class Runs:
         mine = self._alike[point.name]
         return [each for each in self.sweep.points if each is not point and self._alike[each.name] == mine]
 
-    def check(self) -> None:
-        """Raises UserError where a run that is there is another than its point's."""
-        for point in self.sweep.points:
-            run_dir = self.place(point)
-            if (run_dir / CONFIG_FILE).exists():
-                _require_same(run_dir, stored_config(run_dir), self.configs[point.name])
-
-    def state(self, point: Point) -> State:
-        return self.outcome(point).state
-
-    def ready(self, point: Point) -> bool:
-        """Whether nobody is just making what ``point`` could share."""
-        others = self.others(point)
-        return all(each not in others or has_begun(self.place(each)) for each in self.running.points)
-
-    async def run(self, point: Point, log: Path) -> None:
-        """Begin a run or go on with it, to its end.  What it says goes into ``log``."""
-        self.running.failed.pop(point.name, None)
+    async def _run(self, point: Point, log: Path) -> None:
+        """To its end.  What it says goes into ``log``."""
         self.running.points.append(point)
         try:
             with log.open("wb") as said:
@@ -115,19 +147,6 @@ class Runs:
         shared = _SHARED if any(is_evaluated(self.place(each)) for each in self.others(point)) else {}
         of_all = {**self.sweep.values(point), **shared, **values}
         return ["--recipe", self.sweep.recipe, "--run-id", run_dir.name, *_sets(of_all)]
-
-    def outcome(self, point: Point) -> Outcome:
-        run_dir = self.place(point)
-        found = outcome_of(run_dir, [self.place(each) for each in self.others(point)], self.configs[point.name])
-        why = self.running.failed.get(point.name)
-        return found if why is None or found.why else Outcome(State.FAILED, why, found.figures, found.commit)
-
-    def again(self, point: Point) -> str:
-        """What to do about one that failed."""
-        run_dir = self.place(point)
-        if (run_dir / SUMMARY_FILE).exists():
-            return f"it has ended; to run it anew remove it (rm -r {shlex.quote(str(run_dir))}), then the same command"
-        return "the same command goes on with it"
 
 
 def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:

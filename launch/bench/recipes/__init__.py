@@ -22,12 +22,12 @@ from typing import cast
 import orjson
 
 from launch.bench.chaos.tasks import write_tasks
-from launch.program import run_program
 from launch.bench.recipes.tries import build_model, overrides
 from launch.config import load_recipe, recipe_names
 from launch.guardian import Guardian
 from launch.metrics import read_metrics
 from launch.preflight import preflight
+from launch.program import run_program
 from launch.rundir import SUMMARY_FILE
 from protocol.cli.output import error_console
 from protocol.cli.words import did_you_mean
