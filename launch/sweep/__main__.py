@@ -17,7 +17,7 @@ from typing import cast
 import orjson
 from rich.console import Console
 
-from launch.sweep import evaluating, training
+from launch.sweep import evaluating, runs, training
 from launch.sweep.arguments import Asked, asked, parser
 from launch.sweep.axes import Point
 from launch.sweep.definition import Kind
@@ -30,6 +30,7 @@ from launch.sweep.table import Table, aligned, as_csv, as_json, average_rows, po
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, error_console, shown
 from protocol.cli.parser import check_text
+from protocol.errors import UserError
 from protocol.events import Json
 
 _TO_RUN = {State.PLANNED, State.BROKEN_OFF}
@@ -45,7 +46,8 @@ def _main(words: Sequence[str]) -> int:
         check_text(words)
         wanted = asked(parser().parse_args(words))
         check(wanted.output, wanted.sweep)
-        carried, chosen = _carried(wanted), wanted.chosen()
+        chosen = wanted.chosen()
+        carried = _carried(wanted)
         carried.check()
         to_run = [point for point in chosen if carried.outcome(point).state in _TO_RUN]
         if wanted.dry_run:
@@ -63,6 +65,9 @@ def _main(words: Sequence[str]) -> int:
 def _carried(wanted: Asked) -> Carried:
     """Raises UserError for all points that cannot be."""
     sweep, folder = wanted.sweep, wanted.output
+    known = [column.key for column in (runs if sweep.kind is Kind.TRAIN else evaluating).COLUMNS]
+    if wrong := [key for key in sweep.goal if key not in known]:
+        raise UserError(f"goal: there is no figure '{wrong[0]}': the figures are {', '.join(known)}")
     if sweep.kind is Kind.TRAIN:
         return training.Runs(sweep, training.configured(sweep), folder)
     return evaluating.Evaluations(sweep, evaluating.configured(sweep, folder), folder)

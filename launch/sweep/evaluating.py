@@ -21,6 +21,7 @@ from launch.sweep.axes import Point, assignments, toml
 from launch.sweep.definition import Sweep
 from launch.sweep.figures import Column, Outcome, Shape, State
 from launch.sweep.folder import SweepFolder, place
+from launch.sweep.problems import Problems
 from launch.sweep.schedule import Listener, scheduled
 from protocol.errors import UserError, leaves
 
@@ -41,16 +42,24 @@ COLUMNS = (
 )
 
 
+_WHO = frozenset({"model", "oracle", "noop"})
+
+
 def configured(sweep: Sweep, folder: Path) -> dict[str, Evaluation]:
     """Point's name → its evaluation, in the sweep's ``folder``.  Raises UserError for all that is refused at once."""
-    found, problems = dict[str, Evaluation](), dict[str, str]()
+    keys = {key for point in sweep.points for key in sweep.values(point)}
+    if "tasks" not in keys or not keys & _WHO:
+        raise UserError(
+            "a sweep of evaluations says at which tasks, and whose: --set tasks=LABEL|PATH and --set model=PATH|URL "
+            "(or oracle=true, noop=true), or an axis of them"
+        )
+    found, problems = dict[str, Evaluation](), Problems()
     for point in sweep.points:
         try:
             found[point.name] = evaluation_of(_asked(sweep, point, place(folder, sweep.kind, point)))
         except UserError as error:
-            problems.setdefault(str(error), point.name)
-    if problems:
-        raise UserError("; also: ".join(f"{name}: {why}" for why, name in problems.items()))
+            problems.add(point, str(error))
+    problems.done()
     return found
 
 

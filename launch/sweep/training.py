@@ -27,6 +27,7 @@ from launch.sweep.definition import Sweep
 from launch.sweep.figures import Column, Outcome, State
 from launch.sweep.folder import SweepFolder, place
 from launch.sweep.logs import last_line
+from launch.sweep.problems import Problems
 from launch.sweep.runs import COLUMNS, outcome_of
 from launch.sweep.schedule import Listener, scheduled
 from launch.sweep.starts import has_begun, is_evaluated, start_key
@@ -40,14 +41,13 @@ _SHARED = {"evaluation.before": False}
 
 def configured(sweep: Sweep) -> dict[str, RunConfig]:
     """Point's name → its run's configuration.  Raises ConfigError for all that is refused at once."""
-    found, problems = dict[str, RunConfig](), dict[str, str]()
+    found, problems = dict[str, RunConfig](), Problems()
     for point in sweep.points:
         try:
             found[point.name] = load_recipe(sweep.recipe, assignments(sweep.values(point)))
         except ConfigError as error:
-            problems.setdefault(str(error), point.name)
-    if problems:
-        raise ConfigError("; also: ".join(f"{name}: {why}" for why, name in problems.items()))
+            problems.add(point, str(error).removeprefix(f"recipe {sweep.recipe}: "))
+    problems.done()
     return found
 
 
