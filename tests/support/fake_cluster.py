@@ -73,9 +73,7 @@ def _lines(file: Path) -> list[str]:
 
 def _attempts(passed: int) -> list[Attempt]:
     """One at each of a few tasks, of which the first ``passed`` passed."""
-    return [
-        Attempt(f"t-{n}", "copy", False, n < passed, float(n < passed), Status.COMPLETED, 9) for n in range(TASKS)
-    ]
+    return [Attempt(f"t-{n}", "copy", False, n < passed, float(n < passed), Status.COMPLETED, 9) for n in range(TASKS)]
 
 
 def _summary(steps: int, missed: bool) -> dict[str, object]:
