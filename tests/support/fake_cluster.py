@@ -89,7 +89,7 @@ def _summary(steps: int, missed: bool) -> dict[str, object]:
 
 
 def _die(why: str, code: int) -> int:
-    print(f"error: {why}", file=sys.stderr)
+    sys.stderr.write(f"error: {why}\n")
     return code
 
 

@@ -95,7 +95,7 @@ def test_a_recipe_is_no_sweep() -> None:
     assert find("objectives") is not None
     with pytest.raises(UserError, match="did you mean 'objectives'"):
         find("objectivs")
-    with pytest.raises(UserError, match="cannot read /nowhere.toml"):
+    with pytest.raises(UserError, match=r"cannot read /nowhere\.toml"):
         find("/nowhere.toml")
 
 

@@ -1,4 +1,4 @@
-"""If these fail, a sweep trains twice what has ended, loses what was broken off, or compares what did not begin alike."""
+"""If these fail, a sweep trains again what has ended, loses what was broken off, or compares what did not begin alike."""
 
 from __future__ import annotations
 
@@ -237,10 +237,13 @@ async def test_cancelling_ends_the_run_under_way(tmp_path: Path) -> None:
         await asyncio.to_thread(eventually, "a run", lambda: swept.calls)
         raise KeyError
 
-    with pytest.raises(ExceptionGroup):
+    async def both() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(swept.run())
             group.create_task(interrupted())
+
+    with pytest.raises(ExceptionGroup):
+        await both()
     assert swept.runs.running.points == []
     assert [call["run"] for call in swept.calls] == ["s-seed0"]
 
