@@ -1,4 +1,4 @@
-"""If these fail, a sweep trains again what has ended, loses what was broken off, or compares what did not begin alike."""
+"""If these fail, a sweep trains again what has ended, loses what was broken off, or compares what began differently."""
 
 from __future__ import annotations
 
