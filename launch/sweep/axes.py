@@ -162,7 +162,8 @@ def parse_value(raw: str) -> Toml:
 def _label(key: str, value: Toml) -> str:
     """What tells this value from the axis's others: of a path its last part, of a number its key too."""
     if isinstance(value, str):
-        return _safe(value.rstrip("/").rpartition("/")[2])
+        _, url, rest = value.partition("://")
+        return _safe(rest if url else value.rstrip("/").rpartition("/")[2])
     leaf = key.rpartition(".")[2]
     return _safe(f"{leaf}_{toml(value)}" if isinstance(value, bool) else f"{leaf}{toml(value)}")
 

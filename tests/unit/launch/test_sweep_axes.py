@@ -64,6 +64,8 @@ def test_two_axes_of_one_key_are_refused() -> None:
 def test_values_that_make_the_same_label_get_folders_of_their_own() -> None:
     names = [point.name for point in product([parse_axis("model=/a/best,/b/best")])]
     assert names == ["best", "best_2"]
+    names = [point.name for point in product([parse_axis("model=/a/best,http://127.0.0.1:8000/v1")])]
+    assert names == ["best", "127.0.0.1_8000_v1"]
 
 
 KEYS = ("run.seed", "learner.lr", "model.path", "agent.kind")
