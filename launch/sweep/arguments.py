@@ -64,6 +64,8 @@ def asked(given: argparse.Namespace) -> Asked:
     """Raises UserError."""
     file = find(given.what) if given.what else None
     found = read(file) if file is not None else SweepFile(recipe=given.what or "demo")
+    if given.recipe and given.what and file is None:
+        raise UserError(f"{given.what} and --recipe {given.recipe} are two recipes: leave one of them out")
     changed: dict[str, object] = {}
     if given.recipe:
         changed["recipe"] = given.recipe

@@ -104,7 +104,7 @@ def sweep_names() -> list[str]:
 
 def is_sweep(path: Path) -> bool:
     """Whether the file is a sweep's, and no recipe.  Raises ConfigError for one that is no TOML."""
-    return "axes" in _tables(path)
+    return not _tables(path).keys().isdisjoint(SweepFile.model_fields)
 
 
 def find(what: str) -> Path | None:

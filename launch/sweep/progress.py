@@ -6,7 +6,6 @@ What a run is at, it has said last in its log; so nobody has to ask it.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,17 +53,22 @@ class Told:
 
     async def follow(self) -> None:
         """Tell of those that run, until this is cancelled."""
-        if self._console.is_terminal:
+        if not self._console.is_terminal:
+            await self._tell_now_and_then()
+            return
+        wraps, self._console.soft_wrap = self._console.soft_wrap, False  # the table has the terminal's width
+        try:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 while True:
                     live.update(self._panel(), refresh=True)
                     await asyncio.sleep(_LOOK_S)
-        due = time.monotonic() + _TELL_S
+        finally:
+            self._console.soft_wrap = wraps
+
+    async def _tell_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_S)
-            if time.monotonic() >= due:
-                due = time.monotonic() + _TELL_S
-                self.tell()
+            await asyncio.sleep(_TELL_S)
+            self.tell()
 
     def tell(self) -> None:
         """What is new of each that runs, a line."""

@@ -23,10 +23,10 @@ COLUMNS = (
     Column("difference", "difference", Shape.CHANGE),
     Column("difference_stderr", "its error", Shape.SHARE),
     Column("steps", "steps", Shape.COUNT),
-    Column("trained", "trajectories trained", Shape.COUNT),
+    Column("trained", "episodes trained", Shape.COUNT),
     Column("age_mean", "token age", Shape.NUMBER),
     Column("age_max", "oldest", Shape.COUNT),
-    Column("versions", "versions served", Shape.COUNT),
+    Column("versions", "versions", Shape.COUNT),
     Column("seconds", "seconds", Shape.COUNT),
 )
 

@@ -85,7 +85,7 @@ class Runs:
     def preflight(self, points: Sequence[Point]) -> None:
         from launch.preflight import preflight
 
-        values = {"run.dir": str(place(self.folder, self.sweep.kind, points[0]).parent)}
+        values = {"run.dir": str(self.place(points[0]).parent)}
         for point in points:
             preflight(load_recipe(self.sweep.recipe, assignments({**self.sweep.values(point), **values})))
 

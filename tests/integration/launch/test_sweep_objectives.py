@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launch.sweep.definition import find, read
+from launch.sweep.definition import find, made, read
 from launch.sweep.folder import SUMMARY_FILE
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import RECIPE, ROOT, MiniRuns
@@ -46,7 +46,7 @@ def rotating() -> str:
     """One of the objectives: another one each time that this file is another commit's, or another CI_BATCH's, turn."""
     path = find("objectives")
     assert path is not None
-    names = list(read(path).axes["objective"])  # pyright: ignore[reportArgumentType]
+    names = [choice.label for choice in made("", read(path), {}, []).axes[0].choices]
     if batch := os.environ.get("CI_BATCH"):
         return names[int(batch) // BATCHES % len(names)]
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]

@@ -11,8 +11,11 @@ import pytest
 
 from launch.sweep import __main__ as command
 from launch.sweep import training
+from launch.sweep.axes import Point
 from launch.sweep.definition import Sweep
+from launch.sweep.progress import Told
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import error_console
 from tests.support import fake_cluster
 
 FILE = """
@@ -105,3 +108,19 @@ def test_a_goal_of_an_unknown_figure_is_refused_before_anything_starts(
     assert sweeping(text=FILE.replace("difference", "diference")) == 2
     assert "goal: there is no figure 'diference'" in capsys.readouterr().err
     assert not (tmp_path / "out" / "runs" / "calls.jsonl").exists()
+
+
+def test_a_recipe_and_another_recipe_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["demo", "--recipe", "art_terminal", "--axis", "run.seed=0"]) == 2
+    assert "are two recipes" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told, log = Told(error_console(), [], []), tmp_path / "log"
+    told.begun(Point("seed0"), log)
+    log.write_text("training\nstep 1/3\n")
+    told.tell()
+    told.tell()
+    log.write_text("training\nstep 1/3\nstep 2/3\n")
+    told.tell()
+    assert capsys.readouterr().err.splitlines() == ["seed0: begins", "seed0: step 1/3", "seed0: step 2/3"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
+from launch.config.load import RECIPES
 from launch.evaluate.arguments import parser
 from launch.sweep.axes import assignments, parse_axis
 from launch.sweep.definition import OPTIONS, Kind, Sweep, SweepFile, find, made, read, sweep_names
@@ -88,6 +89,12 @@ def test_a_value_that_is_refused_is_named_once() -> None:
         configured(made("", SweepFile(), {}, axes))
     assert str(refused.value).count("learner.eps_low") == 1
     assert "point eps_low3-seed0: learner.eps_low: input should be less than 1, not 3" in str(refused.value)
+
+
+def test_a_file_whose_axes_come_with_the_command_line_is_a_sweep(tmp_path: Path) -> None:
+    path = written(tmp_path, "[common]\nrun.steps = 3")
+    assert find(str(path)) == path
+    assert find(str(RECIPES / "demo.toml")) is None
 
 
 def test_a_recipe_is_no_sweep() -> None:
