@@ -10,23 +10,20 @@ import asyncio
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
-import orjson
 from rich.console import Console
 
 from launch.sweep import evaluating, runs, training
 from launch.sweep.arguments import Asked, asked, parser
 from launch.sweep.axes import Point
 from launch.sweep.definition import Kind
-from launch.sweep.figures import Row, State
-from launch.sweep.folder import REPORT_FILE, SUMMARY_FILE, TABLE_FILE, SweepFolder, check, opened
-from launch.sweep.page import page
+from launch.sweep.figures import State
+from launch.sweep.folder import REPORT_FILE, SUMMARY_FILE, SweepFolder, check, opened
 from launch.sweep.progress import Told
 from launch.sweep.schedule import Carried
-from launch.sweep.table import Table, aligned, as_csv, as_json, average_rows, point_rows
+from launch.sweep.table import Table, aligned, as_json, average_rows, point_rows
+from launch.sweep.writer import Writer
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, error_console, shown
 from protocol.cli.parser import check_text
@@ -56,7 +53,7 @@ def _main(words: Sequence[str]) -> int:
         if to_run:
             carried.preflight(to_run)
         table = _run(wanted, carried, to_run)
-        out.set({**as_json(table, _places(wanted, carried)), "output": str(wanted.output)})
+        out.set({**as_json(table, carried.place), "output": str(wanted.output)})
         names = {point.name for point in chosen}
         ended = all(row.outcome.state is State.ENDED for row in table.rows if row.point.name in names)
         return EXIT_OK if ended and not names & set(table.goal.missed) else EXIT_FAILED
@@ -95,17 +92,13 @@ def _would_run(wanted: Asked, carried: Carried, to_run: Sequence[Point]) -> dict
     }
 
 
-def _places(wanted: Asked, carried: Carried) -> dict[str, Path]:
-    return {point.name: carried.place(point) for point in wanted.sweep.points}
-
-
 def _run(wanted: Asked, carried: Carried, to_run: Sequence[Point]) -> Table:
     from launch.cluster import interruptible
 
     console = error_console()
     with opened(wanted.output, wanted.sweep) as folder:
         console.print(f"{len(wanted.sweep.points)} points, {len(to_run)} to run: {shown(folder.path)}")
-        writer = _Writer(wanted, carried, folder)
+        writer = Writer(wanted.sweep, carried, folder)
         try:
             if to_run:
                 again = f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"
@@ -116,7 +109,7 @@ def _run(wanted: Asked, carried: Carried, to_run: Sequence[Point]) -> Table:
         return table
 
 
-async def _work(wanted: Asked, writer: _Writer, to_run: Sequence[Point], console: Console) -> dict[str, Json]:
+async def _work(wanted: Asked, writer: Writer, to_run: Sequence[Point], console: Console) -> dict[str, Json]:
     from launch.structured import beside
 
     table = writer.write()
@@ -124,44 +117,6 @@ async def _work(wanted: Asked, writer: _Writer, to_run: Sequence[Point], console
     async with beside(told.follow()):
         await writer.carried.carry_out(to_run, wanted.parallel, writer.folder, writer)
     return {}
-
-
-@dataclass(slots=True)
-class _Writer:
-    """Writes what is known each time that a point has ended."""
-
-    wanted: Asked
-    carried: Carried
-    folder: SweepFolder
-    told: Told | None = None
-
-    def begun(self, point: Point, log: Path) -> None:
-        if self.told is not None:
-            self.told.begun(point, log)
-
-    def ended(self, point: Point) -> None:
-        self.write()
-        if self.told is not None:
-            self.told.ended(Row(point, self.carried.outcome(point)))
-
-    def write(self) -> Table:
-        from launch.record import hardware
-
-        sweep, carried = self.wanted.sweep, self.carried
-        rows = [Row(point, carried.outcome(point)) for point in sweep.points]
-        table = Table(sweep, carried.columns, rows, _machine(hardware()))
-        summary = as_json(table, _places(self.wanted, carried))
-        self.folder.write(SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode() + "\n")
-        self.folder.write(TABLE_FILE, as_csv(table))
-        self.folder.write(REPORT_FILE, page(table))
-        return table
-
-
-def _machine(known: dict[str, Json]) -> str:
-    gpus = cast("list[str]", known["gpus"])
-    memory = int(str(known["memory_bytes"])) / (1 << 30)
-    parts = [known["processor"] or known["platform"], f"{known['cores']} cores", f"{memory:.0f} GiB", *gpus]
-    return ", ".join(map(str, parts))
 
 
 def _conclude(table: Table, carried: Carried, folder: SweepFolder, console: Console) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
+from launch.sweep.axes import Point
 from launch.sweep.definition import Sweep
 from launch.sweep.figures import Average, Column, Goal, Row, Spread, State, judged, over_seeds
 from protocol.events import Json
@@ -64,8 +65,8 @@ def as_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def as_json(table: Table, places: Mapping[str, Path]) -> dict[str, Json]:
-    """``places``: point's name → its folder."""
+def as_json(table: Table, place: Callable[[Point], Path]) -> dict[str, Json]:
+    """``place``: a point's folder."""
     return {
         "sweep": table.sweep.name,
         "kind": table.sweep.kind.value,
@@ -82,7 +83,7 @@ def as_json(table: Table, places: Mapping[str, Path]) -> dict[str, Json]:
                 "why": row.outcome.why,
                 "figures": {column.key: _rounded(row.outcome.figures.get(column.key)) for column in table.columns},
                 "commit": row.outcome.commit,
-                "folder": str(places[row.point.name]),
+                "folder": str(place(row.point)),
             }
             for row in table.rows
         ],

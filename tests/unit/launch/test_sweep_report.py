@@ -71,7 +71,7 @@ def test_what_is_not_known_is_left_empty() -> None:
 
 def test_the_object_has_every_point_and_mean() -> None:
     found = table(*MIXED)
-    said = as_json(found, {row.point.name: Path("/s") / row.point.name for row in found.rows})
+    said = as_json(found, lambda point: Path("/s") / point.name)
     text = json.loads(json.dumps(said))
     assert (text["ok"], text["complete"]) == (False, False)
     assert text["points"][0]["figures"]["difference"] == 0.5
