@@ -25,7 +25,8 @@ from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 
-SWEEP_FILE, SUMMARY_FILE, TABLE_FILE, REPORT_FILE = "sweep.json", "summary.json", "sweep.csv", "report.html"
+SWEEP_FILE, SUMMARY_FILE, REPORT_FILE = "sweep.json", "summary.json", "report.html"
+TABLE_FILE, PAGE_FILE = "sweep.csv", "sweep.md"
 _PLACES = {Kind.TRAIN: "runs", Kind.EVALUATE: "evaluations"}
 _BEGUN = {"attempts", ".lock"}
 """What is there of a folder that was opened and not yet written to."""

@@ -1,4 +1,4 @@
-"""What a sweep came to, as sweep.csv, summary.json and lines for a person.  Pure."""
+"""What a sweep came to, as sweep.csv, sweep.md, summary.json and lines for a person.  Pure."""
 
 from __future__ import annotations
 
@@ -63,6 +63,18 @@ def as_csv(table: Table) -> str:
         at = [row.point.at[name] for name in axes]
         writer.writerow([row.point.name, *at, row.outcome.state, *figures, row.outcome.commit, row.outcome.why])
     return out.getvalue()
+
+
+def as_markdown(table: Table) -> str:
+    """The tables, with machine and commit, for a page of documentation."""
+    parts = [_markdown(*rows) for rows in (average_rows(table), point_rows(table)) if rows[1]]
+    commits = ", ".join(each[:7] for each in table.commits) or "unknown"
+    return "\n\n".join([f"`longshore sweep {table.sweep.name}`, commit {commits}, on {table.machine}.", *parts]) + "\n"
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = (head, ["---", *["--:"] * (len(head) - 1)], *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def as_json(table: Table, place: Callable[[Point], Path]) -> dict[str, Json]:

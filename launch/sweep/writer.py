@@ -13,11 +13,11 @@ from launch.record import hardware
 from launch.sweep.axes import Point
 from launch.sweep.definition import Sweep
 from launch.sweep.figures import Row
-from launch.sweep.folder import REPORT_FILE, SUMMARY_FILE, TABLE_FILE, SweepFolder
+from launch.sweep.folder import PAGE_FILE, REPORT_FILE, SUMMARY_FILE, TABLE_FILE, SweepFolder
 from launch.sweep.page import page
 from launch.sweep.progress import Told
 from launch.sweep.schedule import Carried
-from launch.sweep.table import Table, as_csv, as_json
+from launch.sweep.table import Table, as_csv, as_json, as_markdown
 from protocol.events import Json
 
 
@@ -43,6 +43,7 @@ class Writer:
         summary = as_json(table, self.carried.place)
         self.folder.write(SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode() + "\n")
         self.folder.write(TABLE_FILE, as_csv(table))
+        self.folder.write(PAGE_FILE, as_markdown(table))
         self.folder.write(REPORT_FILE, page(table))
         return table
 

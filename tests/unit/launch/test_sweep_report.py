@@ -16,7 +16,7 @@ from launch.sweep.figures import Outcome, Row, Spread, State
 from launch.sweep.logs import last_line
 from launch.sweep.page import page
 from launch.sweep.runs import COLUMNS
-from launch.sweep.table import Table, aligned, as_csv, as_json, average_rows, point_rows
+from launch.sweep.table import Table, aligned, as_csv, as_json, as_markdown, average_rows, point_rows
 
 FILE = SweepFile(about="a <b>", goal={"difference": 0.3})
 
@@ -89,6 +89,14 @@ def test_the_page_has_points_means_goal_and_failures_as_text() -> None:
         assert part in text
     assert "a &lt;b&gt;" in text
     assert "<b>" not in text.replace("<body", "")
+
+
+def test_the_tables_for_documentation_say_where_and_of_what_code() -> None:
+    text = as_markdown(table(*MIXED))
+    assert text.startswith("`longshore sweep s`, commit c0ffee, on 2 cores.\n")
+    assert "| clip | 2 of 2 | 0.400 ± 0.000 |" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows[:4]} == {len(COLUMNS) + 3}
 
 
 def test_lines_stand_below_each_other() -> None:
