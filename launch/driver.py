@@ -375,7 +375,7 @@ class Driver:
             evaluations={name: attempts for name, attempts in evaluations.items() if attempts is not None},
             held_out=self._held_out_families,
             accounting=books,
-            leaked=await count_leaks(stock),
+            leaked=await count_leaks(stock, self._directory.run_id),
             finished=self._finished,
         )
         summary = summarise(path, facts)

@@ -30,12 +30,13 @@ _DONE, _STOPPED = b"d", b"s"
 _LOOK_S = 2.0
 """Between two looks at the processes of a run that goes on."""
 _ROUND_S = 0.2
-_ROUNDS = 150
+_ROUNDS = 300
 _QUIET_ROUNDS = 2
 """A process has no environment for a moment while it is started: one look may miss it."""
-_PATIENT_ROUNDS = 100
-"""So long an engine's guardian, whose server is dead by then, may take to remove the server's shared memory."""
-_ENGINE_GUARDIAN = b"/actors/engines/guardian.py"
+_PATIENT_ROUNDS = {b"/actors/engines/guardian.py": 100, b"/launch/guardian.py": 250, b"\0sandbox.sweep\0": 250}
+"""So long those may go on who are putting things in order, told by a part of their command line: an engine's guardian,
+whose server is dead by then, removes the server's shared memory; the guardian of a run that was started by this one
+(:mod:`launch.sweep`) ends what this one cannot know, and its sweep waits until the daemon has settled."""
 
 
 class Guardian:
@@ -123,10 +124,15 @@ def _end(token: str, known: set[Process], temporary: Path) -> None:
             break
         for pid, _ in known:
             with contextlib.suppress(OSError):
-                if done >= _PATIENT_ROUNDS or _ENGINE_GUARDIAN not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if done >= _patience(Path(f"/proc/{pid}/cmdline").read_bytes()):
                     os.kill(pid, signal.SIGKILL)
         time.sleep(_ROUND_S)
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _patience(command: bytes) -> int:
+    """Rounds that a process may go on."""
+    return max((rounds for part, rounds in _PATIENT_ROUNDS.items() if part in command), default=0)
 
 
 def main() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sandbox.engine import DockerEngine, Inventory
 from sandbox.host import docker_url
-from sandbox.leaks import left, others
+from sandbox.leaks import foreign, left, others
 from sandbox.sweep import LABEL
 
 _PATIENCE_S = 60.0
@@ -17,7 +19,9 @@ async def take_inventory(run_id: str) -> Inventory:
         return await others(engine, {f"{LABEL}.run": run_id})
 
 
-async def count_leaks(before: Inventory) -> int:
-    """How many are new and stay, once the engine has had time to finish removals that are under way."""
+async def count_leaks(before: Inventory, run_id: str) -> int:
+    """How many are new and stay, once the engine has had time to finish removals that are under way; what carries
+    another run's label is that one's, which may go on."""
     async with DockerEngine(docker_url()) as engine:
-        return len(await left(engine, before, patience_s=_PATIENCE_S))
+        apart = partial(foreign, engine, f"{LABEL}.run", run_id)
+        return len(await left(engine, before, patience_s=_PATIENCE_S, apart=apart))

@@ -24,20 +24,39 @@ async def others(engine: DockerEngine, labels: Mapping[str, str]) -> Inventory:
     return (await engine.inventory()).since(own)
 
 
+async def foreign(engine: DockerEngine, key: str, value: str) -> Inventory:
+    """What carries the label ``key`` with another value: somebody else's, who may be at work.  Raises EngineError."""
+
+    def others(labels: Mapping[str, str]) -> bool:
+        return labels.get(key, value) != value
+
+    return Inventory(
+        frozenset(each.id for each in await engine.containers() if others(each.labels)),
+        frozenset(each.id for each in await private.networks(engine, {}) if others(each.labels)),
+        frozenset(),
+        frozenset(each.image for each in await commit.copies(engine, {}) if others(each.labels)),
+    )
+
+
 async def left(
     engine: DockerEngine,
     before: Inventory,
     *,
     patience_s: float = 90.0,
     kept: Callable[[], Awaitable[int]] | None = None,
+    apart: Callable[[], Awaitable[Inventory]] | None = None,
 ) -> Inventory:
     """What is new and stays, once the engine has had ``patience_s`` for removals that are under way.
 
-    ``kept``: how many new containers a server keeps for itself.  Raises EngineError.
+    ``kept``: how many new containers a server keeps for itself.  ``apart``: what is somebody else's.  Raises
+    EngineError.
     """
     give_up = time.monotonic() + patience_s
     while True:
-        new = (await engine.inventory()).since(before)
+        theirs = await apart() if apart is not None else before
+        new = (await engine.inventory()).since(before).since(theirs)
+        if new and apart is not None:  # begun since then
+            new = new.since(await apart())
         if new.containers and kept is not None:
             new = replace(new, containers=frozenset(sorted(new.containers)[await kept() :]))
         if not new or time.monotonic() > give_up:

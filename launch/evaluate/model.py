@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import cast
 
 from actors.agents.agent import Agent
-from actors.agents.chat import Message, chat_format
+from actors.agents.chat import ChatFormat, Message, chat_format
 from actors.branches import Noted
 from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
 from actors.engines.engine import Engine
+from actors.engines.settings import EngineSettings
 from actors.episode import Acting, EpisodeSettings, Observer
 from actors.policy import Policy, Said, TokenPolicy
 from actors.rewards.played import ModelTurn
@@ -151,17 +152,36 @@ def ticket_of(attempt: AttemptId, index: int, asked: Asked) -> Ticket:
     )
 
 
-@asynccontextmanager
-async def served(
-    asked: Asked, config: RunConfig, directory: RunDirectory, settings: WorkerSettings, agent: Agent
-) -> AsyncGenerator[Player]:
-    """A server of the folder's model in this process's care, gone at the end.  Raises UserError for a folder that is
-    no model's, EngineStartError."""
+def server_settings(asked: Asked, config: RunConfig, directory: RunDirectory) -> EngineSettings:
+    """Of a server of the folder's model.  Raises UserError for a folder that is no model's."""
     folder = check_model(Path(asked.model)).absolute()
-    thinking = config.agent.thinking.argument
-    chat = await asyncio.to_thread(chat_format, str(folder), agent.offered, thinking=thinking)
     own = engine_settings(config, directory, folder, "engine-0", Node("node-0", "", "127.0.0.1"))
-    engine = Engine(replace(own, adapters=None, lends=False))
+    return replace(own, adapters=None, lends=False)
+
+
+@asynccontextmanager
+async def serving(settings: EngineSettings) -> AsyncGenerator[Engine]:
+    """A server in this process's care, gone at the end.  Raises EngineStartError."""
+    engine = Engine(settings)
+    try:
+        await engine.start(WeightManifest(Version(0), 0, NO_VERSION, settings.model_path, "", 0, 0))
+        yield engine
+    finally:
+        await engine.stop()
+
+
+async def spoken(asked: Asked, config: RunConfig, agent: Agent) -> ChatFormat:
+    """How ``agent`` speaks with the folder's model.  Raises UserError where they do not go together."""
+
+    def read() -> ChatFormat:
+        folder = str(Path(asked.model).absolute())
+        return chat_format(folder, agent.offered, thinking=config.agent.thinking.argument)
+
+    return await asyncio.to_thread(read)
+
+
+def player_of(engine: Engine, chat: ChatFormat, asked: Asked, settings: WorkerSettings, agent: Agent) -> Player:
+    """Who is served by ``engine``, which may serve others too."""
     episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
     places: dict[str, int] = {}
 
@@ -171,11 +191,7 @@ async def served(
         policy = TokenPolicy(chat, context, engine.generate, episode.sampling(ticket))
         return modelled(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
 
-    try:
-        await engine.start(WeightManifest(Version(0), 0, NO_VERSION, str(folder), "", 0, 0))
-        yield player
-    finally:
-        await engine.stop()
+    return player
 
 
 @asynccontextmanager

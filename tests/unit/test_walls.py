@@ -19,6 +19,7 @@ LIGHT = [
     "launch.rundir",
     "launch.cli",
     "launch.cluster",
+    "launch.sweep",
 ]
 
 PROBE = """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.bench.chaos.points import Process, read_kills
-from launch.bench.program import run_program
 from launch.guardian import processes
+from launch.program import run_program
 from protocol.errors import InfraError
 
 _LOOK_S = 0.5

@@ -23,10 +23,10 @@ from actors.evaluation import Attempt
 from launch.bench.modes.arms import BATCH, MODES, Arm, Ground, in_flight
 from launch.bench.modes.reading import Measured, read_run
 from launch.bench.modes.waits import Waits
-from launch.bench.program import run_program
 from launch.evaluations import Comparison, compare, rounded, score
 from launch.guardian import Guardian
 from launch.preflight import preflight
+from launch.program import run_program
 from launch.rundir import SUMMARY_FILE
 from protocol.cli.output import error_console
 from protocol.errors import InfraError, UserError

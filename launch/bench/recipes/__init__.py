@@ -22,12 +22,12 @@ from typing import cast
 import orjson
 
 from launch.bench.chaos.tasks import write_tasks
-from launch.bench.program import run_program
 from launch.bench.recipes.tries import build_model, overrides
 from launch.config import load_recipe, recipe_names
 from launch.guardian import Guardian
 from launch.metrics import read_metrics
 from launch.preflight import preflight
+from launch.program import run_program
 from launch.rundir import SUMMARY_FILE
 from protocol.cli.output import error_console
 from protocol.cli.words import did_you_mean
@@ -96,7 +96,7 @@ def options(given: argparse.Namespace) -> Options:
 
 
 async def measure(asked: Options) -> Report:
-    """Raises UserError where the machine cannot run any."""
+    """Try each recipe, whatever becomes of the others."""
     say = error_console().print
     place = Path(tempfile.mkdtemp(prefix="ls-recipes-")) if asked.folder is None else asked.folder.absolute()
     say(f"runs: {place / 'runs'}")
@@ -106,13 +106,8 @@ async def measure(asked: Options) -> Report:
     tried, failures = dict[str, Tried](), list[str]()
     with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
         for name in asked.recipes:
-            try:
-                tried[name] = await bench.run(name)
-            except UserError as error:
-                tried[name] = Tried(loads=False)
-                failures.append(f"{name}: {error}")
-            if tried[name].loads and tried[name].steps_run < asked.steps:
-                failures.append(f"{name}: {tried[name].steps_run} of {asked.steps} steps, see {bench.runs / name}")
+            tried[name], why = await bench.run(name)
+            failures += [f"{name}: {each}" for each in why]
             say(f"{name}: {tried[name].steps_run} steps in {tried[name].seconds:.0f} s")
     for line in failures:
         say(f"failed: {line}")
@@ -130,21 +125,31 @@ class _Bench:
     def runs(self) -> Path:
         return self.place / "runs"
 
-    async def run(self, name: str) -> Tried:
-        """Raises UserError where the recipe does not load, or this machine cannot run it."""
-        load_recipe(name)
-        values = (
+    async def run(self, name: str) -> tuple[Tried, list[str]]:
+        """What became of a recipe, and what of that is a failure, one line each."""
+        try:
+            load_recipe(name)
+        except UserError as error:
+            return Tried(loads=False), [str(error)]
+        values = self._values(name)
+        try:
+            preflight(load_recipe(name, values))
+        except UserError as error:
+            return Tried(loads=True), [str(error)]
+        sets = [word for value in values for word in ("--set", value)]
+        began = time.monotonic()
+        await run_program(sys.executable, "-m", "launch.cluster", "--recipe", name, "--run-id", name, *sets)
+        run_dir = self.runs / name
+        return tried(run_dir, time.monotonic() - began), shortcomings(run_dir, self.steps)
+
+    def _values(self, name: str) -> tuple[str, ...]:
+        return (
             *overrides(name),
             f"run.dir='{self.runs}'",
             f"run.steps={self.steps}",
             f"model.path='{self.place / 'model'}'",
             f"data.path='{self.place / 'tasks'}'",
         )
-        preflight(load_recipe(name, values))
-        sets = [word for value in values for word in ("--set", value)]
-        began = time.monotonic()
-        await run_program(sys.executable, "-m", "launch.cluster", "--recipe", name, "--run-id", name, *sets)
-        return tried(self.runs / name, time.monotonic() - began)
 
 
 def tried(run_dir: Path, seconds: float) -> Tried:
@@ -159,6 +164,16 @@ def tried(run_dir: Path, seconds: float) -> Tried:
         reward_parts=parts if lines else None,
         seconds=round(seconds, 1),
     )
+
+
+def shortcomings(run_dir: Path, steps: int) -> list[str]:
+    """What a run of so many steps lacks, one line each."""
+    see, summary, done = f"see {run_dir}", run_dir / SUMMARY_FILE, len(read_metrics(run_dir))
+    if done < steps:
+        return [f"{done} of {steps} steps, {see}"]
+    if not summary.exists():
+        return [f"it did not come to its end, {see}"]
+    return [f"{line}, {see}" for line in orjson.loads(summary.read_bytes())["failed_checks"]]
 
 
 def _trained(summary: Path) -> int:

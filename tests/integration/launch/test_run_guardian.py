@@ -83,6 +83,40 @@ def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how
     assert (note.read_text() if note.exists() else None) == swept
 
 
+OUTER = """
+import subprocess, sys, time
+from pathlib import Path
+from launch.guardian import Guardian
+token, folder, *run = sys.argv[1:]
+with Guardian(token, Path(folder)):
+    subprocess.Popen(run, start_new_session=True)
+    time.sleep(600)
+"""
+
+
+def test_a_run_that_another_command_started_is_put_in_order_by_its_own_guardian(tmp_path: Path) -> None:
+    """A sweep that is killed would leave what its run's guardian alone knows of."""
+    outer, inner, note = f"test-{secrets.token_hex(8)}", f"test-{secrets.token_hex(8)}", tmp_path / "swept"
+    for name in ("outer", "inner"):
+        (tmp_path / name).mkdir()
+    sweep = ["/bin/sh", "-c", f'sleep 1; echo "$@" > {note}', "sandbox.sweep"]
+    arguments = [inner, str(tmp_path / "inner"), "waits", *sweep]
+    run = tmp_path / "run.py"
+    run.write_text(f"import sys\nsys.path.insert(0, {str(Path.cwd())!r})\nsys.argv[1:] = {arguments!r}\n{OWNER}")
+    command = [sys.executable, "-c", OUTER, outer, str(tmp_path / "outer"), sys.executable, str(run)]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"ready\n"
+    eventually("the run, its processes and its guardian", lambda: len(processes(outer)) >= 5, 60)
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    eventually("the run's sweep", note.exists, 60)
+    assert gone(inner)
+    assert gone(outer)
+    eventually("the end of both folders", lambda: not list(tmp_path.glob("*er")), 60)
+
+
 HIDING = """
 import os, subprocess, sys
 child = [sys.executable, "-c", "import time; time.sleep(600)"]

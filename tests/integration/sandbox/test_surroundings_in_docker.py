@@ -19,7 +19,7 @@ from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.gate.doors import HOST, PORT
 from sandbox.grader import grade
 from sandbox.host import Host
-from sandbox.leaks import others
+from sandbox.leaks import foreign, others
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.private import MOST_SERVICES
 from sandbox.session import SandboxSession
@@ -91,11 +91,25 @@ async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
     pool: SandboxPool, engine: DockerEngine, before: Inventory
 ):
     async with pool.acquire(TASK):
-        foreign = await others(engine, {f"{LABEL}.pool": pool.settings.pool})
-        own = (await engine.inventory()).since(foreign)
+        elsewhere = await others(engine, {f"{LABEL}.pool": pool.settings.pool})
+        own = (await engine.inventory()).since(elsewhere)
     assert len(own.networks) == 1
     assert len(own.containers) >= 1 + len(TASK.services)
-    assert not foreign.networks - before.networks
+    assert not elsewhere.networks - before.networks
+
+
+async def test_what_a_run_beside_it_has_is_no_leak_of_a_run(pool: SandboxPool, engine: DockerEngine, before: Inventory):
+    """Two runs at a time would each fail for what the other is doing."""
+    run = pool.settings.run_id
+    async with pool.acquire(TASK):
+        theirs = await foreign(engine, f"{LABEL}.run", "another")
+        own = await foreign(engine, f"{LABEL}.run", run)
+        new = (await engine.inventory()).since(before)
+    assert new.containers
+    assert new.networks
+    assert not new.since(theirs)
+    assert not new.containers & own.containers
+    assert not new.networks & own.networks
 
 
 async def test_two_sessions_of_a_task_have_services_of_their_own(pool: SandboxPool, before: Inventory):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.recipes import Options, Report, Tried, add_options, options, tried
+from launch.bench import recipes
+from launch.bench.recipes import Options, Report, Tried, add_options, options, shortcomings, tried
+from launch.config import RunConfig
 from protocol.errors import UserError
 
 
@@ -46,6 +48,36 @@ def test_a_run_is_told_as_its_directory_says(tmp_path: Path) -> None:
 
 def test_a_run_that_never_came_to_a_step_has_run_none(tmp_path: Path) -> None:
     assert tried(tmp_path, 1.0) == Tried(True, 0, 0, None, 1.0)
+
+
+def wrote(run_dir: Path, steps: int, summary: str = "") -> Path:
+    run_dir.mkdir()
+    (run_dir / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(1, steps + 1)))
+    if summary:
+        (run_dir / "summary.json").write_text(summary)
+    return run_dir
+
+
+def test_a_run_that_lacks_something_is_a_failure(tmp_path: Path) -> None:
+    assert shortcomings(wrote(tmp_path / "a", 2, '{"failed_checks": []}'), 2) == []
+    assert shortcomings(wrote(tmp_path / "b", 1), 2) == [f"1 of 2 steps, see {tmp_path / 'b'}"]
+    assert shortcomings(wrote(tmp_path / "c", 2), 2) == [f"it did not come to its end, see {tmp_path / 'c'}"]
+    left = wrote(tmp_path / "d", 2, '{"failed_checks": ["2 containers were left behind"]}')
+    assert shortcomings(left, 2) == [f"2 containers were left behind, see {left}"]
+
+
+async def test_a_machine_that_cannot_run_a_recipe_does_not_make_it_one_that_does_not_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing_here(config: RunConfig) -> None:
+        raise UserError("no Docker engine answers")
+
+    monkeypatch.setattr(recipes, "preflight", nothing_here)
+    report = await recipes.measure(asked("--folder", str(tmp_path / "tries")))
+    assert len(report.tried) == 5
+    assert all(each == Tried(loads=True) for each in report.tried.values())
+    assert report.failures[0] == "art_terminal: no Docker engine answers"
+    assert not report.holds
 
 
 def test_the_report_has_a_key_for_each_recipe_and_nothing_else() -> None:

@@ -170,3 +170,10 @@ async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
     assert await left(FakeEngine(there), having("a"), patience_s=-1) == having("b", "c")
     assert await left(FakeEngine(there), having("a"), patience_s=-1, kept=kept) == having()
     assert await left(FakeEngine(there), having(), patience_s=-1, kept=kept) == having("c")
+
+
+async def test_what_another_run_has_is_no_leak_of_this_one():
+    async def apart() -> Inventory:
+        return having("b")
+
+    assert await left(FakeEngine(having("a", "b", "c")), having("a"), patience_s=-1, apart=apart) == having("c")

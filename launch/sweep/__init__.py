@@ -1,0 +1,1 @@
+"""Sweeps: one command, many runs or evaluations that differ along axes."""

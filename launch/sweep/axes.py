@@ -1,0 +1,172 @@
+"""Axes, and the points that are their product.  Pure.
+
+An axis is a key with values (``run.seed=0,1,2``), or a name with named choices, each of which sets some keys at once.
+A point is one choice of each axis; its name is the folder of its run, the same whatever else is swept beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from launch.config.load import Toml
+from protocol.errors import UserError
+
+_MOST_CHARS = 80
+"""Of a point's name: a sweep's comes before it in a run's id."""
+_UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One place on an axis."""
+
+    shown: str
+    """The value, or the choice's own name."""
+    label: str
+    """The same as a part of a folder's name."""
+    values: Mapping[str, Toml]
+    """Key → value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    name: str
+    """The key, or a name of its own."""
+    choices: tuple[Choice, ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(key for choice in self.choices for key in choice.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    name: str
+    at: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Axis → the choice, as it is shown."""
+    values: Mapping[str, Toml] = field(default_factory=dict[str, Toml])
+    """All that the choices set."""
+
+
+def parse_axis(word: str) -> Axis:
+    """``KEY=VALUE,VALUE`` of a command line.  Raises UserError."""
+    key, equals, raw = (part.strip() for part in word.partition("="))
+    if not equals or not key or not raw:
+        raise UserError(f"--axis {word}: write it as KEY=VALUE,VALUE, for example --axis run.seed=0,1,2")
+    return plain_axis(key, _values(raw))
+
+
+def plain_axis(key: str, values: Sequence[Toml]) -> Axis:
+    """One key, in turn with each of ``values``.  Raises UserError."""
+    found: list[Choice] = []
+    for value in values:
+        shown = value if isinstance(value, str) else toml(value)
+        if not shown or any(shown == each.shown for each in found):
+            raise UserError(f"axis {key}: {f'{shown} is there twice' if shown else 'a value is empty'}: leave it out")
+        found.append(Choice(shown, _label(key, value), {key: value}))
+    return _axis(key, found)
+
+
+def named_axis(name: str, choices: Mapping[str, Mapping[str, Toml]]) -> Axis:
+    """Choices by their names.  Raises UserError."""
+    return _axis(name, [Choice(each, _safe(each), values) for each, values in choices.items()])
+
+
+def _axis(name: str, choices: Sequence[Choice]) -> Axis:
+    """Labels that fall together are numbered."""
+    if not choices:
+        raise UserError(f"axis {name} has no values: give it some, or leave it out")
+    found: list[Choice] = []
+    for number, choice in enumerate(choices, 1):
+        taken = any(choice.label == each.label for each in found)
+        label = f"{choice.label}_{number}" if taken else choice.label
+        found.append(Choice(choice.shown, label, choice.values))
+    return Axis(name, tuple(found))
+
+
+def product(axes: Sequence[Axis]) -> tuple[Point, ...]:
+    """Every point, the last axis first.  Raises UserError where two axes set the same key."""
+    if not axes:
+        raise UserError("nothing varies: name an axis, for example --axis run.seed=0,1,2")
+    for one, other in itertools.combinations(axes, 2):
+        if one.name == other.name:
+            raise UserError(f"there are two axes {one.name}: give it all of its values at once")
+        if both := sorted(one.keys & other.keys):
+            raise UserError(f"the axes {one.name} and {other.name} both set {both[0]}: leave it to one of them")
+    return tuple(_point(axes, choices) for choices in itertools.product(*(axis.choices for axis in axes)))
+
+
+def _point(axes: Sequence[Axis], choices: Sequence[Choice]) -> Point:
+    return Point(
+        name=_short("-".join(choice.label for choice in choices)),
+        at={axis.name: choice.shown for axis, choice in zip(axes, choices, strict=True)},
+        values={key: value for choice in choices for key, value in choice.values.items()},
+    )
+
+
+def _short(name: str) -> str:
+    """Where it is too long, cut, and told apart by its digest."""
+    return name if len(name) <= _MOST_CHARS else f"{name[:_MOST_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def assignments(values: Mapping[str, Toml]) -> list[str]:
+    """``key=value`` of each, as ``--set`` takes it."""
+    return [f"{key}={toml(value)}" for key, value in values.items()]
+
+
+def toml(value: Toml) -> str:
+    """``value`` on one line."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(key)} = {toml(each)}" for key, each in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def flattened(values: Mapping[str, Toml], keys: Iterable[str], prefix: str = "") -> dict[str, Toml]:
+    """Tables as ``section.key`` → value; a table that is a value, which is one of ``keys``, stays one."""
+    known, found = frozenset(keys), dict[str, Toml]()
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and key not in known:
+            found |= flattened(value, known, f"{key}.")
+        else:
+            found[key] = value
+    return found
+
+
+def _values(raw: str) -> list[Toml]:
+    """Separated by commas: TOML where all of it is, else each by itself, and what is none is text."""
+    try:
+        return cast("list[Toml]", tomllib.loads(f"values = [{raw}]")["values"])
+    except tomllib.TOMLDecodeError:
+        return [parse_value(each.strip()) for each in raw.split(",")]
+
+
+def parse_value(raw: str) -> Toml:
+    """TOML, or text."""
+    try:
+        return cast("Toml", tomllib.loads(f"value = {raw}")["value"])
+    except tomllib.TOMLDecodeError:
+        return raw
+
+
+def _label(key: str, value: Toml) -> str:
+    """What tells this value from the axis's others: of a path its last part, of a number its key too."""
+    if isinstance(value, str):
+        _, url, rest = value.partition("://")
+        return _safe(rest if url else value.rstrip("/").rpartition("/")[2])
+    leaf = key.rpartition(".")[2]
+    return _safe(f"{leaf}_{toml(value)}" if isinstance(value, bool) else f"{leaf}{toml(value)}")
+
+
+def _safe(text: str) -> str:
+    return _UNSAFE.sub("_", text).strip("_.") or "x"

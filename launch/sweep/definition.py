@@ -1,0 +1,217 @@
+"""What is swept: a recipe, a common part and axes, from a sweep's file and the command line.  Pure but for the file.
+
+    about = "one line for a person"
+    kind = "train"                  # or "evaluate"
+    recipe = "demo"
+
+    [common]                        # every point's
+    staleness.eta = 4
+
+    [axes]
+    run.seed = [0, 1, 2]            # an axis of one key
+
+    [axes.objective.gspo]           # one choice of the axis objective, which sets what stands below it
+    learner.loss = "gspo"
+
+    [goal]                          # least value of a figure, for every point
+    difference = 0.3
+
+Keys with a dot are the recipe's.  Of a sweep of evaluations those without are the options of ``launch.evaluate``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import cast
+
+from pydantic import Field, ValidationError
+
+from launch.config import ConfigError, RunConfig, dotted_fields, recipe_names
+from launch.config.base import Section, explain, suggest_key
+from launch.config.load import Toml, parse_override
+from launch.sweep.axes import Axis, Point, flattened, named_axis, parse_value, plain_axis, product
+from protocol.cli.words import did_you_mean
+from protocol.errors import UserError
+
+SWEEPS = Path(__file__).resolve().parent / "sweeps"
+KEYS = frozenset(dotted_fields(RunConfig))
+OPTIONS = frozenset(
+    {
+        *("model", "oracle", "noop", "tasks", "datasets", "only", "attempts", "concurrency", "temperature", "greedy"),
+        *("seed", "model-name", "key-file", "retry-errors", "save-trajectories"),
+    }
+)
+"""Of ``launch.evaluate``: those that a sweep may set."""
+_OWN = frozenset({"run.dir"})
+"""Keys that every sweep sets itself."""
+_SEE_KEYS = " (to see the keys: `python -m launch.cluster --recipe demo --dry-run`)"
+_UNSAFE = re.compile(r"[^A-Za-z0-9]+")
+
+
+class Kind(StrEnum):
+    """What each point is."""
+
+    TRAIN = "train"
+    """A training run."""
+    EVALUATE = "evaluate"
+    """An evaluation."""
+
+    @property
+    def seed(self) -> str:
+        """The key over whose values points are averaged."""
+        return "run.seed" if self is Kind.TRAIN else "seed"
+
+
+class SweepFile(Section):
+    about: str = ""
+    kind: Kind = Kind.TRAIN
+    recipe: str = "demo"
+    common: dict[str, object] = Field(default_factory=dict[str, object])
+    axes: dict[str, object] = Field(default_factory=dict[str, object])
+    goal: dict[str, float] = Field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    name: str
+    """Of its folder, unless another is asked for."""
+    kind: Kind
+    recipe: str
+    common: Mapping[str, Toml]
+    axes: tuple[Axis, ...]
+    points: tuple[Point, ...]
+    about: str = ""
+    goal: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def values(self, point: Point) -> dict[str, Toml]:
+        """All that ``point`` sets, the common part below its own."""
+        return {**self.common, **point.values}
+
+    @property
+    def seed_axis(self) -> str:
+        """The axis of seeds alone; empty where there is none."""
+        return next((axis.name for axis in self.axes if axis.keys == frozenset({self.kind.seed})), "")
+
+
+def sweep_names() -> list[str]:
+    return sorted(path.stem for path in SWEEPS.glob("*.toml"))
+
+
+def is_sweep(path: Path) -> bool:
+    """Whether the file is a sweep's, and no recipe.  Raises ConfigError for one that is no TOML."""
+    return not _tables(path).keys().isdisjoint(SweepFile.model_fields)
+
+
+def find(what: str) -> Path | None:
+    """The file of the sweep that is called ``what`` or lies there; None where it is a recipe.  Raises UserError."""
+    if what.endswith(".toml") or "/" in what:
+        return Path(what) if is_sweep(Path(what)) else None
+    if what in sweep_names():
+        return SWEEPS / f"{what}.toml"
+    if what in recipe_names():
+        return None
+    known = (*sweep_names(), *recipe_names())
+    raise UserError(
+        f"there is no sweep '{what}' and no recipe of that name: the sweeps are {', '.join(sweep_names())}, the "
+        f"recipes {', '.join(recipe_names())}; a file of your own is given by its path, ending in .toml"
+        f"{did_you_mean(what, known)}"
+    )
+
+
+def read(path: Path) -> SweepFile:
+    """Raises ConfigError or UserError."""
+    try:
+        return SweepFile.model_validate(_tables(path))
+    except ValidationError as error:
+        raise explain(SweepFile, error, f"sweep {path}") from error
+
+
+def _tables(path: Path) -> dict[str, Toml]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; the sweeps are {', '.join(sweep_names())}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def made(name: str, file: SweepFile, sets: Mapping[str, Toml], axes: Sequence[Axis]) -> Sweep:
+    """The sweep of ``file`` with the command line's ``sets``, which win, and its ``axes``, which replace those of the
+    same name.  Raises UserError for all keys that are unknown at once."""
+    replaced = {axis.name for axis in axes}
+    of_all = (*(axis for axis in _axes(file) if axis.name not in replaced), *axes)
+    common = flattened(cast("Mapping[str, Toml]", file.common), KEYS) | dict(sets)
+    problems = [line for axis in of_all for line in unknown(file.kind, axis.keys, f"axis {axis.name}")]
+    if problems := [*problems, *unknown(file.kind, common, "the common part")]:
+        raise ConfigError("; also: ".join(problems))
+    for axis in of_all:
+        if both := sorted(axis.keys & sets.keys()):
+            raise UserError(f"--set {both[0]} and the axis {axis.name} both say what it is: leave one of them out")
+    named = name or "-".join((Path(file.recipe).stem, *(axis.name for axis in of_all)))
+    return Sweep(
+        name=_UNSAFE.sub("_", named).strip("_") or "sweep",
+        kind=file.kind,
+        recipe=file.recipe,
+        common=common,
+        axes=of_all,
+        points=product(of_all),
+        about=file.about,
+        goal=file.goal,
+    )
+
+
+def parse_set(kind: Kind, word: str) -> tuple[str, Toml]:
+    """``KEY=VALUE`` of a command line.  Raises UserError."""
+    key, equals, raw = (part.strip() for part in word.partition("="))
+    if "." in key or kind is Kind.TRAIN:
+        return parse_override(word)
+    if not equals or not key or not raw:
+        raise UserError(f"--set {word}: write it as OPTION=VALUE, for example --set attempts=4")
+    return key, parse_value(raw)
+
+
+def unknown(kind: Kind, keys: Iterable[str], where: str) -> list[str]:
+    """What cannot be set, one line each."""
+    return [f"{where}: {why}" for key in sorted(keys) if (why := _refused(kind, key))]
+
+
+def _refused(kind: Kind, key: str) -> str:
+    if key in _OWN:
+        return f"{key} is where the sweep's runs are: --output FOLDER says where that is"
+    if "." not in key and kind is Kind.EVALUATE:
+        return "" if key in OPTIONS else f"evaluate has no option '{key}' to sweep{did_you_mean(key, OPTIONS)}"
+    if key in KEYS:
+        return ""
+    hint = "; it is evaluate's: --evaluate" if key in OPTIONS else suggest_key(RunConfig, key)
+    return f"unknown key '{key}'{hint}{_SEE_KEYS}"
+
+
+def _axes(file: SweepFile) -> list[Axis]:
+    """A table that bears no section's name has named choices; all else are keys with their values."""
+    found: list[Axis] = []
+    for name, value in cast("Mapping[str, Toml]", file.axes).items():
+        if isinstance(value, dict) and name not in RunConfig.model_fields:
+            found.append(_named(name, value))
+            continue
+        for key, values in flattened({name: value}, KEYS).items():
+            if not isinstance(values, list):
+                raise ConfigError(f"axis {key}: write its values in brackets, {key} = [VALUE, VALUE]")
+            found.append(plain_axis(key, values))
+    return found
+
+
+def _named(name: str, choices: Mapping[str, Toml]) -> Axis:
+    found: dict[str, dict[str, Toml]] = {}
+    for each, keys in choices.items():
+        if not isinstance(keys, dict):
+            raise ConfigError(
+                f"axis {name}: '{each}' is no table of keys: write [axes.{name}.{each}] and the keys below it, or name "
+                f"a key that there is{suggest_key(RunConfig, f'{name}.{each}')}"
+            )
+        found[each] = flattened(keys, KEYS)
+    return named_axis(name, found)

@@ -1,0 +1,90 @@
+"""If these fail, a sweep of evaluations says something else than one by one would, or starts a server a point."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.bench.recipes.tries import build_model
+from launch.summary import read_events
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK
+from sandbox.host import Host
+from sandbox.tasks.formats import write_tasks
+from sandbox.tasks.generated import training_tasks
+from tests.support.fake_chat import Reply, Request, fake_chat
+
+pytestmark = [pytest.mark.docker]
+TASKS = training_tasks(3, 2)
+
+
+@pytest.fixture
+def tasks(tmp_path: Path, docker_engine: Host) -> Path:
+    write_tasks(TASKS, "terminal_bench", tmp_path / "tasks")
+    return tmp_path / "tasks"
+
+
+async def swept(out: Path, *words: object) -> tuple[int, dict[str, Any]]:
+    line = [
+        sys.executable,
+        "-m",
+        "launch.sweep",
+        "--evaluate",
+        "demo",
+        *map(str, words),
+        "--output",
+        str(out),
+        "--json",
+    ]
+    process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    return process.returncode or 0, json.loads(said)
+
+
+def figures(said: dict[str, Any], name: str) -> dict[str, float]:
+    (point,) = [each for each in said["points"] if each["name"] == name]
+    return point["figures"]
+
+
+async def test_models_at_urls_are_set_side_by_side_and_one_that_is_not_there_costs_no_other(
+    tasks: Path, tmp_path: Path
+) -> None:
+    def say(request: Request) -> Reply:
+        return "done"
+
+    common = ("--set", f"tasks={tasks}", "--set", "attempts=1", "--set", "concurrency=2")
+    async with fake_chat(say) as chat:
+        nobody = "http://127.0.0.1:9/v1"
+        axes = ("--axis", f"model={chat.url},{nobody}", "--axis", "temperature=0.5,1.0")
+        code, said = await swept(tmp_path / "out", *axes, *common)
+        assert code == EXIT_FAILED
+        states = [each["state"] for each in said["points"]]
+        assert states == ["ended", "ended", "failed", "failed"]
+        assert figures(said, said["points"][0]["name"])["graded"] == len(TASKS)
+        asked = len(chat.asked)
+        await swept(tmp_path / "out", *axes, *common)
+        assert len(chat.asked) == asked, "what has ended was asked again"
+
+
+async def test_the_oracle_scores_1_at_every_point(tasks: Path, tmp_path: Path) -> None:
+    common = ("--set", "oracle=true", "--set", f"tasks={tasks}", "--set", "attempts=1", "--set", "concurrency=2")
+    code, said = await swept(tmp_path / "out", "--axis", "sandbox.command_timeout_s=10.0,20.0", *common)
+    assert code == EXIT_OK
+    assert [each["figures"]["pass_at_1"] for each in said["points"]] == [1.0, 1.0]
+    assert len((tmp_path / "out" / "sweep.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.sglang
+@pytest.mark.slow
+async def test_one_server_does_for_all_points_of_a_model(tasks: Path, tmp_path: Path) -> None:
+    build_model(tmp_path / "model")
+    common = ("--set", f"model={tmp_path / 'model'}", "--set", f"tasks={tasks}", "--set", "attempts=1")
+    code, said = await swept(tmp_path / "out", "--axis", "temperature=0.5,1.0", "--axis", "greedy=true,false", *common)
+    assert code == EXIT_OK, said
+    assert [each["figures"]["graded"] for each in said["points"]] == [len(TASKS)] * 4
+    started = [event for event in read_events(tmp_path / "out") if event["kind"] == "engine.started"]
+    assert len(started) == 1
