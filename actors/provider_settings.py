@@ -18,5 +18,7 @@ class ProviderSettings:
     urls: tuple[str, ...] = ()
     """Of pool servers, or of a router."""
     token: str = field(default="", repr=False)
+    together: bool = False
+    """A training group's sandboxes are begun when there is a place for each of them."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
     """For one that a package adds."""

@@ -37,7 +37,7 @@ from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
 from actors.rewards.rewarding import Rewarding, open_rewards
 from actors.rewards.settings import RewardSettings
-from actors.sandboxes import open_sandboxes
+from actors.sandboxes import open_sandboxes, together_of
 from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
 from protocol.errors import InfraError
@@ -47,7 +47,7 @@ from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings
-from sandbox.provider import LocalSandbox, Sandbox
+from sandbox.provider import LocalSandbox, Sandbox, Together
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
@@ -288,13 +288,13 @@ class Worker:
         self._events.emit(kind, trajectory=ticket.trajectory_id, attempt=ticket.attempt, outcome=outcome.value)
 
     @contextlib.asynccontextmanager
-    async def _sandbox(self, task: Task) -> AsyncGenerator[Sandbox]:
+    async def _sandbox(self, task: Task, together: Together | None = None) -> AsyncGenerator[Sandbox]:
         """One for an episode.  Raises :class:`SandboxStartError` when there is none in time.  What has been
         graded is not lost for a sandbox that is slow to end."""
         settings = self._settings
         try:
             async with asyncio.timeout(settings.acquire_timeout_s):
-                sandbox = await self._sandboxes.open(task, settings.episode_deadline_s)
+                sandbox = await self._sandboxes.open(task, settings.episode_deadline_s, together)
         except TimeoutError as error:
             raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
         try:
@@ -349,7 +349,7 @@ class Worker:
         )
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
-            async with self._sandbox(task) as sandbox:
+            async with self._sandbox(task, together_of(ticket, settings.provider)) as sandbox:
                 self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
                 acquire_ms = (time.monotonic() - begun) * 1000
                 session = sandbox.session if isinstance(sandbox, LocalSandbox) else None

@@ -7,6 +7,9 @@ import http
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from typing import Any
+
+import orjson
 
 from actors.agents.agent import Agent
 from actors.provider_settings import POOL, ProviderSettings
@@ -34,7 +37,13 @@ def provider_settings(sandbox: SandboxSection, environment: Mapping[str, str]) -
             "sandbox.provider = 'pool' needs pool servers, and none is named: --set "
             f"sandbox.urls=http://HOST:18081, or export {URLS_VARIABLE}=http://HOST:18081"
         )
-    return ProviderSettings(POOL, worker_urls(said), read_token(None, environment))
+    urls = worker_urls(said)
+    if sandbox.group_slots and len(urls) > 1:
+        raise UserError(
+            f"sandbox.group_slots asks one address for the places of a whole group, and {URLS_VARIABLE} has {len(urls)}"
+            f": start a router (python -m sandbox.router --workers {','.join(urls)}) and name it alone"
+        )
+    return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)
 
 
 def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, str]) -> None:
@@ -50,15 +59,26 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
     if settings.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
     for url in settings.urls:
-        _check_server(url, settings.token)
+        places = _places(_status(url, settings.token))
+        if settings.together and places < config.rollout.group_size:
+            raise UserError(
+                f"sandbox.group_slots asks for {config.rollout.group_size} places at once, and {url} has {places}: "
+                "start its servers with more (--max-tasks, --max-runs-per-task), or lower rollout.group_size"
+            )
 
 
-def _check_server(url: str, token: str) -> None:
+def _places(status: Mapping[str, Any]) -> int:
+    """All that a server has, or the workers of a router."""
+    pools = [each.get("pool", {}) for each in status.get("workers", [status])]
+    return sum(pool.get("max_tasks", 0) * pool.get("max_runs_per_task", 0) for pool in pools)
+
+
+def _status(url: str, token: str) -> Mapping[str, Any]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     asked = urllib.request.Request(f"{url}/status", headers=headers)  # noqa: S310  http or https: worker_urls
     try:
-        with urllib.request.urlopen(asked, timeout=_ANSWER_S):  # noqa: S310  as above
-            return
+        with urllib.request.urlopen(asked, timeout=_ANSWER_S) as answer:  # noqa: S310  as above
+            return orjson.loads(answer.read())
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise UserError(

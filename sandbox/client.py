@@ -36,7 +36,7 @@ from sandbox.errors import (
 from sandbox.files import MAX_TREE_BYTES
 from sandbox.grader import GradeResult, longest_s
 from sandbox.images.names import wanted
-from sandbox.provider import READ_BYTES
+from sandbox.provider import READ_BYTES, Together
 from sandbox.server import failures
 from sandbox.server.messages import CLIENT_SPARE_S, LEAST_DEADLINE_S, MAX_S
 from sandbox.shell import CommandResult
@@ -115,11 +115,15 @@ class RemotePool:
             if self._http is not None:
                 await asyncio.shield(self._http.close())
 
-    async def open(self, task: Task, deadline_s: float | None = None) -> RemoteSandbox:
-        """A sandbox for ``task``; waits while the server is full.  Raises SandboxStartError (TaskFault for what is the
-        task's own doing), and UserError for a task that the server refuses."""
+    async def open(
+        self, task: Task, deadline_s: float | None = None, together: Together | None = None
+    ) -> RemoteSandbox:
+        """A sandbox for ``task``; waits while the server is full, or has not room for all that are to be there
+        ``together``.  Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for a task
+        that the server refuses."""
         give_up = time.monotonic() + self._acquire_s
-        request = {"task_key": task.id, "request_id": uuid.uuid4().hex, "image": wanted(task)}
+        request = {"request_id": uuid.uuid4().hex, "image": wanted(task)}
+        request |= {"task_key": task.id} if together is None else {"task_id": together.group, "n_slots": together.size}
         try:
             async with asyncio.timeout(self._acquire_s):
                 lease = await self._slot(request, give_up)
@@ -141,11 +145,17 @@ class RemotePool:
         """Waits while the server is full.  When this is cancelled, a slot that is on its way is given back."""
         while True:
             try:
-                return await completed(lambda: self.ask("/allocate", request), self._give_back, _GIVE_BACK_S)
+                return await completed(lambda: self._allocated(request), self._give_back, _GIVE_BACK_S)
             except Refused as refused:
                 if refused.status not in _BUSY or time.monotonic() + refused.retry_after_s > give_up:
                     raise
                 await asyncio.sleep(refused.retry_after_s or _AGAIN_S)
+
+    async def _allocated(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "task_id" not in request:
+            return await self.ask("/allocate", request)
+        given = await self.ask("/allocate_group", request)
+        return {"lease_id": given["assignments"][0]["slot_id"], "ttl_s": given["ttl_s"]}
 
     async def _give_back(self, slot: dict[str, Any]) -> None:
         await RemoteSandbox(self, str(slot["lease_id"])).close()

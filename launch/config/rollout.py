@@ -465,6 +465,9 @@ class SandboxSection(Section):
     urls: tuple[str, ...] = ()
     """Of the pool servers, or of their router; empty for those of the variable WORKER_URLS.  The token that they ask
     for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of several, each task has one, as long as that has room."""
+    group_slots: bool = False
+    """Begin a group's first episode when there is a place for each of them (``pool``, one server or a router): its
+    members then run beside each other, and each place is free again as its episode ends."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
     """Keys of a provider that a package adds."""
     image: str = ""
@@ -535,6 +538,11 @@ class SandboxSection(Section):
                 worker_urls(",".join(self.urls))
             except UserError as error:
                 raise ValueError(f"sandbox.urls: {error}") from error
+        if self.group_slots and (self.provider != POOL or len(self.urls) > 1):
+            raise ValueError(
+                "sandbox.group_slots asks one address for the places of a whole group: set sandbox.provider = 'pool' "
+                "and sandbox.urls to one server or router (python -m sandbox.router), or leave sandbox.group_slots out"
+            )
         if self.options and self.provider in {DOCKER, POOL}:
             raise ValueError(
                 f"sandbox.options are for providers that packages add, and sandbox.provider = '{self.provider}' has "

@@ -35,6 +35,7 @@ from learner.objective import Objective
 from learner.settings import Lora
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
+from sandbox.leases import MAX_GROUP
 
 BYTES_PER_TOKEN = 13
 """int32 id, uint8 mask, float32 log-probability, int32 version: see :class:`protocol.trajectory.Segment`."""
@@ -289,6 +290,11 @@ class RunConfig(Section):
                 "agent.harness reaches the policy by a door in its sandbox's network on this machine, and "
                 f"sandbox.provider = '{self.sandbox.provider}' has its sandboxes elsewhere: set sandbox.provider = "
                 "'docker', or leave agent.harness out"
+            )
+        if self.sandbox.group_slots and self.rollout.group_size > MAX_GROUP:
+            found.append(
+                f"sandbox.group_slots asks for at most {MAX_GROUP} places at once, and rollout.group_size = "
+                f"{self.rollout.group_size}: lower it, or leave sandbox.group_slots out"
             )
         if self.warm_start.enabled and not self.warm_start.data and not own:
             found.append(

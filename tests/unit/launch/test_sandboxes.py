@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,12 @@ from launch.config import RunConfig, load_recipe
 from launch.sandboxes import check_provider, provider_settings
 from protocol.errors import UserError
 from sandbox.edge.auth import Access
+from sandbox.leases import LeaseLimits
 from sandbox.router.app import create_app
 from sandbox.router.workers import Workers
 from tests.support.fake_judge import nobody
-from tests.support.http_servers import serving
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server, serving
 
 SAYS = "agent.system_prompt=Use the shell."
 POOL = ("sandbox.provider=pool", "warm_start.enabled=false")
@@ -67,3 +71,40 @@ def test_an_agent_whose_tools_hold_on_to_a_pool_s_sandbox_is_refused() -> None:
             check(config(f"agent.kind={kind}", f"agent.toolset={toolset}", SAYS))
     with pytest.raises(UserError, match=r"'keystrokes' calls terminal_keystrokes.*--set sandbox\.provider=docker"):
         check(config("agent.kind=keystrokes", SAYS), WORKER_URLS="http://a:1")
+
+
+async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_them(tmp_path: Path) -> None:
+    limits = LeaseLimits(tasks=3, runs_per_task=2)
+    async with AsyncExitStack() as stack:
+        urls = [
+            (await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / name, limits)))[0] for name in "ab"
+        ]
+        router = create_app(lambda: Workers(tuple(urls), "", 1.0), Access("127.0.0.1"))
+        both = await stack.enter_async_context(serving(router))
+        together = "sandbox.group_slots=true"
+        with pytest.raises(
+            UserError, match=r"asks for 8 places at once, and http\S+ has 6: start its servers with more"
+        ):
+            await asyncio.to_thread(check, config(f"sandbox.urls={urls[0]}", together))
+        said = config(f"sandbox.urls={both}", together)
+        await asyncio.to_thread(check, said)
+        told = provider_settings(said.sandbox, {})
+        assert told is not None
+        assert told.together
+        with pytest.raises(
+            UserError, match=r"start a router \(python -m sandbox\.router --workers http:\S+,http:\S+\)"
+        ):
+            check(config(together), WORKER_URLS=",".join(urls))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (["sandbox.group_slots=true", "sandbox.provider=docker"], "set sandbox.provider = 'pool'"),
+        (["sandbox.group_slots=true", "sandbox.urls=http://c:1,http://d:2"], "or router"),
+        (["sandbox.group_slots=true", "rollout.group_size=17"], "at most 16 places at once"),
+    ],
+)
+def test_a_group_s_places_that_nobody_could_give_are_refused(said: list[str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        config(*said)
