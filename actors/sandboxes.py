@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from actors.provider_settings import POOL, ProviderSettings
+from actors.provider_settings import ENVIRONMENT, POOL, ProviderSettings
 from protocol.trajectory import TRAIN, Ticket
 from sandbox.client import RemotePool
+from sandbox.errors import SandboxStartError
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.pool_settings import PoolStatistics
 from sandbox.provider import LocalProvider, LocalSandbox, Provider, Sandbox, Together
@@ -38,6 +39,17 @@ class Own:
 
     def statistics(self) -> PoolStatistics:
         return self._provider.statistics()
+
+
+class Elsewhere:
+    """Where whole episodes run elsewhere, there is none for a worker to open."""
+
+    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> Sandbox:
+        del task, deadline_s, together
+        raise SandboxStartError("episodes run on environment services, and so do their sandboxes")
+
+    def statistics(self) -> PoolStatistics:
+        return PoolStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 
 
 class Counted:
@@ -92,6 +104,9 @@ async def open_sandboxes(
     if provider is None:
         async with SandboxPool(pool) as opened:
             yield Own(opened)
+        return
+    if provider.name == ENVIRONMENT:
+        yield Elsewhere()
         return
     async with _others(provider, acquire_s) as given:
         yield Counted(given, episodes)

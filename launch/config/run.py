@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, History, Thinking, Tools
+from actors.provider_settings import ENVIRONMENT
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import (
@@ -290,6 +291,11 @@ class RunConfig(Section):
                 "agent.harness reaches the policy by a door in its sandbox's network on this machine, and "
                 f"sandbox.provider = '{self.sandbox.provider}' has its sandboxes elsewhere: set sandbox.provider = "
                 "'docker', or leave agent.harness out"
+            )
+        if self.sandbox.provider == ENVIRONMENT and agent.history is not History.WHOLE:
+            found.append(
+                "sandbox.provider = 'environment' leaves a history to the messages that services send, and "
+                f"agent.history = '{agent.history}' would not be read: set agent.history = 'whole', or another provider"
             )
         if self.sandbox.group_slots and self.rollout.group_size > MAX_GROUP:
             found.append(
