@@ -82,7 +82,7 @@ class Environments:
                 async with stage("environment", deadlines.evaluate):
                     outcome = await self._services.play(begin, lambda: not session.asked)
                 session.end()
-                return await _trajectory(ticket, task, settings, session, outcome, observer)
+                return await _trajectory(ticket, task, settings, session=session, outcome=outcome, observer=observer)
         except BaseException:
             self._failed += 1
             raise
@@ -114,6 +114,7 @@ async def _trajectory(
     ticket: Ticket,
     task: Task,
     settings: EpisodeSettings,
+    *,
     session: Session,
     outcome: EpisodeOutcome,
     observer: Observer,
