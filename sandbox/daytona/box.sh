@@ -74,9 +74,12 @@ __sbx_tell() { # FOLDER NUMBER OFFSET KEEP TIMED_OUT: how it stands, and both en
 }
 
 case $__sbx_verb in
+ready) # HOME WORKDIR: the sandbox, before anything else is asked of it
+    [ -n "$EPOCHREALTIME" ] || exit 95
+    mkdir -p -m 700 -- "$1" && mkdir -p -- "$2" || exit 13
+    ;;
 open) # FOLDER WORKDIR: a shell, which begins with its first command
     mkdir -p -m 700 "$1" && printf '%s\n' "$2" > "$1/cwd" || exit 12
-    [ -n "$EPOCHREALTIME" ] || exit 95
     ;;
 supervise) # FOLDER
     while [ -e "$1/in" ]; do
@@ -107,9 +110,8 @@ keep) # FOLDER: the shell itself
         builtin printf '%s\n' "$PWD" > "$__sbx_folder/cwd"
     done
     ;;
-drive) # FOLDER NUMBER INPUT WAIT_MS KILL OFFSET KEEP [COMMAND]: begin command NUMBER, unless it has, and look how it stands
+drive) # FOLDER NUMBER INPUT WAIT_MS KILL OFFSET KEEP: begin command NUMBER, unless it has begun, and look how it stands
     folder=$1 number=$2 input=$3 wait_ms=$4 kills=$5 offset=$6 keep=$7 timed_out=0 looked=0
-    [ $# -ge 8 ] && printf '%s' "$8" > "$folder/$number.command"
     __sbx_raise "$folder"
     exec 7<> "$folder/never"
     if [ ! -e "$folder/$number.begun" ]; then

@@ -126,6 +126,6 @@ def load_sdk() -> Sdk:
         return cast("Sdk", importlib.import_module(PACKAGE))
     except ImportError as error:
         raise UserError(
-            "sandbox.provider = 'daytona' needs Daytona's SDK, which is not installed: pip install 'longshore[daytona]' "
-            "into this environment, on each machine with workers"
+            "sandbox.provider = 'daytona' needs Daytona's SDK, which is not installed: pip install "
+            "'longshore[daytona]' into this environment, on each machine with workers"
         ) from error

@@ -10,14 +10,13 @@ import base64
 import time
 from typing import NamedTuple
 
-from sandbox.daytona.machine import HOME, Machine
+from sandbox.daytona.machine import Machine
 from sandbox.errors import SandboxLost, ShellBusy
 from sandbox.shell import KEEP_BYTES, CommandResult
 from sandbox.truncate import HeadTail
 
 _CHUNK_S = 20.0
 """Of one call: connections are cut that are silent for longer."""
-_INLINE_BYTES = 16 << 10
 MOST_COMMAND_BYTES = 1 << 20
 
 
@@ -35,8 +34,8 @@ class Look(NamedTuple):
 
 
 class Shell:
-    def __init__(self, machine: Machine, name: str, workdir: str) -> None:
-        self._machine, self._folder, self._workdir = machine, f"{HOME}/{name}", workdir
+    def __init__(self, machine: Machine, workdir: str) -> None:
+        self._machine, self._folder, self._workdir = machine, machine.staged(), workdir
         self._opened = False
         self._number = 0
         self._input = False
