@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 POOL = "pool"
 """Pool servers, or the router before them."""
+ENVIRONMENT = "environment"
+"""Environment services: whole episodes run there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +16,13 @@ class ProviderSettings:
     """Of a provider other than the node's own Docker daemon."""
 
     name: str
-    """:data:`POOL`, or one that a package adds."""
+    """:data:`POOL`, :data:`ENVIRONMENT`, or one that a package adds."""
     urls: tuple[str, ...] = ()
-    """Of pool servers, or of a router."""
+    """Of pool servers, or of a router; of environment services."""
     token: str = field(default="", repr=False)
+    together: bool = False
+    """A training group's sandboxes are begun when there is a place for each of them."""
+    callback: str = "127.0.0.1"
+    """Address of a worker's node at which environment services reach the policy."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
     """For one that a package adds."""

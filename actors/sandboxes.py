@@ -7,17 +7,49 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from actors.provider_settings import POOL, ProviderSettings
+from actors.provider_settings import ENVIRONMENT, POOL, ProviderSettings
+from protocol.trajectory import TRAIN, Ticket
+from sandbox.client import RemotePool
+from sandbox.errors import SandboxStartError
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.pool_settings import PoolStatistics
-from sandbox.provider import LocalProvider, Provider, Sandbox
+from sandbox.provider import LocalProvider, LocalSandbox, Provider, Sandbox, Together
 from sandbox.providers import added_provider
 from sandbox.servers import PoolServers
 from sandbox.tasks.task import Task
 
 
-class Sandboxes(Provider, Protocol):
+class Sandboxes(Protocol):
+    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> Sandbox:
+        """See :class:`sandbox.provider.Provider`."""
+        ...
+
     def statistics(self) -> PoolStatistics: ...
+
+
+class Own:
+    """A worker's own pool, whose places are its own episodes' alone."""
+
+    def __init__(self, pool: SandboxPool) -> None:
+        self._provider = LocalProvider(pool)
+
+    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> LocalSandbox:
+        del together
+        return await self._provider.open(task, deadline_s)
+
+    def statistics(self) -> PoolStatistics:
+        return self._provider.statistics()
+
+
+class Elsewhere:
+    """Where whole episodes run elsewhere, there is none for a worker to open."""
+
+    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> Sandbox:
+        del task, deadline_s, together
+        raise SandboxStartError("episodes run on environment services, and so do their sandboxes")
+
+    def statistics(self) -> PoolStatistics:
+        return PoolStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 
 
 class Counted:
@@ -29,10 +61,13 @@ class Counted:
         self._held: list[Sandbox] = []
         self._starting = self._started = self._failed = 0
 
-    async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
+    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> Sandbox:
         self._starting += 1
         try:
-            sandbox = await self._provider.open(task, deadline_s)
+            if together is not None and isinstance(self._provider, RemotePool):
+                sandbox = await self._provider.open(task, deadline_s, together)
+            else:
+                sandbox = await self._provider.open(task, deadline_s)
         except BaseException:
             self._failed += 1
             raise
@@ -53,6 +88,14 @@ class Counted:
         )
 
 
+def together_of(ticket: Ticket, provider: ProviderSettings | None) -> Together | None:
+    """Whom an episode's sandbox is begun with.  One that is begun again is so by itself, and an evaluation's has no
+    group."""
+    if provider is None or not provider.together or ticket.purpose != TRAIN or ticket.attempt:
+        return None
+    return Together(f"{ticket.run_id}/g{ticket.group:06d}", ticket.group_size)
+
+
 @asynccontextmanager
 async def open_sandboxes(
     pool: PoolSettings, provider: ProviderSettings | None, *, episodes: int, acquire_s: float
@@ -60,13 +103,18 @@ async def open_sandboxes(
     """Of ``pool``, unless there is a ``provider``.  Raises UserError for one that is none."""
     if provider is None:
         async with SandboxPool(pool) as opened:
-            yield LocalProvider(opened)
+            yield Own(opened)
+        return
+    if provider.name == ENVIRONMENT:
+        yield Elsewhere()
         return
     async with _others(provider, acquire_s) as given:
         yield Counted(given, episodes)
 
 
 def _others(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContextManager[Provider]:
+    if settings.together:
+        return RemotePool(settings.urls[0], settings.token, acquire_s=acquire_s)
     if settings.name == POOL:
         return PoolServers(settings.urls, settings.token, acquire_s=acquire_s)
     return added_provider(settings.name, settings.options)

@@ -27,17 +27,19 @@ from actors.engines.engine import Engine
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, Watch
 from actors.engines.remote_engine import RemoteEngine, followed
 from actors.engines.router import Router
+from actors.environment.wire import SandboxTimes
+from actors.environments import Environments
 from actors.episode import Episode, EpisodeSettings
 from actors.evaluation import Attempt
 from actors.harness import HarnessSettings
 from actors.harnesses import Harnesses
-from actors.provider_settings import ProviderSettings
+from actors.provider_settings import ENVIRONMENT, ProviderSettings
 from actors.provider_terminal import ProviderTerminal
 from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
 from actors.rewards.rewarding import Rewarding, open_rewards
 from actors.rewards.settings import RewardSettings
-from actors.sandboxes import open_sandboxes
+from actors.sandboxes import open_sandboxes, together_of
 from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
 from actors.timed_terminal import TimedTerminal
@@ -49,7 +51,7 @@ from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.pool import PoolSettings
-from sandbox.provider import LocalSandbox, Sandbox
+from sandbox.provider import LocalSandbox, Sandbox, Together
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
@@ -141,6 +143,7 @@ class Worker:
             open_sandboxes(
                 settings.pool, settings.provider, episodes=settings.episodes, acquire_s=settings.acquire_timeout_s
             ) as self._sandboxes,
+            self._open_environments() as self._environments,
             ShardedSender(
                 settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
             ) as self._sender,
@@ -169,6 +172,27 @@ class Worker:
         with self._lane.during("generating"):
             return await self._router.generate(request, watch)
 
+    def _open_environments(self) -> contextlib.AbstractAsyncContextManager[Environments | None]:
+        settings = self._settings
+        if settings.provider is None or settings.provider.name != ENVIRONMENT:
+            return contextlib.nullcontext()
+        times = SandboxTimes(
+            settings.acquire_timeout_s,
+            settings.command_timeout_s,
+            settings.grade_timeout_s,
+            settings.cleanup_timeout_s,
+            settings.observation_chars,
+            settings.episode_deadline_s,
+        )
+        return Environments(
+            settings.provider,
+            settings.agent,
+            times,
+            self._chat.tokenizer,
+            self._generate,
+            episodes=settings.episodes,
+        )
+
     async def stop(self) -> None:
         """No new tickets; running episodes are given up.  Returns when the sandboxes are gone."""
         self._stopping.set()
@@ -189,8 +213,9 @@ class Worker:
 
     async def _tell(self) -> None:
         """Say every second how full the pool is, until :meth:`stop`."""
+        counted = self._environments or self._sandboxes
         while not self._stopping.is_set():
-            pool = self._sandboxes.statistics()
+            pool = counted.statistics()
             self._events.emit(
                 "sandbox.stats",
                 worker=self._settings.name,
@@ -298,14 +323,14 @@ class Worker:
         self._events.emit(kind, trajectory=ticket.trajectory_id, attempt=ticket.attempt, outcome=outcome.value)
 
     @contextlib.asynccontextmanager
-    async def _sandbox(self, task: Task) -> AsyncGenerator[Sandbox]:
+    async def _sandbox(self, task: Task, together: Together | None = None) -> AsyncGenerator[Sandbox]:
         """One for an episode.  Raises :class:`SandboxStartError` when there is none in time.  What has been
         graded is not lost for a sandbox that is slow to end."""
         settings = self._settings
         try:
             async with asyncio.timeout(settings.acquire_timeout_s):
                 with self._lane.during("starting"):
-                    sandbox = await self._sandboxes.open(task, settings.episode_deadline_s)
+                    sandbox = await self._sandboxes.open(task, settings.episode_deadline_s, together)
         except TimeoutError as error:
             raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
         try:
@@ -360,26 +385,10 @@ class Worker:
         )
         recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
         try:
-            async with self._sandbox(task) as sandbox:
-                self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
-                acquire_ms = (time.monotonic() - begun) * 1000
-                session = sandbox.session if isinstance(sandbox, LocalSandbox) else None
-                if self._harnesses is not None and session is not None:
-                    place = self._terminal(ticket, task, session)
-                    trajectory = await self._harnesses.run(
-                        ticket, task, place, episode_settings, recorder, deadlines=deadlines
-                    )
-                else:
-                    terminal = TimedTerminal(
-                        self._terminal(ticket, task, session)
-                        if session is not None
-                        else self._provided(ticket, task, sandbox),
-                        self._lane,
-                    )
-                    trajectory = await Episode(
-                        *(ticket, task, self._agent, self._chat, self._generate, terminal),
-                        *(episode_settings, recorder, deadlines),
-                    ).run()
+            if self._environments is not None:
+                trajectory = await self._environments.run(ticket, task, episode_settings, recorder, deadlines)
+            else:
+                trajectory = await self._in_sandbox(ticket, task, episode_settings, recorder, deadlines)
         finally:
             recorder.close()
         trajectory = replace(
@@ -387,11 +396,31 @@ class Worker:
             node=settings.node,
             worker=settings.name,
             started_at=started_at,
-            timings_ms={
-                **trajectory.timings_ms,
-                "acquire": acquire_ms,
-                "total": (time.monotonic() - begun) * 1000,
-            },
+            timings_ms={**trajectory.timings_ms, "total": (time.monotonic() - begun) * 1000},
         )
         recorder.finished(trajectory)
         return trajectory
+
+    async def _in_sandbox(
+        self, ticket: Ticket, task: Task, settings: EpisodeSettings, recorder: EpisodeRecorder, deadlines: Deadlines
+    ) -> Trajectory:
+        begun = time.monotonic()
+        async with self._sandbox(task, together_of(ticket, self._settings.provider)) as sandbox:
+            self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
+            acquire_ms = (time.monotonic() - begun) * 1000
+            session = sandbox.session if isinstance(sandbox, LocalSandbox) else None
+            if self._harnesses is not None and session is not None:
+                place = self._terminal(ticket, task, session)
+                trajectory = await self._harnesses.run(ticket, task, place, settings, recorder, deadlines=deadlines)
+            else:
+                terminal = TimedTerminal(
+                    self._terminal(ticket, task, session)
+                    if session is not None
+                    else self._provided(ticket, task, sandbox),
+                    self._lane,
+                )
+                trajectory = await Episode(
+                    *(ticket, task, self._agent, self._chat, self._generate, terminal),
+                    *(settings, recorder, deadlines),
+                ).run()
+        return replace(trajectory, timings_ms={**trajectory.timings_ms, "acquire": acquire_ms})

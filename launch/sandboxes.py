@@ -6,19 +6,25 @@ from __future__ import annotations
 import http
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import orjson
 
 from actors.agents.agent import Agent
-from actors.provider_settings import POOL, ProviderSettings
+from actors.provider_settings import ENVIRONMENT, POOL, ProviderSettings
 from launch.config import RunConfig
 from launch.config.rollout import SandboxSection
 from protocol.errors import UserError
+from protocol.loopback import is_loopback
 from protocol.plugins import PluginGroup, load_plugin
 from sandbox.edge.auth import TOKEN_VARIABLE, read_token
 from sandbox.router.placement import worker_urls
 from sandbox.tools.elsewhere import bound_to_this_process
 
 URLS_VARIABLE = "WORKER_URLS"
+SERVICES_VARIABLE = "ENVIRONMENT_URLS"
 _ANSWER_S = 10.0
 
 
@@ -26,6 +32,8 @@ def provider_settings(sandbox: SandboxSection, environment: Mapping[str, str]) -
     """None where workers have pools of their own.  Raises UserError where pool servers are meant, and none is named."""
     if sandbox.own:
         return None
+    if sandbox.provider == ENVIRONMENT:
+        return ProviderSettings(ENVIRONMENT, _services(sandbox, environment), read_token(None, environment))
     if sandbox.provider != POOL:
         return ProviderSettings(sandbox.provider, options=sandbox.options)
     said = ",".join(sandbox.urls) or environment.get(URLS_VARIABLE, "")
@@ -34,13 +42,40 @@ def provider_settings(sandbox: SandboxSection, environment: Mapping[str, str]) -
             "sandbox.provider = 'pool' needs pool servers, and none is named: --set "
             f"sandbox.urls=http://HOST:18081, or export {URLS_VARIABLE}=http://HOST:18081"
         )
-    return ProviderSettings(POOL, worker_urls(said), read_token(None, environment))
+    urls = worker_urls(said)
+    if sandbox.group_slots and len(urls) > 1:
+        raise UserError(
+            f"sandbox.group_slots asks one address for the places of a whole group, and {URLS_VARIABLE} has {len(urls)}"
+            f": start a router (python -m sandbox.router --workers {','.join(urls)}) and name it alone"
+        )
+    return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)
+
+
+def _services(sandbox: SandboxSection, environment: Mapping[str, str]) -> tuple[str, ...]:
+    said = ",".join(sandbox.urls) or environment.get(SERVICES_VARIABLE, "")
+    if not said.strip(" ,"):
+        raise UserError(
+            "sandbox.provider = 'environment' needs environment services, and none is named: --set "
+            f"sandbox.urls=http://HOST:18082, or export {SERVICES_VARIABLE}=http://HOST:18082"
+        )
+    return worker_urls(said)
+
+
+def callback(urls: Sequence[str], address: str) -> str:
+    """Where services at ``urls`` reach a worker on the node with ``address``: on loopback, if all of them are there
+    too."""
+    hosts = [urlsplit(url).hostname or "" for url in urls]
+    return "127.0.0.1" if all(map(is_loopback, hosts)) else address
 
 
 def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, str]) -> None:
     """It is there, and the agent's tools can be called in its sandboxes.  Raises UserError."""
     settings = provider_settings(config.sandbox, environment)
     if settings is None:
+        return
+    if settings.name == ENVIRONMENT:
+        for url in settings.urls:
+            _check_service(url, settings.token)
         return
     if bound := bound_to_this_process(agent.tools):
         raise UserError(
@@ -50,24 +85,54 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
     if settings.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
     for url in settings.urls:
-        _check_server(url, settings.token)
+        places = _places(_status(url, settings.token))
+        if settings.together and places < config.rollout.group_size:
+            raise UserError(
+                f"sandbox.group_slots asks for {config.rollout.group_size} places at once, and {url} has {places}: "
+                "start its servers with more (--max-tasks, --max-runs-per-task), or lower rollout.group_size"
+            )
 
 
-def _check_server(url: str, token: str) -> None:
+def _places(status: Mapping[str, Any]) -> int:
+    """All that a server has, or the workers of a router."""
+    pools = [each.get("pool", {}) for each in status.get("workers", [status])]
+    return sum(pool.get("max_tasks", 0) * pool.get("max_runs_per_task", 0) for pool in pools)
+
+
+def _check_service(url: str, token: str) -> None:
+    if "environment" not in _status(url, token, _SERVICE):
+        raise UserError(
+            f"what answers at {url} is no environment service: start one (python -m launch.environment), or set "
+            "sandbox.provider = 'pool' for pool servers"
+        )
+
+
+class _Server(NamedTuple):
+    """What may be asked for its status, in words for people."""
+
+    name: str
+    start: str
+
+
+_POOL_SERVER = _Server("pool server", "python -m sandbox.server, or sandbox.router before several")
+_SERVICE = _Server("environment service", "python -m launch.environment")
+
+
+def _status(url: str, token: str, server: _Server = _POOL_SERVER) -> Mapping[str, Any]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     asked = urllib.request.Request(f"{url}/status", headers=headers)  # noqa: S310  http or https: worker_urls
     try:
-        with urllib.request.urlopen(asked, timeout=_ANSWER_S):  # noqa: S310  as above
-            return
+        with urllib.request.urlopen(asked, timeout=_ANSWER_S) as answer:  # noqa: S310  as above
+            return orjson.loads(answer.read())
     except urllib.error.HTTPError as error:
         if error.code == http.HTTPStatus.UNAUTHORIZED:
             raise UserError(
-                f"the pool server {url} asks for another token than this: export {TOKEN_VARIABLE} as its host has it"
+                f"the {server.name} {url} asks for another token than this: export {TOKEN_VARIABLE} as its host has it"
             ) from error
         why = f"says {error.code} to /status"
     except (OSError, ValueError) as error:
         why = f"does not answer ({error})"
     raise UserError(
-        f"the pool server {url} {why}, and agents work in its sandboxes: start it (python -m sandbox.server, or "
-        "sandbox.router before several), or mend sandbox.urls"
+        f"the {server.name} {url} {why}, and agents work in its sandboxes: start it ({server.start}), or mend "
+        "sandbox.urls"
     )

@@ -16,6 +16,7 @@ from actors.engines.adapter_files import AdapterSettings
 from actors.engines.settings import EngineSettings
 from actors.episode import EpisodeSettings
 from actors.harness import HarnessSettings
+from actors.provider_settings import ENVIRONMENT, ProviderSettings
 from actors.weights.copies import CopiesSettings
 from actors.worker import TAKE_S, WorkerSettings
 from launch.config import Control, RunConfig
@@ -25,7 +26,7 @@ from launch.nodes import Node
 from launch.retention import Retention
 from launch.rewards import reward_settings
 from launch.rundir import RunDirectory
-from launch.sandboxes import provider_settings
+from launch.sandboxes import callback, provider_settings
 from learner.settings import LearnerSettings
 from protocol.errors import UserError
 from protocol.staleness import Admission
@@ -265,6 +266,13 @@ def copies_settings(config: RunConfig, directory: RunDirectory, node: Node) -> C
     )
 
 
+def _provider(config: RunConfig, node: Node) -> ProviderSettings | None:
+    settings = provider_settings(config.sandbox, os.environ)
+    if settings is None or settings.name != ENVIRONMENT:
+        return settings
+    return replace(settings, callback=config.sandbox.callback or callback(settings.urls, node.address))
+
+
 def worker_settings(
     config: RunConfig,
     directory: RunDirectory,
@@ -322,7 +330,7 @@ def worker_settings(
             drain_s=STOP_S / 2,
             gate=sandbox.gate,
         ),
-        provider=provider_settings(sandbox, os.environ),
+        provider=_provider(config, node),
         harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,
         reward=reward_settings(config),
     )

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
-import json
 import os
 import time
 import uuid
@@ -19,10 +17,10 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import aiohttp
-import orjson
 from pydantic import TypeAdapter
 
 from protocol.errors import UserError
+from sandbox.caller import AGAIN_S, BUSY, TRANSPORT, Caller, Refused
 from sandbox.completion import completed
 from sandbox.errors import (
     BuildError,
@@ -36,23 +34,21 @@ from sandbox.errors import (
 from sandbox.files import MAX_TREE_BYTES
 from sandbox.grader import GradeResult, longest_s
 from sandbox.images.names import wanted
-from sandbox.provider import READ_BYTES
+from sandbox.provider import READ_BYTES, Together
 from sandbox.server import failures
-from sandbox.server.messages import CLIENT_SPARE_S, LEAST_DEADLINE_S, MAX_S
+from sandbox.server.messages import LEAST_DEADLINE_S, MAX_S
 from sandbox.shell import CommandResult
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
 from sandbox.tools import Arguments, ToolResult
 
 _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
-_AGAIN_S, _CONNECT_S = 0.2, 10.0
 _GIVE_BACK_S = 10.0
 """How long a cancelled request for a slot waits for its answer: a slot that nobody gives back is held for its time to
 live."""
 _SLACK_S = 60.0
 """Beyond a command's own time."""
 
-_BUSY = frozenset({429, 503})
 _KINDS: Mapping[str, type[Exception]] = {
     failures.BAD_REQUEST: ValueError,
     failures.SHELL_BUSY: ShellBusy,
@@ -62,15 +58,6 @@ _KINDS: Mapping[str, type[Exception]] = {
     failures.TASK_REFUSED: UserError,
 }
 """Code → what the library raises.  None of them says that a sandbox is gone."""
-_TRANSPORT = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
-
-
-class Refused(Exception):
-    """A reply that is not a success."""
-
-    def __init__(self, status: int, code: str, message: str, retry_after_s: float, errno: int | None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
 
 
 class RemotePool:
@@ -87,19 +74,15 @@ class RemotePool:
     ) -> None:
         """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply whose time is not known;
         ``unreachable_s``: for a server that does not answer at all, before its sandboxes count as lost."""
-        self._url, self._token = url.rstrip("/"), token
-        self._acquire_s, self.request_s, self._unreachable_s = acquire_s, request_s, unreachable_s
+        self._server = Caller(url, token, request_s=request_s, unreachable_s=unreachable_s)
+        self._url, self._acquire_s, self.request_s = self._server.url, acquire_s, request_s
         self._leases: dict[str, float] = {}
         """Lease → its time to live without a heartbeat, in seconds."""
-        self._http: aiohttp.ClientSession | None = None
         self._tasks = asyncio.TaskGroup()
         self._heart: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0), headers=headers, raise_for_status=False
-        )
+        await self._server.__aenter__()
         await self._tasks.__aenter__()
         self._heart = self._tasks.create_task(self._beat())
         return self
@@ -112,14 +95,17 @@ class RemotePool:
         try:
             await self._tasks.__aexit__(None, None, None)
         finally:
-            if self._http is not None:
-                await asyncio.shield(self._http.close())
+            await self._server.__aexit__(kind, error, trace)
 
-    async def open(self, task: Task, deadline_s: float | None = None) -> RemoteSandbox:
-        """A sandbox for ``task``; waits while the server is full.  Raises SandboxStartError (TaskFault for what is the
-        task's own doing), and UserError for a task that the server refuses."""
+    async def open(
+        self, task: Task, deadline_s: float | None = None, together: Together | None = None
+    ) -> RemoteSandbox:
+        """A sandbox for ``task``; waits while the server is full, or has not room for all that are to be there
+        ``together``.  Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for a task
+        that the server refuses."""
         give_up = time.monotonic() + self._acquire_s
-        request = {"task_key": task.id, "request_id": uuid.uuid4().hex, "image": wanted(task)}
+        request = {"request_id": uuid.uuid4().hex, "image": wanted(task)}
+        request |= {"task_key": task.id} if together is None else {"task_id": together.group, "n_slots": together.size}
         try:
             async with asyncio.timeout(self._acquire_s):
                 lease = await self._slot(request, give_up)
@@ -133,7 +119,7 @@ class RemotePool:
                     raise
         except TimeoutError as error:
             raise SandboxStartError(f"{self._url} gave no sandbox within {self._acquire_s:g} s") from error
-        except (Refused, SandboxLost, SandboxDestroyed, *_TRANSPORT) as error:
+        except (Refused, SandboxLost, SandboxDestroyed, *TRANSPORT) as error:
             raise SandboxStartError(f"{self._url} gave no sandbox: {error}") from error
         return sandbox
 
@@ -141,48 +127,24 @@ class RemotePool:
         """Waits while the server is full.  When this is cancelled, a slot that is on its way is given back."""
         while True:
             try:
-                return await completed(lambda: self.ask("/allocate", request), self._give_back, _GIVE_BACK_S)
+                return await completed(lambda: self._allocated(request), self._give_back, _GIVE_BACK_S)
             except Refused as refused:
-                if refused.status not in _BUSY or time.monotonic() + refused.retry_after_s > give_up:
+                if refused.status not in BUSY or time.monotonic() + refused.retry_after_s > give_up:
                     raise
-                await asyncio.sleep(refused.retry_after_s or _AGAIN_S)
+                await asyncio.sleep(refused.retry_after_s or AGAIN_S)
+
+    async def _allocated(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "task_id" not in request:
+            return await self.ask("/allocate", request)
+        given = await self.ask("/allocate_group", request)
+        return {"lease_id": given["assignments"][0]["slot_id"], "ttl_s": given["ttl_s"]}
 
     async def _give_back(self, slot: dict[str, Any]) -> None:
         await RemoteSandbox(self, str(slot["lease_id"])).close()
 
     async def ask(self, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
-        """One request that may be repeated: again while nobody answers.  Raises Refused, and what aiohttp raises."""
-        give_up = time.monotonic() + self._unreachable_s
-        while True:
-            try:
-                return await self._post(path, body, deadline_s or self.request_s)
-            except _TRANSPORT:
-                if time.monotonic() > give_up:
-                    raise
-            await asyncio.sleep(_AGAIN_S)
-
-    async def _post(self, path: str, body: dict[str, Any], deadline_s: float) -> dict[str, Any]:
-        if self._http is None:
-            raise RuntimeError("use `async with RemotePool(...)`")
-        headers = {"content-type": "application/json"}
-        timeout = aiohttp.ClientTimeout(total=deadline_s + CLIENT_SPARE_S, sock_connect=_CONNECT_S)
-        data = io.BytesIO(_encoded(body))
-        async with self._http.post(self._url + path, data=data, headers=headers, timeout=timeout) as response:
-            raw = await response.read()
-            try:
-                value = cast("dict[str, Any]", orjson.loads(raw))
-            except orjson.JSONDecodeError:
-                value = {}
-            if response.status == 200 and value.get("ok"):
-                return value
-            after = response.headers.get("retry-after", "")
-            raise Refused(
-                response.status,
-                str(value.get("code", "")),
-                str(value.get("error", raw[:200])),
-                float(after) if after.isdigit() else 0.0,
-                value.get("errno"),
-            )
+        """See :meth:`sandbox.caller.Caller.ask`."""
+        return await self._server.ask(path, body, deadline_s)
 
     async def _beat(self) -> None:
         """Keep every lease alive, three times within its time to live."""
@@ -195,20 +157,12 @@ class RemotePool:
     async def _renew(self, lease_id: str) -> None:
         try:
             async with asyncio.timeout(10.0):
-                await self._post("/heartbeat", {"lease_id": lease_id}, self.request_s)
-        except (Refused, *_TRANSPORT):
+                await self._server.post("/heartbeat", {"lease_id": lease_id})
+        except (Refused, *TRANSPORT):
             return  # the next one may be heard; the operation on a lost lease says what happened
 
     def forget(self, lease_id: str) -> None:
         self._leases.pop(lease_id, None)
-
-
-def _encoded(body: dict[str, Any]) -> bytes:
-    """orjson is fast, and refuses what a model may write: whole numbers above 64 bits, halves of surrogate pairs."""
-    try:
-        return orjson.dumps(body)
-    except orjson.JSONEncodeError:
-        return json.dumps(body).encode()
 
 
 class RemoteSandbox:
@@ -273,7 +227,7 @@ class RemoteSandbox:
         self._pool.forget(self.lease_id)
         try:
             await asyncio.shield(self._close())
-        except (Refused, *_TRANSPORT):
+        except (Refused, *TRANSPORT):
             return  # unrenewed, it ends at its deadline
 
     async def _close(self) -> None:

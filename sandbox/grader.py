@@ -56,7 +56,7 @@ from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
 from sandbox.truncate import HeadTail
 
-_SCRIPT = ".longshore-tests.sh"
+SCRIPT = ".longshore-tests.sh"
 """What is run: a name in :data:`TESTS_DIR` that no task gives a file of its own."""
 _KNOWN_AS = ("run-tests.sh", "test.sh")
 """What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
@@ -192,7 +192,7 @@ async def _prepared(
     why = await _bring_in(bench, task, isolation)
     if why:
         return _Ran(note=why)
-    removed, why = await remove_links(bench, tuple(_folders(task)))
+    removed, why = await remove_links(bench, tuple(folders_of_tests(task)))
     ran = _Ran(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
     return dataclasses.replace(ran, removed=removed)
 
@@ -206,7 +206,7 @@ async def _test(bench: SandboxSession, task: Task, limit_s: float, env: Mapping[
         log.feed(data)
         return True
 
-    argv = (*shell_of(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{_SCRIPT}")
+    argv = (*shell_of(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{SCRIPT}")
     try:
         end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
     except OSError as error:
@@ -239,7 +239,7 @@ async def _take_back(bench: SandboxSession, task: Task) -> None:
         made = await _made(bench)
         for at in range(0, len(made), _AT_ONCE):
             await clear(bench, made[at : at + _AT_ONCE])
-        for folder in _folders(task):
+        for folder in folders_of_tests(task):
             await replace(bench, f"{folder}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
         for report in task.reports:
             await replace(bench, report, mode=0o600)
@@ -260,7 +260,7 @@ def tests_folder(task: Task, isolation: Isolation) -> dict[str, bytes]:
     """Path below :data:`TESTS_DIR` → content: the task's script and its other files, none in another's place.  With
     settings of pytest's there, it looks for settings and conftest.py nowhere above."""
     script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
-    files = {name: script for name in _KNOWN_AS if name not in taken} | task.tests | {_SCRIPT: script}
+    files = {name: script for name in _KNOWN_AS if name not in taken} | task.tests | {SCRIPT: script}
     if not has_settings(files, newest=isolation is Isolation.IMAGE):
         files |= PLAIN
     return files
@@ -272,8 +272,8 @@ def _says(task: Task, path: str) -> bool:
     return any(path in text.translate(_UNQUOTED) for text in texts)
 
 
-def _folders(task: Task) -> dict[str, int]:
-    """The tests' own → mode."""
+def folders_of_tests(task: Task) -> dict[str, int]:
+    """The tests' own, which are empty when they begin → mode."""
     verdicts = {_VERDICTS: 0o700} if _says(task, _VERDICTS) else {}
     return {TESTS_DIR: 0o700, TEMPORARY_DIR: 0o1777, **verdicts}
 
@@ -283,7 +283,7 @@ async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> 
     prevents it."""
     files = {f"{TESTS_DIR}/{name}": data for name, data in tests_folder(task, isolation).items()}
     try:
-        for folder, mode in _folders(task).items():
+        for folder, mode in folders_of_tests(task).items():
             await replace(bench, f"{folder}/", mode=mode)
         await write_files(bench, {**files, _OF_ROOT: b""}, mode=0o700)
         if isolation is Isolation.KIT and _says(task, _INSTALLED):

@@ -7,6 +7,10 @@ heartbeat cannot be held up by the operation that it keeps alive.
 Slots are OpenClaw's: at most ``tasks`` different task keys at once, at most ``runs_per_task`` leases for each.  A group
 (SETA's) is one task key, gets all of its slots or none, and is bounded by all that are free.  An allocation that is
 repeated with its request id gets the same lease.
+
+A group's slots may also be taken one by one, each by a request id: the first that asks holds all of them for the
+others, so that no two groups ever wait for each other's, each holding some.  A slot that nobody has taken yet lives as
+long as those beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from dataclasses import dataclass, field
 
 from protocol.errors import LongshoreError
 
+MAX_GROUP = 16
+"""Most slots of one group, as SETA has it."""
 _SOON_S = 1.0
 _MAX_RETRY_S = 30.0
 _SMOOTHING = 0.3
@@ -75,6 +81,8 @@ class Lease:
     busy: int = 0
     """Operations under way."""
     given_at: float = 0.0
+    kept: bool = False
+    """A group's, for a member that has not asked for it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +118,9 @@ class LeaseTable:
                 return Allocation((again[0],), reused=True)
         return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
 
-    def allocate_group(self, group: str, slots: int) -> Allocation:
-        """``slots`` slots of one task, or none.  Raises SlotsExhausted, GroupConflict, GroupTooLarge."""
+    def allocate_group(self, group: str, slots: int, *, keep: bool = False) -> Allocation:
+        """``slots`` slots of one task, or none; to ``keep`` for those that take them one by one.  Raises
+        SlotsExhausted, GroupConflict, GroupTooLarge."""
         if slots > self.limits.slots:
             raise GroupTooLarge(f"a group of {slots} slots has no place where there are {self.limits.slots}")
         held = self.group(group)
@@ -119,7 +128,24 @@ class LeaseTable:
             raise GroupConflict(group, len(held), slots)
         for lease in held:
             self.renew(lease.id)
-        return Allocation(held or self._give(group, slots, group=group), reused=bool(held))
+        given = held or self._give(group, slots, group=group)
+        for lease in given if keep and not held else ():
+            lease.kept = True
+        return Allocation(given, reused=bool(held))
+
+    def take_of_group(self, group: str, slots: int, request_id: str) -> Allocation:
+        """One slot of a group's, of which there are none before there are ``slots``.  A request that comes when all are
+        taken, another attempt of a member's say, gets one more.  Raises SlotsExhausted, GroupTooLarge."""
+        held = self.group(group)
+        for lease in held:
+            if lease.request_id == request_id:
+                self.renew(lease.id)
+                return Allocation((lease,), reused=True)
+        held = held or self.allocate_group(group, slots, keep=True).leases
+        taken = next((lease for lease in held if lease.kept), None) or self._give(group, 1, group=group)[0]
+        taken.kept, taken.request_id = False, request_id
+        self.renew(taken.id)
+        return Allocation((taken,), reused=False)
 
     def _give(self, task_key: str, count: int, *, request_id: str = "", group: str = "") -> tuple[Lease, ...]:
         runs = sum(lease.task_key == task_key for lease in self._leases.values())
@@ -171,6 +197,9 @@ class LeaseTable:
         """A sign of life.  Raises UnknownLease."""
         lease = self.get(lease_id)
         lease.deadline = self.now() + self.limits.ttl_s
+        for beside in self.group(lease.group) if lease.group else ():
+            if beside.kept:
+                beside.deadline = lease.deadline
         return lease
 
     @contextmanager
@@ -208,6 +237,10 @@ class LeaseTable:
     def groups(self) -> dict[str, int]:
         """Group → leases whose time is not over."""
         return Counter(lease.group for lease in self._leases.values() if lease.group and not self._over(lease))
+
+    def kept(self) -> dict[str, int]:
+        """Group → slots that wait for their members."""
+        return Counter(lease.group for lease in self._leases.values() if lease.kept and not self._over(lease))
 
     def task_keys(self) -> dict[str, int]:
         """Task key → leases."""

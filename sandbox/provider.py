@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from sandbox.engine import DockerEngine, retried
 from sandbox.files import MAX_FILE_BYTES, MAX_TREE_BYTES, FileTooLarge
@@ -74,6 +74,14 @@ class Provider(Protocol):
         """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, and UserError where
         the task needs what cannot be given."""
         ...
+
+
+class Together(NamedTuple):
+    """Of sandboxes that are of use together alone: none of them is begun before there is a place for all."""
+
+    group: str
+    """Names them, wherever they are asked for."""
+    size: int
 
 
 @asynccontextmanager

@@ -1,4 +1,5 @@
-"""The gateway's life: one server on this machine's loopback, and the sessions that it lets in.
+"""The gateway's life: one server, on this machine's loopback unless it is told another address of this machine, and the
+sessions that it lets in.
 
 ``async with Gateway(tokenizer, generate, model="policy") as gateway: with gateway.session(name, settings) as session:``
 gives a harness ``gateway.url`` and ``gateway.key(session)``; at the end of the block its calls are refused.  At the end
@@ -37,11 +38,21 @@ def _unheard(turn: int, text: str, reply: GenerateReply) -> None:
 
 class Gateway:
     """``model`` is the name under which the policy is listed; a request may name any other.  A stream that has begun is
-    never silent for longer than ``quiet_s``."""
+    never silent for longer than ``quiet_s``.  It is reached at ``host``; ``thinking`` is what the chat template is
+    told."""
 
-    def __init__(self, tokenizer: Tokenizer, generate: GenerateWatched, *, model: str, quiet_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        generate: GenerateWatched,
+        *,
+        model: str,
+        quiet_s: float = 10.0,
+        host: str = "127.0.0.1",
+        thinking: bool | None = None,
+    ) -> None:
         self.model, self.created, self.quiet_s = model, int(time.time()), quiet_s
-        self._generate = generate
+        self._generate, self._host = generate, host
         self._keys = Keys(secrets.token_bytes(_SECRET_BYTES))
         self._sessions: dict[str, Session] = {}
         self._runner = web.AppRunner(
@@ -50,13 +61,14 @@ class Gateway:
 
         @lru_cache(_TOOL_LISTS)
         def chat_with(schemas: bytes) -> ChatFormat:
-            return ChatFormat(tokenizer, tools=msgspec.json.decode(schemas, type=list[dict[str, object]]) or None)
+            tools = msgspec.json.decode(schemas, type=list[dict[str, object]])
+            return ChatFormat(tokenizer, tools=tools or None, thinking=thinking)
 
         self._chat_with = chat_with
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        await web.TCPSite(self._runner, self._host, 0).start()
         return self
 
     async def __aexit__(
@@ -66,9 +78,9 @@ class Gateway:
 
     @property
     def url(self) -> str:
-        """On this machine's loopback; OpenAI's clients take it with ``/v1`` behind it, Anthropic's as it is."""
+        """At its host; OpenAI's clients take it with ``/v1`` behind it, Anthropic's as it is."""
         host, port = self._runner.addresses[0][:2]
-        return f"http://{host}:{port}"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def key(self, session: Session) -> str:
         """The API key with which a harness takes part in ``session``."""

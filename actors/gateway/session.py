@@ -108,6 +108,11 @@ class Session:
         """How long some call has been under way, until now."""
         return self._waited_s + (self._clock() - self._waits_since if self._under_way else 0.0)
 
+    @property
+    def asked(self) -> bool:
+        """Whether the engine has been, in its name."""
+        return self._asked > 0
+
     def count(self, asked: Asked) -> int:
         """Tokens of the prompt.  Raises :class:`Refused`."""
         return len(self._prompt(asked)[1].ids)

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from actors.agents.prompt import Prompt, read_prompt
 from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
 from actors.curriculum import TaskOrder
-from actors.provider_settings import POOL
+from actors.provider_settings import ENVIRONMENT, POOL
 from actors.rewards.named import BINARY
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from protocol.cli.words import did_you_mean
@@ -453,6 +453,7 @@ class EngineSection(Section):
 
 DOCKER = "docker"
 """``sandbox.provider``: each worker has a pool of its own on its machine's Docker daemon."""
+_PROVIDERS = (DOCKER, POOL, ENVIRONMENT)
 _OF_DOCKER = ("image", "allow_hosts", "python_index", "npm_index")
 """Keys of such pools that have no value unless somebody says one."""
 
@@ -460,11 +461,19 @@ _OF_DOCKER = ("image", "allow_hosts", "python_index", "npm_index")
 class SandboxSection(Section):
     provider: str = DOCKER
     """Where sandboxes come from: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their
-    router (python -m sandbox.server, sandbox.router); or the name of a provider that a package adds (docs/plugins.md).
+    router (python -m sandbox.server, sandbox.router); ``environment``, services that run whole episodes on machines of
+    their own (python -m launch.environment); or the name of a provider that a package adds (docs/plugins.md).
     Images, networks, capacity and how long containers live are then as these have been told themselves."""
     urls: tuple[str, ...] = ()
-    """Of the pool servers, or of their router; empty for those of the variable WORKER_URLS.  The token that they ask
-    for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of several, each task has one, as long as that has room."""
+    """Of the pool servers, or of their router; empty for those of the variable WORKER_URLS.  Of environment services;
+    empty for those of ENVIRONMENT_URLS.  The token that they ask for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of
+    several, each task has one, as long as that has room."""
+    callback: str = ""
+    """Address of this machine at which environment services reach the policy; empty for that of each worker's node, or
+    for loopback where the services are there too."""
+    group_slots: bool = False
+    """Begin a group's first episode when there is a place for each of them (``pool``, one server or a router): its
+    members then run beside each other, and each place is free again as its episode ends."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
     """Keys of a provider that a package adds."""
     image: str = ""
@@ -508,8 +517,8 @@ class SandboxSection(Section):
     @field_validator("provider")
     @classmethod
     def _is_there(cls, provider: str) -> str:
-        if provider not in {DOCKER, POOL} and provider not in (added := plugin_names(PluginGroup.SANDBOX_PROVIDERS)):
-            known = [DOCKER, POOL, *added]
+        if provider not in _PROVIDERS and provider not in (added := plugin_names(PluginGroup.SANDBOX_PROVIDERS)):
+            known = [*_PROVIDERS, *added]
             raise ValueError(
                 f"sandbox.provider = '{provider}' gives no sandboxes: there are {', '.join(known)}"
                 f"{did_you_mean(provider, known)}"
@@ -525,17 +534,27 @@ class SandboxSection(Section):
     @model_validator(mode="after")
     def _is_read(self) -> Self:
         """Whoever gives the sandboxes reads what is said of them."""
-        if self.urls and self.provider != POOL:
+        if self.urls and self.provider not in {POOL, ENVIRONMENT}:
             raise ValueError(
-                f"sandbox.urls are pool servers, and sandbox.provider = '{self.provider}' asks none: set "
-                "sandbox.provider = 'pool', or remove sandbox.urls"
+                f"sandbox.urls are pool servers or environment services, and sandbox.provider = '{self.provider}' asks "
+                "none: set sandbox.provider = 'pool' or 'environment', or remove sandbox.urls"
+            )
+        if self.callback and self.provider != ENVIRONMENT:
+            raise ValueError(
+                "sandbox.callback is for sandbox.provider = 'environment', whose services call the policy back: set "
+                "that, or remove sandbox.callback"
             )
         if self.urls:
             try:
                 worker_urls(",".join(self.urls))
             except UserError as error:
                 raise ValueError(f"sandbox.urls: {error}") from error
-        if self.options and self.provider in {DOCKER, POOL}:
+        if self.group_slots and (self.provider != POOL or len(self.urls) > 1):
+            raise ValueError(
+                "sandbox.group_slots asks one address for the places of a whole group: set sandbox.provider = 'pool' "
+                "and sandbox.urls to one server or router (python -m sandbox.router), or leave sandbox.group_slots out"
+            )
+        if self.options and self.provider in {DOCKER, POOL, ENVIRONMENT}:
             raise ValueError(
                 f"sandbox.options are for providers that packages add, and sandbox.provider = '{self.provider}' has "
                 f"none: remove {', '.join(self.options)}"

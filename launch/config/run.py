@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, History, Thinking, Tools
+from actors.provider_settings import ENVIRONMENT
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import (
@@ -36,6 +37,7 @@ from learner.objective import Objective
 from learner.settings import Lora
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
+from sandbox.leases import MAX_GROUP
 
 BYTES_PER_TOKEN = 13
 """int32 id, uint8 mask, float32 log-probability, int32 version: see :class:`protocol.trajectory.Segment`."""
@@ -288,6 +290,16 @@ class RunConfig(Section):
                 "agent.harness reaches the policy by a door in its sandbox's network on this machine, and "
                 f"sandbox.provider = '{self.sandbox.provider}' has its sandboxes elsewhere: set sandbox.provider = "
                 "'docker', or leave agent.harness out"
+            )
+        if self.sandbox.provider == ENVIRONMENT and agent.history is not History.WHOLE:
+            found.append(
+                "sandbox.provider = 'environment' leaves a history to the messages that services send, and "
+                f"agent.history = '{agent.history}' would not be read: set agent.history = 'whole', or another provider"
+            )
+        if self.sandbox.group_slots and self.rollout.group_size > MAX_GROUP:
+            found.append(
+                f"sandbox.group_slots asks for at most {MAX_GROUP} places at once, and rollout.group_size = "
+                f"{self.rollout.group_size}: lower it, or leave sandbox.group_slots out"
             )
         if self.warm_start.enabled and not self.warm_start.data and not own:
             found.append(

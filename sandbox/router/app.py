@@ -134,7 +134,7 @@ class _Handlers:
             remember(self.gave, (asked.task_key, asked.request_id), node.url)
 
     async def allocate_group(self, call: Call[m.AllocateGroup]) -> Reply:
-        slots = await self.groups.allocate(call.body)
+        slots = await (self.groups.take(call.body) if call.body.request_id else self.groups.allocate(call.body))
         node_url = str(call.request.base_url).rstrip("/")
         given = [m.Assignment(node_url=node_url, slot_id=slot) for slot in slots.ids]
         return Reply(200, m.GroupAllocated(task_id=call.body.task_id, assignments=given, ttl_s=slots.ttl_s))

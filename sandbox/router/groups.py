@@ -3,6 +3,9 @@
 A repeated request gets the same slots.  Which those are, the workers say: the router remembers only whom to ask.  A
 worker that does not answer counts for none.  A group of which a part was refused is released as a whole; a part that
 could not be released ends at its deadline.
+
+Slots that are taken one by one are asked of the workers that hold the group; where none does, of one that gives it all
+of them, or of several that do together.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sandbox.leases import GroupConflict
-from sandbox.router.placement import Node, held, lease_id, never, order, remember, split
+from sandbox.router.placement import Node, held, lease_id, never, order, parse_lease, remember, split
 from sandbox.router.workers import Workers, WorkerUnreachable
 from sandbox.server import failures
 from sandbox.server import messages as m
@@ -35,6 +38,8 @@ class Groups:
         self._workers = workers
         self._where: dict[str, frozenset[str]] = {}
         """Group → urls of the workers that gave it."""
+        self._took: dict[tuple[str, str], str] = {}
+        """Group and request id → url of the worker that gave one of its slots."""
         self._one_at_a_time = asyncio.Lock()
 
     async def allocate(self, asked: m.AllocateGroup) -> Slots:
@@ -48,18 +53,39 @@ class Groups:
                 with suppress(_Short):
                     return await self._take(asked, shares)
                 raise _exhausted(asked)
-            for node in order(asked.task_id, asked.image, self._workers.nodes):
-                with suppress(_Short):
-                    return await self._take(asked, {node: asked.n_slots})
-            await self._workers.look()
-            if never(asked.n_slots, self._workers.nodes):
-                said = f"a group of {asked.n_slots} slots has no place on all workers together"
-                raise WireError(422, failures.GROUP_TOO_LARGE, said)
-            shares = split(asked.n_slots, self._workers.nodes)
-            if shares is not None and len(shares) > 1:
-                with suppress(_Short):
-                    return await self._take(asked, shares)
-            raise _exhausted(asked)
+            return await self._placed(asked)
+
+    async def take(self, asked: m.AllocateGroup) -> Slots:
+        """One of its slots, for the request id.  Raises WireError as :meth:`allocate` does."""
+        mine = (asked.task_id, asked.request_id or "")
+        async with self._one_at_a_time:
+            gave, shares = self._took.get(mine), await self._held(asked.task_id)
+            for node in sorted(shares, key=lambda node: (node.url != gave, -node.kept.get(asked.task_id, 0))):
+                with suppress(_Short, WorkerUnreachable):  # the same request gets the same slot when it comes again
+                    return self._noted(mine, _slots(node, await self._given(node, asked, asked.n_slots)))
+            if shares:
+                raise _exhausted(asked)
+            return self._noted(mine, await self._placed(asked))
+
+    def _noted(self, mine: tuple[str, str], slots: Slots) -> Slots:
+        if found := parse_lease(slots.ids[0], self._workers.nodes):
+            remember(self._took, mine, found[0].url)
+        return slots
+
+    async def _placed(self, asked: m.AllocateGroup) -> Slots:
+        """Of a group that no worker holds."""
+        for node in order(asked.task_id, asked.image, self._workers.nodes):
+            with suppress(_Short):
+                return await self._take(asked, {node: asked.n_slots})
+        await self._workers.look()
+        if never(asked.n_slots, self._workers.nodes):
+            said = f"a group of {asked.n_slots} slots has no place on all workers together"
+            raise WireError(422, failures.GROUP_TOO_LARGE, said)
+        shares = split(asked.n_slots, self._workers.nodes)
+        if shares is not None and len(shares) > 1:
+            with suppress(_Short):
+                return await self._take(asked, shares)
+        raise _exhausted(asked)
 
     async def _held(self, group: str) -> dict[Node, int]:
         """As its workers say now."""
@@ -75,9 +101,8 @@ class Groups:
         try:
             for node, slots in shares.items():
                 asking.append(node)
-                given = await self._given(node, asked.task_id, slots)
-                taken += [lease_id(node, each["slot_id"]) for each in given["assignments"]]
-                ttl_s = float(given["ttl_s"])
+                ids, ttl_s = _slots(node, await self._given(node, asked, slots, keep=bool(taken)))
+                taken += ids
         except (_Short, WireError):  # what a worker that refuses holds of that name is not of this request
             await asyncio.shield(self._released(asked.task_id, asking[:-1]))
             raise
@@ -87,11 +112,14 @@ class Groups:
                 raise _Short from error
             raise
         remember(self._where, asked.task_id, frozenset(node.url for node in shares))
-        return Slots(tuple(taken), ttl_s)
+        return Slots(tuple(taken[:1] if asked.request_id else taken), ttl_s)
 
-    async def _given(self, node: Node, group: str, slots: int) -> dict[str, Any]:
-        """Raises _Short, WireError for another group of that name, WorkerUnreachable."""
-        answer = await self._workers.ask(node, "/allocate_group", {"task_id": group, "n_slots": slots}, _ANSWER_S)
+    async def _given(self, node: Node, asked: m.AllocateGroup, slots: int, *, keep: bool = False) -> dict[str, Any]:
+        """``keep``: of slots that are taken one by one, none yet.  Raises _Short, WireError for another group of that
+        name, WorkerUnreachable."""
+        one = {"keep": True} if keep else {"request_id": asked.request_id}
+        body = {"task_id": asked.task_id, "n_slots": slots, **(one if asked.request_id else {})}
+        answer = await self._workers.ask(node, "/allocate_group", body, _ANSWER_S)
         if answer.status == http.HTTPStatus.CONFLICT:
             raise WireError(409, str(answer.body.get("code")), str(answer.body.get("error")))
         if answer.status != http.HTTPStatus.OK:
@@ -116,6 +144,10 @@ class Groups:
             for node in nodes:
                 at_once.create_task(one(node))
         return sum(released)
+
+
+def _slots(node: Node, given: dict[str, Any]) -> Slots:
+    return Slots(tuple(lease_id(node, each["slot_id"]) for each in given["assignments"]), float(given["ttl_s"]))
 
 
 class _Short(Exception):

@@ -104,6 +104,7 @@ class Workers:
                 slots,
                 pool.get("active_tasks", 0) < pool["max_tasks"],
                 pool.get("groups", {}),
+                pool.get("kept", {}),
             )
         except (WorkerUnreachable, TimeoutError, KeyError, TypeError) as error:
             self._lost(node, error)
@@ -111,7 +112,7 @@ class Workers:
             self._nodes[node.url], self.status[node.url] = found, answer.body
 
     def _lost(self, node: Node, error: Exception) -> None:
-        self._nodes[node.url] = replace(self._nodes[node.url], reachable=False, groups={})
+        self._nodes[node.url] = replace(self._nodes[node.url], reachable=False, groups={}, kept={})
         self.status[node.url] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
     async def ask(self, node: Node, path: str, body: dict[str, Any], within_s: float | None = None) -> Answer:

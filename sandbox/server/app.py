@@ -84,6 +84,7 @@ class _Handlers:
             pending_closes=service.pending_closes,
             tasks={key: m.TaskRuns(active_runs=runs) for key, runs in keys.items()},
             groups=service.table.groups(),
+            kept=service.table.kept(),
             images=list(service.images),
             wait_s=service.provider.wait_s(),
             draining=service.draining,
@@ -98,7 +99,9 @@ class _Handlers:
     async def allocate_group(self, call: Call[m.AllocateGroup]) -> Reply:
         """SETA's clients know 503, where OpenClaw's know 429."""
         try:
-            given = self.service.allocate_group(call.body.task_id, call.body.n_slots)
+            given = self.service.allocate_group(
+                call.body.task_id, call.body.n_slots, call.body.request_id or "", keep=call.body.keep
+            )
         except SlotsExhausted as error:
             raise m.WireError(503, error.code, str(error), retry_after_s=error.retry_after_s) from error
         node = str(call.request.base_url).rstrip("/")

@@ -102,7 +102,8 @@ class LeaseJournal:
 
 
 def _opened(lease: Lease) -> dict[str, Any]:
-    return {"lease": lease.id, "task_key": lease.task_key, "request_id": lease.request_id, "group": lease.group}
+    named = {"lease": lease.id, "task_key": lease.task_key, "request_id": lease.request_id, "group": lease.group}
+    return {**named, "kept": lease.kept}
 
 
 def _encoded(line: dict[str, Any]) -> bytes:
@@ -162,7 +163,9 @@ def _read(path: Path) -> Remembered | None:
         except ValueError:
             continue
         if "lease" in line:
-            found = Remembered(Lease(line["lease"], line["task_key"], 0.0, line["request_id"], line["group"]))
+            lease = Lease(line["lease"], line["task_key"], 0.0, line["request_id"], line["group"])
+            lease.kept = line.get("kept", False)
+            found = Remembered(lease)
         elif found is None:
             return None
         elif "container" in line:

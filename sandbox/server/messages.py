@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Base64Encoder, BaseModel, ConfigDict, EncodedBytes, Field
 
 from sandbox.files import MAX_TREE_BYTES
+from sandbox.leases import MAX_GROUP
 from sandbox.provider import READ_BYTES
 
-MAX_GROUP = 16
 MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
 LEAST_DEADLINE_S = 1.0
 ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
@@ -62,6 +62,15 @@ class Allocated(Message):
 class AllocateGroup(Message):
     task_id: Name
     n_slots: Annotated[int, Field(ge=1, le=MAX_GROUP)]
+    request_id: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=200,
+            description="Give this request one of the slots, and keep the others for those that ask for them so.",
+        ),
+    ] = None
+    keep: Annotated[bool, Field(description="Keep all of them for those that ask so.")] = False
     image: Annotated[str, Field(max_length=512)] = ""
 
 
@@ -217,6 +226,7 @@ class PoolStatus(Message):
     pending_closes: int
     tasks: dict[str, TaskRuns]
     groups: Annotated[dict[str, int], Field(description="Slots that each group holds.")]
+    kept: Annotated[dict[str, int], Field(description="Of these, those that wait for a member to ask for them.")]
     images: list[str]
     wait_s: float
     draining: bool

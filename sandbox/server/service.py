@@ -161,10 +161,21 @@ class PoolService:
         self._admit()
         return self._opened(self.table.allocate(task_key, request_id))
 
-    def allocate_group(self, group: str, slots: int) -> Allocation:
-        """Raises SlotsExhausted, GroupConflict, GroupTooLarge."""
+    def allocate_group(self, group: str, slots: int, request_id: str = "", *, keep: bool = False) -> Allocation:
+        """All of its slots, to ``keep`` for those that ask by a request id, or the one that is this request's.  Raises
+        SlotsExhausted, GroupConflict, GroupTooLarge."""
         self._admit()
-        return self._opened(self.table.allocate_group(group, slots))
+        if not request_id:
+            return self._opened(self.table.allocate_group(group, slots, keep=keep))
+        taken = self.table.take_of_group(group, slots, request_id)
+        (lease,) = taken.leases
+        if taken.reused:
+            return taken
+        if (run := self._runs.get(lease.id)) is not None:
+            run.journal.opened(lease)
+        else:
+            self._opened(Allocation(tuple(e for e in self.table.group(group) if e.id not in self._runs), reused=False))
+        return taken
 
     def release_group(self, group: str) -> int:
         return sum(self.close(lease.id) for lease in self.table.group(group))

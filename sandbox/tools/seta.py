@@ -27,9 +27,9 @@ from sandbox.tools.tool import (
 )
 
 LONGEST_WAIT_S = 10.0
-_WAIT_S = 5.0
-_NOTHING = "[No new output]"
-_COMPLETED = "\n[completed]"
+WAIT_S = 5.0
+NOTHING = "[No new output]"
+COMPLETED = "\n[completed]"
 
 
 def _sessions(context: ToolContext) -> NamedSessions:
@@ -46,9 +46,8 @@ async def _exec(context: ToolContext, arguments: Arguments) -> ToolResult:
         process = await sessions.open_process(named, command)
         await process.settled(IDLE_S, START_S)
         output = process.new_output()
-        first = readable(output, context.output_chars, named.file) + ("" if process.running else _COMPLETED)
-        text = f"Session '{name}' started.\n\n[Initial Output]:\n{first}"
-        return ToolResult(text, process.exit_code, raw=output)
+        first = readable(output, context.output_chars, named.file) + ("" if process.running else COMPLETED)
+        return ToolResult(started(name, first), process.exit_code, raw=output)
     return await _run(context, sessions, named, command)
 
 
@@ -64,7 +63,7 @@ async def _run(context: ToolContext, sessions: NamedSessions, named: Named, comm
         return _finished(context, shell)
     output = shell.new_output()
     partial = readable(output, context.output_chars, named.file)
-    return ToolResult(_still_running(named.name, context.command_timeout_s, partial), timed_out=True, raw=output)
+    return ToolResult(still_running(named.name, context.command_timeout_s, partial), timed_out=True, raw=output)
 
 
 def _finished(context: ToolContext, shell: Shell, mark: str = "") -> ToolResult:
@@ -74,10 +73,15 @@ def _finished(context: ToolContext, shell: Shell, mark: str = "") -> ToolResult:
     if done.exit_code is None:
         notes = ["Error: no process could be started: the sandbox's process limit is reached."]
     whole = "\n".join([*([text] if text else []), *notes]) or ("" if mark else "(no output)")
-    return ToolResult((whole or _NOTHING if mark else whole) + mark, done.exit_code, done.ms, raw=done.output)
+    return ToolResult((whole or NOTHING if mark else whole) + mark, done.exit_code, done.ms, raw=done.output)
 
 
-def _still_running(name: str, waited_s: float, partial: str) -> str:
+def started(name: str, first: str) -> str:
+    """What an agent is told of a background process, with its first output."""
+    return f"Session '{name}' started.\n\n[Initial Output]:\n{first}"
+
+
+def still_running(name: str, waited_s: float, partial: str) -> str:
     return (
         f"Command did not complete within {waited_s} seconds. Session '{name}' is still running.\n\n"
         "You can use:\n"
@@ -93,14 +97,14 @@ def _look(context: ToolContext, named: Named) -> ToolResult:
     shell = named.shell
     if shell is not None and shell.busy:
         if shell.has_ended:
-            return _finished(context, shell, _COMPLETED)
+            return _finished(context, shell, COMPLETED)
         output, done, code = shell.new_output(), "", None
     elif named.process is not None:
         output, code = named.process.new_output(), named.process.exit_code
-        done = "" if named.process.running else _COMPLETED
+        done = "" if named.process.running else COMPLETED
     else:
-        output, done, code = shell.new_output() if shell is not None else "", _COMPLETED, None
-    text = readable(output, context.output_chars, named.file) or _NOTHING
+        output, done, code = shell.new_output() if shell is not None else "", COMPLETED, None
+    text = readable(output, context.output_chars, named.file) or NOTHING
     return ToolResult(text + done, code, raw=output)
 
 
@@ -110,7 +114,7 @@ async def _view(context: ToolContext, arguments: Arguments) -> ToolResult:
 
 async def _wait(context: ToolContext, arguments: Arguments) -> ToolResult:
     named = _sessions(context).find(text_argument(arguments, "id"))
-    seconds = seconds_argument(arguments, "wait_seconds", _WAIT_S, LONGEST_WAIT_S)
+    seconds = seconds_argument(arguments, "wait_seconds", WAIT_S, LONGEST_WAIT_S)
     if (running := named.running) is not None:
         await running.ended(seconds)
     return _look(context, named)
@@ -174,7 +178,7 @@ SHELL_VIEW = Tool("shell_view", "Show what a session has printed since it was la
 SHELL_WAIT = Tool(
     "shell_wait",
     f"Wait for a session's command to end, at most {LONGEST_WAIT_S:g} seconds, and show its new output.",
-    (_ID, Parameter("wait_seconds", "number", f"Default {_WAIT_S:g}, at most {LONGEST_WAIT_S:g}.", required=False)),
+    (_ID, Parameter("wait_seconds", "number", f"Default {WAIT_S:g}, at most {LONGEST_WAIT_S:g}.", required=False)),
     _wait,
 )
 SHELL_WRITE = Tool(

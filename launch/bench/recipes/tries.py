@@ -68,6 +68,7 @@ _ALONE: Mapping[str, Sequence[str]] = {
         "shaping.overlong_buffer=48",
     ),
     "seta_miles_multinode": ("cluster.nodes=2",),
+    "openclaw_terminal": ("sandbox.provider=docker",),
 }
 
 

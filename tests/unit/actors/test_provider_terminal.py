@@ -3,6 +3,7 @@ run's."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from actors.episode import SandboxGone
 from actors.provider_settings import ProviderSettings
 from actors.provider_terminal import ProviderTerminal
-from actors.sandboxes import open_sandboxes
+from actors.sandboxes import open_sandboxes, together_of
 from protocol.errors import UserError
+from protocol.trajectory import GroupId, Ticket
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.pool import PoolSettings
+from sandbox.provider import Together
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, TERMINAL_BENCH, Toolset
 from tests.support.fake_provider import FakeProvider, FakeSandbox
@@ -87,3 +90,17 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
                 await ProviderTerminal(other, TASK, 5, 5, 1000).call("shell_exec", {"command": "true"}, print)
             await one.close()
             assert sandboxes.statistics().live == 0
+
+
+async def test_a_training_groups_places_are_held_before_its_first_episode_begins(tmp_path: Path) -> None:
+    ticket = Ticket("run", GroupId(7), 0, 3, "t", 11)
+    async with pool_server(FakeProvider(), tmp_path) as (url, service):
+        settings, pool = ProviderSettings("pool", (url,), together=True), PoolSettings("unused", "r", 1)
+        together = together_of(ticket, settings)
+        assert together == Together("run/g000007", 3)
+        async with open_sandboxes(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
+            await sandboxes.open(TASK, None, together)
+            assert service.table.groups() == {"run/g000007": 3}
+    for other in (replace(ticket, attempt=1), replace(ticket, purpose="before")):
+        assert together_of(other, settings) is None
+    assert together_of(ticket, replace(settings, together=False)) is together_of(ticket, None) is None

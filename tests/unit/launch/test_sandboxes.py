@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
 from actors.agents.choice import agent_of
+from actors.environment.play import Part
+from actors.environment.wire import EpisodeOutcome
 from actors.provider_settings import ProviderSettings
 from launch.config import RunConfig, load_recipe
-from launch.sandboxes import check_provider, provider_settings
+from launch.sandboxes import callback, check_provider, provider_settings
 from protocol.errors import UserError
 from sandbox.edge.auth import Access
+from sandbox.leases import LeaseLimits
 from sandbox.router.app import create_app
 from sandbox.router.workers import Workers
+from tests.support.environments import environment_service
 from tests.support.fake_judge import nobody
-from tests.support.http_servers import serving
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server, serving
 
 SAYS = "agent.system_prompt=Use the shell."
 POOL = ("sandbox.provider=pool", "warm_start.enabled=false")
@@ -67,3 +74,84 @@ def test_an_agent_whose_tools_hold_on_to_a_pool_s_sandbox_is_refused() -> None:
             check(config(f"agent.kind={kind}", f"agent.toolset={toolset}", SAYS))
     with pytest.raises(UserError, match=r"'keystrokes' calls terminal_keystrokes.*--set sandbox\.provider=docker"):
         check(config("agent.kind=keystrokes", SAYS), WORKER_URLS="http://a:1")
+
+
+async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_them(tmp_path: Path) -> None:
+    limits = LeaseLimits(tasks=3, runs_per_task=2)
+    async with AsyncExitStack() as stack:
+        urls = [
+            (await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / name, limits)))[0] for name in "ab"
+        ]
+        router = create_app(lambda: Workers(tuple(urls), "", 1.0), Access("127.0.0.1"))
+        both = await stack.enter_async_context(serving(router))
+        together = "sandbox.group_slots=true"
+        with pytest.raises(
+            UserError, match=r"asks for 8 places at once, and http\S+ has 6: start its servers with more"
+        ):
+            await asyncio.to_thread(check, config(f"sandbox.urls={urls[0]}", together))
+        said = config(f"sandbox.urls={both}", together)
+        await asyncio.to_thread(check, said)
+        told = provider_settings(said.sandbox, {})
+        assert told is not None
+        assert told.together
+        with pytest.raises(
+            UserError, match=r"start a router \(python -m sandbox\.router --workers http:\S+,http:\S+\)"
+        ):
+            check(config(together), WORKER_URLS=",".join(urls))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (["sandbox.group_slots=true", "sandbox.provider=docker"], "set sandbox.provider = 'pool'"),
+        (["sandbox.group_slots=true", "sandbox.urls=http://c:1,http://d:2"], "or router"),
+        (["sandbox.group_slots=true", "rollout.group_size=17"], "at most 16 places at once"),
+    ],
+)
+def test_a_group_s_places_that_nobody_could_give_are_refused(said: list[str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        config(*said)
+
+
+SERVICES = ("sandbox.provider=environment", "warm_start.enabled=false")
+
+
+def test_environment_services_are_those_of_the_configuration_else_of_the_environment() -> None:
+    told = {"ENVIRONMENT_URLS": "http://a:18082", "WORKER_URLS": "http://b:1", "LONGSHORE_SANDBOX_TOKEN": "secret"}
+    said = load_recipe("demo", [*SERVICES])
+    assert provider_settings(said.sandbox, told) == ProviderSettings("environment", ("http://a:18082",), "secret")
+    with pytest.raises(UserError, match=r"--set sandbox\.urls=http://HOST:18082, or export ENVIRONMENT_URLS="):
+        check(said)
+
+
+def test_services_here_reach_the_policy_by_loopback_and_others_by_their_worker_s_node() -> None:
+    assert callback(["http://127.0.0.1:1", "http://localhost:2"], "10.0.0.5") == "127.0.0.1"
+    assert callback(["http://127.0.0.1:1", "http://far:2"], "10.0.0.5") == "10.0.0.5"
+
+
+async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp_path: Path) -> None:
+    async def never(_: Part) -> EpisodeOutcome:
+        raise AssertionError
+
+    async with pool_server(FakeProvider(), tmp_path) as (url, _), environment_service(never) as (service, _):
+        with pytest.raises(UserError, match=r"is no environment service: start one \(python -m launch\.environment\)"):
+            await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, f"sandbox.urls={url}"]))
+        for agent in ((), ("agent.kind=keystrokes", SAYS)):  # whose terminals are there, too
+            await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, *agent, f"sandbox.urls={service}"]))
+    with pytest.raises(UserError, match=r"the environment service \S+ does not answer"):
+        await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, f"sandbox.urls={service}"]))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (["agent.history=individual"], "set agent.history = 'whole'"),
+        (["agent.harness=x"], "has its sandboxes elsewhere"),
+        (["sandbox.options={a=1}"], "are for providers that packages add"),
+        (["sandbox.image=a:1"], "has been told such things where it was started"),
+        (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),
+    ],
+)
+def test_what_an_environment_service_would_not_read_is_refused(said: list[str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        load_recipe("demo", [*SERVICES, *said])

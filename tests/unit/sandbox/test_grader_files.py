@@ -62,7 +62,7 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(monkeypatch, be
 def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
     """Harbor's and Terminal-Bench's own name for it is there too, where the task has nothing else by it."""
     files = grader.tests_folder(Task("t", "", run_tests=OURS.decode(), tests=tests), grader.Isolation.KIT)
-    assert files.pop(grader._SCRIPT) == OURS
+    assert files.pop(grader.SCRIPT) == OURS
     assert files == there
 
 
@@ -79,4 +79,4 @@ def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, 
 )
 def test_the_verifier_s_folder_is_made_anew_for_every_script_that_names_it(script: str, helper: str, made: bool):
     task = Task("t", "", run_tests=f"#!/bin/bash\n{script}\n", tests={"helper.sh": helper.encode()})
-    assert ("/logs/verifier" in grader._folders(task)) is made
+    assert ("/logs/verifier" in grader.folders_of_tests(task)) is made

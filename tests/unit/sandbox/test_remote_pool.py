@@ -130,7 +130,7 @@ async def test_a_server_that_is_gone_is_infrastructure(tmp_path: Path):
             await pool.open(TASK)
     async with RemotePool("http://127.0.0.1:9", unreachable_s=0.2) as pool:
         async with pool_server(FakeProvider(), tmp_path) as (url, _):
-            pool._url = url
+            pool._server.url = url
             sandbox = await pool.open(TASK)
         with pytest.raises(SandboxLost, match="does not answer"):
             await sandbox.run("x", 5)

@@ -1,0 +1,154 @@
+"""Environment services as a run's worker uses them: begin an episode on one, ask until it is over.
+
+An episode is begun on one service alone: a service that may have taken it is asked again, and never passed over for
+another.  One that is full or not there is passed over; each task has its own order of them, so that an image is built
+in few places.  Whoever is cancelled here cancels there; a service that cannot be told ends the episode by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from actors.engines.messages import EngineUnavailable
+from actors.environment.wire import MODEL_FAILED, OUTCOME, OVERRUN, Begin, EpisodeOutcome
+from actors.stages import StageOverrun
+from protocol.errors import InfraError, UserError
+from sandbox.caller import TRANSPORT, Caller, Refused
+from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from sandbox.router.placement import Node, order
+from sandbox.server import failures
+
+_WAIT_S, _ANSWER_S, _CANCEL_S, _ROUND_S = 20.0, 30.0, 5.0, 1.0
+_FULL = frozenset({429, 503})
+_KINDS: Mapping[str, type[Exception]] = {
+    failures.START_FAILED: SandboxStartError,
+    failures.BUILD_FAILED: BuildError,
+    failures.TASK_FAULT: TaskFault,
+    failures.TASK_REFUSED: UserError,
+    failures.VANISHED: SandboxVanished,
+    failures.LOST: SandboxLost,
+    failures.INFRA_FAILED: InfraError,
+    MODEL_FAILED: EngineUnavailable,
+    OVERRUN: StageOverrun,
+    failures.DEADLINE: StageOverrun,
+}
+"""Code → what it would have been here."""
+
+
+class EnvironmentLost(SandboxLost):
+    """The service that had the episode does not answer, or does not know it any more."""
+
+
+class EnvironmentServices:
+    """``async with EnvironmentServices(urls, token) as services: outcome = await services.play(begin)``."""
+
+    def __init__(
+        self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0, unreachable_s: float = 30.0
+    ) -> None:
+        """``acquire_s``: longest wait for a place; ``unreachable_s``: for a service that does not answer."""
+        self._services = {url: Caller(url, token, request_s=_ANSWER_S, unreachable_s=unreachable_s) for url in urls}
+        self._acquire_s = acquire_s
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            for service in self._services.values():
+                await stack.enter_async_context(service)
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.aclose()
+
+    async def play(self, begin: Begin, untouched: Callable[[], bool] = lambda: True) -> EpisodeOutcome:
+        """From its beginning to its end.  ``untouched``: nobody has asked the policy in its name.
+
+        Raises SandboxStartError where no service takes it, EnvironmentLost, and what else fails an episode.
+        """
+        try:
+            service = await self._begun(begin, untouched)
+            try:
+                return await self._ended(service, begin)
+            except BaseException:
+                await asyncio.shield(_cancel(service, begin))
+                raise
+        except Refused as refused:
+            raise _translated(refused) from None
+
+    async def _begun(self, begin: Begin, untouched: Callable[[], bool]) -> Caller:
+        """The service that took it."""
+        give_up = time.monotonic() + self._acquire_s
+        while True:
+            said: list[str] = []
+            for node in order(str(begin.task.get("id", "")), "", map(Node, self._services)):
+                service = self._services[node.url]
+                if (why := await self._tried(service, begin, untouched)) is None:
+                    return service
+                said.append(f"{node.url}: {why}")
+            if time.monotonic() + _ROUND_S > give_up:
+                raise SandboxStartError(
+                    f"no environment service took it within {self._acquire_s:g} s: {'; '.join(said)}"
+                )
+            await asyncio.sleep(_ROUND_S)
+
+    async def _tried(self, service: Caller, begin: Begin, untouched: Callable[[], bool]) -> str | None:
+        """Why it did not take it; None where it did.  Raises Refused, EnvironmentLost."""
+        body = begin.model_dump(mode="json")
+        give_up = time.monotonic() + service.unreachable_s
+        sent = False
+        while True:
+            try:
+                given = await service.post("/begin", body)
+            except Refused as refused:
+                if refused.status not in _FULL:
+                    raise
+                return str(refused)
+            except TRANSPORT as error:
+                if isinstance(error, aiohttp.ClientConnectorError) and not sent:
+                    return str(error)
+                sent = True
+                if time.monotonic() > give_up:
+                    await asyncio.shield(_cancel(service, begin))
+                    raise EnvironmentLost(f"{service.url} does not say whether it took the episode: {error}") from error
+                await asyncio.sleep(_ROUND_S)
+                continue
+            except asyncio.CancelledError:
+                await asyncio.shield(_cancel(service, begin))
+                raise
+            if sent and not given["reused"] and not untouched():
+                await asyncio.shield(_cancel(service, begin))
+                raise EnvironmentLost(f"{service.url} began the episode a second time: it was restarted meanwhile")
+            return None
+
+    async def _ended(self, service: Caller, begin: Begin) -> EpisodeOutcome:
+        ask = {"episode": begin.episode, "wait_s": _WAIT_S}
+        while True:
+            try:
+                told = await service.ask("/outcome", ask)
+            except TRANSPORT as error:
+                raise EnvironmentLost(f"{service.url} does not answer: {type(error).__name__} {error}") from error
+            if told["outcome"] is not None:
+                return OUTCOME.validate_python(told["outcome"])
+
+
+async def _cancel(service: Caller, begin: Begin) -> None:
+    """As far as it can be told."""
+    with suppress(Refused, *TRANSPORT):
+        async with asyncio.timeout(_CANCEL_S):
+            body: dict[str, Any] = {"episode": begin.episode}
+            await service.post("/cancel", body)
+
+
+def _translated(refused: Refused) -> Exception:
+    if (kind := _KINDS.get(refused.code)) is not None:
+        return kind(str(refused))
+    return EnvironmentLost(f"{refused} ({refused.status} {refused.code})")

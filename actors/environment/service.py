@@ -1,0 +1,189 @@
+"""The episodes of one machine, without HTTP: begun once each, alive while somebody asks for them.
+
+Whatever becomes of one is a reply that is kept for a while, so that a lost one can be had again.  A machine has so many
+places; what is asked for beyond them is refused, to come again.  When the service ends, so do its episodes, with their
+sandboxes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from actors.engines.messages import EngineUnavailable
+from actors.environment.play import Part, part_of
+from actors.environment.wire import (
+    MODEL_FAILED,
+    OUTCOME,
+    OVERRUN,
+    REUSED_ID,
+    UNKNOWN_EPISODE,
+    Begin,
+    EpisodeOutcome,
+    Told,
+)
+from actors.stages import StageOverrun
+from sandbox.leases import SlotsExhausted
+from sandbox.server import failures
+from sandbox.server.messages import Reply, WireError
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 5.0
+Play = Callable[[Part], Awaitable[EpisodeOutcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSettings:
+    slots: int = 16
+    """Episodes at once, as SETA's service has it."""
+    ttl_s: float = 60.0
+    """How long an episode goes on without being asked for."""
+    remember_s: float = 300.0
+    """How long what came of one is kept."""
+    reap_s: float = 5.0
+    """How often they are looked through for those that nobody asks for."""
+
+
+@dataclass(slots=True)
+class _Episode:
+    digest: str
+    until: float
+    """Unless it is asked for before."""
+    waiting: int = 0
+    """Requests that wait for it."""
+    work: asyncio.Task[None] | None = None
+    reply: Reply | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class EnvironmentService:
+    """``async with EnvironmentService(settings, play) as service``."""
+
+    def __init__(self, settings: EnvironmentSettings, play: Play, now: Callable[[], float] = time.monotonic) -> None:
+        self.settings, self._play, self._now = settings, play, now
+        self._episodes: dict[str, _Episode] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._reaping: asyncio.Task[None] | None = None
+        self.draining = False
+        self.begun = self.finished = self.failed = self.abandoned = 0
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._reaping = self._tasks.create_task(self._reap())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.draining = True
+        if self._reaping is not None:
+            self._reaping.cancel()
+        for episode in self._episodes.values():
+            _end(episode)
+        await self._tasks.__aexit__(None, None, None)
+
+    async def drain(self, within_s: float) -> None:
+        """Begin none from here on, and end what is not over within so long; who waits for it is told."""
+        self.draining = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                for episode in tuple(self._episodes.values()):
+                    await episode.done.wait()
+        for episode in self._episodes.values():
+            _end(episode)
+
+    @property
+    def running(self) -> int:
+        return sum(not episode.done.is_set() for episode in self._episodes.values())
+
+    def begin(self, asked: Begin, digest: str) -> bool:
+        """Whether it had begun before.  Raises SlotsExhausted, UserError, WireError for the name of another episode."""
+        if (known := self._episodes.get(asked.episode)) is not None:
+            if known.digest != digest:
+                raise WireError(409, REUSED_ID, f"the name {asked.episode} is another episode's")
+            self._renew(known)
+            return True
+        if self.draining:
+            raise WireError(503, failures.DRAINING, "this service is being stopped", retry_after_s=_RETRY_S)
+        if self.running >= self.settings.slots:
+            raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", f"all {self.settings.slots} places are taken", _RETRY_S)
+        part = part_of(asked)
+        episode = self._episodes[asked.episode] = _Episode(digest, self._now() + self.settings.ttl_s)
+        episode.work = self._tasks.create_task(self._run(asked.episode, episode, part))
+        self.begun += 1
+        return False
+
+    async def told(self, name: str, wait_s: float) -> Reply | None:
+        """What has come of it, None where it still goes on after ``wait_s``.  Raises WireError for one that is not
+        known (any more)."""
+        if (episode := self._episodes.get(name)) is None:
+            raise WireError(404, UNKNOWN_EPISODE, f"there is no episode {name}: it ended, or this service is another")
+        self._renew(episode)
+        episode.waiting += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await episode.done.wait()
+        finally:
+            episode.waiting -= 1
+            self._renew(episode)
+        return episode.reply
+
+    def cancel(self, name: str) -> bool:
+        """End it, and forget what came of it.  Whether there was one."""
+        if (episode := self._episodes.pop(name, None)) is not None:
+            _end(episode)
+        return episode is not None
+
+    def _renew(self, episode: _Episode) -> None:
+        keep_s = self.settings.remember_s if episode.done.is_set() else self.settings.ttl_s
+        episode.until = self._now() + keep_s
+
+    async def _run(self, name: str, episode: _Episode, part: Part) -> None:
+        reply = WireError(503, failures.DRAINING, "the service was stopped under this episode").reply()
+        try:
+            async with asyncio.timeout(part.asked.deadline_s):
+                outcome = await self._play(part)
+            reply = Reply(200, Told(outcome=OUTCOME.dump_python(outcome, mode="json")))
+            self.finished += 1
+        except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
+            reply = _failure(name, error).reply()
+            self.failed += 1
+        finally:
+            episode.reply = reply
+            episode.done.set()
+            self._renew(episode)
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.reap_s)
+            self.reap()
+
+    def reap(self) -> None:
+        """End what nobody has asked for in its time, and forget what was kept long enough."""
+        over = [(n, e) for n, e in self._episodes.items() if not e.waiting and self._now() >= e.until]
+        for name, episode in over:
+            self.abandoned += not episode.done.is_set()
+            self.cancel(name)
+
+
+def _end(episode: _Episode) -> None:
+    if episode.work is not None:
+        episode.work.cancel()
+
+
+def _failure(name: str, error: Exception) -> WireError:
+    if isinstance(error, EngineUnavailable):
+        return WireError(503, MODEL_FAILED, str(error))
+    if isinstance(error, StageOverrun):
+        return WireError(504, OVERRUN, str(error))
+    failure = failures.describe(error)
+    if failure.status == 500:
+        _log.exception("episode %s failed by a defect", name)
+    return failure

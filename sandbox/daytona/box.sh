@@ -1,0 +1,220 @@
+# What runs inside a sandbox that has no PID 1 of ours: persistent shells, files, and an end to what an agent has started.
+#
+#   bash -c "$(< box.sh)" box VERB ARGUMENT...
+#
+# The whole text comes with every call, so that nothing in the sandbox is asked to be what it was.  An answer is the line
+# that begins with @sbx; an error of a file is its errno as the exit code.  A shell is a folder: FIFO `in`, and of command
+# N the files N.command, N.input, N.output and, when it is over, N.end ("code returned" or "code died").
+__sbx_verb=$1
+shift
+
+__sbx_dead() { # PID: it is gone, or a zombie that nobody reaps
+    local line
+    { read -r line < "/proc/$1/stat"; } 2> /dev/null || return 0
+    line=${line##*) }
+    [ "${line%% *}" = Z ]
+}
+
+__sbx_supervised() { # FOLDER: somebody starts its shell again when that ends
+    [ -s "$1/supervisor" ] && ! __sbx_dead "$(< "$1/supervisor")"
+}
+
+__sbx_settle() { # FOLDER: what was running when the supervisor was killed has died
+    local current
+    current=$(cat "$1/current" 2> /dev/null)
+    if [ -n "$current" ] && [ ! -s "$1/$current.end" ]; then echo "137 died" > "$1/$current.end"; fi
+}
+
+__sbx_raise() { # FOLDER
+    __sbx_supervised "$1" && return
+    __sbx_settle "$1"
+    rm -f "$1/in" "$1/never"
+    mkfifo "$1/in" "$1/never" || exit 12
+    setsid bash --noprofile --norc -c "$BASH_EXECUTION_STRING" box supervise "$1" < /dev/null > /dev/null 2>&1 &
+    echo "$!" > "$1/supervisor"
+}
+
+__sbx_now_us() { REPLY=${EPOCHREALTIME/[.,]/}; }
+
+__sbx_kill() { # FOLDER NUMBER: the command, what it has started, and its shell; not what earlier commands have started
+    local keeper round pid line rest up
+    keeper=$(cat "$1/pid" 2> /dev/null)
+    for round in 1 2 3 4 5; do
+        local -A parent=() doomed=()
+        for pid in /proc/[0-9]*; do
+            { read -r line < "$pid/stat"; } 2> /dev/null || continue
+            rest=${line##*) }
+            set -- "$1" "$2" $rest
+            parent[${pid#/proc/}]=$4
+        done
+        for pid in "${!parent[@]}"; do
+            up=$pid
+            while [ -n "$up" ] && [ "$up" != "$keeper" ] && [ "$up" -gt 1 ]; do up=${parent[$up]}; done
+            [ -n "$keeper" ] && [ "$up" = "$keeper" ] && doomed[$pid]=1
+        done
+        for pid in $(grep -sazl '^LONGSHORE_COMMAND=' /proc/[0-9]*/environ); do
+            pid=${pid#/proc/}
+            pid=${pid%/environ}
+            if grep -sazqxF "LONGSHORE_COMMAND=$1:$2" "/proc/$pid/environ"; then doomed[$pid]=1; else unset "doomed[$pid]"; fi
+        done
+        [ -n "$keeper" ] && doomed[$keeper]=1
+        [ "${#doomed[@]}" -eq 0 ] && return
+        kill -9 "${!doomed[@]}" 2> /dev/null || return
+        keeper=
+    done
+}
+
+__sbx_tell() { # FOLDER NUMBER OFFSET KEEP TIMED_OUT: how it stands, and both ends of what it printed since
+    local code=- how=running size
+    [ -s "$1/$2.end" ] && read -r code how < "$1/$2.end"
+    size=$(stat -c %s "$1/$2.output" 2> /dev/null || echo 0)
+    echo "@sbx $how $code $size $5 $(tail -c "+$(($3 + 1))" "$1/$2.output" 2> /dev/null | head -c "$4" | base64 | tr -d '\n')= $(
+        [ $((size - $3)) -gt "$4" ] && tail -c "$((size - $3 - $4 < $4 ? size - $3 - $4 : $4))" "$1/$2.output" | base64 | tr -d '\n'
+    )="
+}
+
+case $__sbx_verb in
+ready) # HOME WORKDIR: the sandbox, before anything else is asked of it
+    [ -n "$EPOCHREALTIME" ] || exit 95
+    mkdir -p -m 700 -- "$1" && mkdir -p -- "$2" || exit 13
+    ;;
+open) # FOLDER WORKDIR: a shell, which begins with its first command
+    mkdir -p -m 700 "$1" && printf '%s\n' "$2" > "$1/cwd" || exit 12
+    ;;
+supervise) # FOLDER
+    while [ -e "$1/in" ]; do
+        bash --noprofile --norc -c "$BASH_EXECUTION_STRING" box keep "$1"
+        __sbx_code=$?
+        __sbx_current=$(cat "$1/current" 2> /dev/null)
+        if [ -n "$__sbx_current" ] && [ ! -s "$1/$__sbx_current.end" ]; then
+            echo "$__sbx_code died" > "$1/$__sbx_current.end"
+        else
+            sleep 0.1
+        fi
+    done
+    ;;
+keep) # FOLDER: the shell itself
+    __sbx_folder=$1
+    set --
+    unset -f __sbx_dead __sbx_supervised __sbx_settle __sbx_raise __sbx_now_us __sbx_kill __sbx_tell
+    unset __sbx_verb
+    cd -- "$(< "$__sbx_folder/cwd")" 2> /dev/null || cd /
+    printf '%s\n' "$$" > "$__sbx_folder/pid"
+    exec 9<> "$__sbx_folder/in"
+    while IFS= read -r __sbx_number <&9; do
+        export LONGSHORE_COMMAND="$__sbx_folder:$__sbx_number"
+        printf '%s\n' "$__sbx_number" > "$__sbx_folder/current"
+        { eval "$(< "$__sbx_folder/$__sbx_number.command")"; } 9<&- <> "$__sbx_folder/$__sbx_number.input" \
+            > "$__sbx_folder/$__sbx_number.output" 2>&1
+        builtin printf '%s returned\n' "$?" > "$__sbx_folder/$__sbx_number.end"
+        builtin printf '%s\n' "$PWD" > "$__sbx_folder/cwd"
+    done
+    ;;
+drive) # FOLDER NUMBER INPUT WAIT_MS KILL OFFSET KEEP: begin command NUMBER, unless it has begun, and look how it stands
+    folder=$1 number=$2 input=$3 wait_ms=$4 kills=$5 offset=$6 keep=$7 timed_out=0 looked=0
+    __sbx_raise "$folder"
+    exec 7<> "$folder/never"
+    if [ ! -e "$folder/$number.begun" ]; then
+        if [ "$input" = 1 ]; then mkfifo "$folder/$number.input"; else ln -s /dev/null "$folder/$number.input"; fi
+        : > "$folder/$number.output"
+        : > "$folder/$number.begun" || exit 28
+        exec 8<> "$folder/in"
+        printf '%s\n' "$number" >&8
+    fi
+    __sbx_now_us
+    until=$((REPLY + wait_ms * 1000))
+    while [ ! -s "$folder/$number.end" ]; do
+        __sbx_now_us
+        if ((REPLY >= until)); then
+            [ "$kills" = 1 ] || break
+            ((timed_out)) && break
+            timed_out=1 until=$((REPLY + 10000000))
+            __sbx_kill "$folder" "$number"
+        fi
+        if ((++looked % 25 == 0)) && ! __sbx_supervised "$folder"; then
+            sleep 0.2
+            __sbx_settle "$folder"
+            [ -s "$folder/$number.end" ] || echo "137 died" > "$folder/$number.end"
+        fi
+        read -r -t 0.02 -u 7
+    done
+    __sbx_tell "$folder" "$number" "$offset" "$keep" "$timed_out"
+    ;;
+send) # FOLDER NUMBER TEXT
+    [ -p "$1/$2.input" ] || exit 32
+    printf '%s\n' "$3" 1<> "$1/$2.input"
+    ;;
+kill) # FOLDER NUMBER
+    __sbx_kill "$1" "$2"
+    ;;
+write) # MODE (STAGED TARGET)...
+    mode=$1
+    shift
+    while [ $# -gt 0 ]; do
+        folder=${2%/*}
+        if ! mkdir -p -- "${folder:-/}" 2> /dev/null; then
+            while [ -n "$folder" ] && [ ! -e "$folder" ]; do folder=${folder%/*}; done
+            if [ -d "${folder:-/}" ]; then exit 13; else exit 20; fi
+        fi
+        [ -d "$2" ] && exit 21
+        rm -f -- "$2" && cat -- "$1" > "$2" && chmod "$mode" -- "$2" || exit 13
+        rm -f -- "$1"
+        shift 2
+    done 2> /dev/null
+    ;;
+read) # PATH MOST STAGED
+    [ -L "$1" ] && exit 40
+    [ -e "$1" ] || exit 2
+    [ -d "$1" ] && exit 21
+    [ -f "$1" ] || exit 22
+    [ "$(stat -c %s -- "$1")" -le "$2" ] || exit 27
+    cat -- "$1" > "$3" || exit 13
+    ;;
+tree) # PATH MOST STAGED: a tar of the regular files below it
+    [ -d "$1" ] || exit 2
+    cd -- "$1" || exit 13
+    [ "$(find . -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }')" -le "$2" ] || exit 27
+    find . -type f -print0 | tar --null --no-recursion -T - -cf "$3" || exit 5
+    ;;
+remove) # PATH...: whatever they are
+    rm -rf -- "$@"
+    ;;
+folder) # MODE PATH: empty, and nobody else's
+    rm -rf -- "$2" && mkdir -p -- "$2" && chmod "$1" -- "$2" || exit 13
+    ;;
+living) # what runs, each with its beginning, so that a number that is given anew is another
+    echo "@sbx $(for pid in /proc/[0-9]*; do
+        { read -r line < "$pid/stat"; } 2> /dev/null || continue
+        rest=${line##*) }
+        set -- $rest
+        printf '%s:%s ' "${pid#/proc/}" "${20}"
+    done)"
+    ;;
+alone) # PID:BEGINNING...: end all but these and who asks
+    declare -A spared=()
+    for each in "$@"; do spared[$each]=1; done
+    up=$$
+    while [ -n "$up" ] && [ "$up" -gt 0 ]; do
+        spared[$up]=1
+        { read -r line < "/proc/$up/stat"; } 2> /dev/null || break
+        rest=${line##*) }
+        set -- $rest
+        up=$2
+    done
+    for round in 1 2 3 4 5 6 7 8 9 10; do
+        left=0
+        for pid in /proc/[0-9]*; do
+            { read -r line < "$pid/stat"; } 2> /dev/null || continue
+            number=${pid#/proc/} rest=${line##*) }
+            set -- $rest
+            [ "$1" = Z ] || [ -n "${spared[$number]}" ] || [ -n "${spared[$number:${20}]}" ] || {
+                left=1
+                kill -9 "$number" 2> /dev/null
+            }
+        done
+        [ "$left" = 0 ] && exit 0
+        sleep 0.05
+    done
+    exit 16
+    ;;
+esac

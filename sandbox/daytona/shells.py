@@ -1,0 +1,125 @@
+"""A persistent shell in a sandbox of Daytona's: one command at a time, its output bounded, its time bounded.
+
+What :mod:`sandbox.shell` promises, but for what needs a PID 1 of ours: what background jobs print between two commands
+is lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import NamedTuple
+
+from sandbox.daytona.machine import Machine
+from sandbox.errors import SandboxLost, ShellBusy
+from sandbox.shell import KEEP_BYTES, CommandResult
+from sandbox.truncate import HeadTail
+
+_CHUNK_S = 20.0
+"""Of one call: connections are cut that are silent for longer."""
+MOST_COMMAND_BYTES = 1 << 20
+
+
+class Look(NamedTuple):
+    """How a command stands."""
+
+    over: bool
+    died: bool
+    """The shell ended with it."""
+    code: int | None
+    size: int
+    """Of its whole output."""
+    timed_out: bool
+    kept: HeadTail
+
+
+class Shell:
+    def __init__(self, machine: Machine, workdir: str) -> None:
+        self._machine, self._folder, self._workdir = machine, machine.staged(), workdir
+        self._opened = False
+        self._number = 0
+        self._input = False
+        self._seen = 0
+        """Bytes of the command's output that were shown."""
+        self._began = 0.0
+        self.running = False
+        """As far as is known."""
+
+    async def start(self, command: str, *, with_input: bool = False) -> None:
+        """Raises ShellBusy, SandboxLost, ValueError for a command with NUL bytes or of more than 1 MiB."""
+        if self.running:
+            raise ShellBusy
+        encoded = command.encode(errors="surrogateescape")
+        if b"\0" in encoded:
+            raise ValueError("a command has no NUL byte")
+        if len(encoded) > MOST_COMMAND_BYTES:
+            raise ValueError("a command has at most 1 MiB")
+        if not self._opened:
+            if (done := await self._machine.call("open", self._folder, self._workdir)).code:
+                raise SandboxLost(f"no shell can be opened in sandbox {self._machine.id}: code {done.code}")
+            self._opened = True
+        self._number += 1
+        self._seen, self._input, self._began = 0, with_input, time.perf_counter()
+        self.running = True
+        await self._machine.upload([(f"{self._folder}/{self._number}.command", encoded)])
+
+    async def look(self, wait_s: float, *, kill: bool = False) -> Look:
+        """Once it is over, or after so long; then it is killed or goes on.  Raises SandboxLost."""
+        until = time.monotonic() + wait_s
+        while True:
+            left_s = max(until - time.monotonic(), 0.0)
+            last = left_s <= _CHUNK_S
+            look = await self._drive(min(left_s, _CHUNK_S), kill=kill and last)
+            if look.over or last:
+                self.running = not look.over
+                return look
+
+    async def _drive(self, wait_s: float, *, kill: bool) -> Look:
+        flags = (str(int(self._input)), str(round(wait_s * 1000)), str(int(kill)))
+        done = await self._machine.call(
+            "drive", self._folder, str(self._number), *flags, str(self._seen), str(KEEP_BYTES), wait_s=wait_s
+        )
+        if done.code or len(done.words) < 6:
+            raise SandboxLost(f"sandbox {self._machine.id} does not say how its command stands: code {done.code}")
+        how, code, size, timed_out, head, tail = done.words[:6]
+        kept = HeadTail(KEEP_BYTES, KEEP_BYTES)
+        for part in (head, tail):
+            kept.feed(base64.b64decode(part[:-1]))
+        kept.total = int(size) - self._seen
+        over = how != "running"
+        return Look(over, how == "died", int(code) if over else None, int(size), timed_out == "1", kept)
+
+    def shown(self, look: Look) -> str:
+        """Its new output."""
+        self._seen = look.size
+        return look.kept.text()
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        """Evaluate it, and kill it after ``timeout_s``.  Raises as :meth:`start`."""
+        await self.start(command)
+        look = await self.look(timeout_s, kill=True)
+        self.running = False
+        return self.result(look)
+
+    def result(self, look: Look) -> CommandResult:
+        """Of a command that is over."""
+        text, kept = self.shown(look), look.kept
+        ms = (time.perf_counter() - self._began) * 1000
+        saved = self.file if kept.dropped else ""
+        return CommandResult(
+            text, kept.dropped, None if look.timed_out else look.code, look.timed_out, ms, look.died, saved
+        )
+
+    @property
+    def file(self) -> str:
+        """With its whole output."""
+        return f"{self._folder}/{self._number}.output"
+
+    async def send(self, text: str) -> bool:
+        """A line for its input; whether it has one.  Raises SandboxLost."""
+        return self._input and not (await self._machine.call("send", self._folder, str(self._number), text)).code
+
+    async def kill(self) -> None:
+        """Raises SandboxLost."""
+        await self._machine.call("kill", self._folder, str(self._number))
+        self.running = False
