@@ -97,9 +97,8 @@ def look(wants: HostWants) -> GpuFacts:
     gpus, smi_error = _smi()
     torch, torch_error = _torch()
     asked = ((name, os.environ[name]) for name in _INTERFACES if os.environ.get(name))
-    return GpuFacts(
-        True, gpus, smi_error, torch, torch_error, tuple(name for _, name in socket.if_nameindex()), tuple(asked)
-    )
+    interfaces = tuple(name for _, name in socket.if_nameindex())
+    return GpuFacts(True, gpus, smi_error, torch, torch_error, interfaces, tuple(asked))
 
 
 def _smi() -> tuple[tuple[Gpu, ...], str]:

@@ -1,8 +1,8 @@
 """The list of checks of one machine, and the two ways to go through it.
 
-:func:`examine_host` is for a person and for each machine of a cluster: a function of plain values that can be sent
-there.  :func:`require_host` is for a run that is about to start on this machine: only what takes moments, and what fails
-is an error.
+:func:`examine_host` is for each machine of a cluster: plain values in and out, so that both can be sent.
+:func:`require_host` is for a run that is about to start on this machine: only what takes moments, and what fails is an
+error.
 """
 
 from __future__ import annotations

@@ -82,10 +82,11 @@ def _inodes(facts: FolderFacts) -> Finding:
 def _kind(facts: FolderFacts, wants: HostWants) -> Finding:
     elsewhere = "put runs on a local disk of the head node, such as --set run.dir=/var/tmp/runs"
     if wants.buffer and is_network(facts.kind):
-        said = f"{facts.there} is on a network file system ({facts.kind}), where SQLite's locks and fsync cannot be trusted"
+        where = f"{facts.there} is on a network file system ({facts.kind})"
+        said = f"{where}, where SQLite's locks and fsync cannot be trusted"
         return failed(CheckName.FILE_SYSTEM, said, elsewhere)
     if wants.buffer and facts.kind in _IN_MEMORY:
-        said = f"{facts.there} is in memory ({facts.kind}): a run there takes it from sandboxes, and is gone with the power"
+        said = f"{facts.there} is in memory ({facts.kind}), where a run takes it from sandboxes and goes with the power"
         return warning(CheckName.FILE_SYSTEM, said, elsewhere)
     return ok(CheckName.FILE_SYSTEM, f"{facts.there} is on {facts.kind or 'a file system that has no name here'}")
 
@@ -117,8 +118,8 @@ def judge_shm(facts: ShmFacts, wants: HostWants) -> list[Finding]:
     return [
         warning(
             CheckName.SHM,
-            f"{said}, and {wants.nodes} Ray nodes{' and NCCL' if wants.gpu_keys else ''} want {needed >> 20:,} MB: what "
-            "has no room goes to disk, or fails",
+            f"{said}, and {wants.nodes} Ray nodes{' and NCCL' if wants.gpu_keys else ''} want {needed >> 20:,} MB, of "
+            "which the rest goes to disk, or fails",
             f"`mount -o remount,size={size} /dev/shm`, or start this container with `--shm-size={size}`",
         )
     ]
