@@ -122,16 +122,17 @@ def _adapters(shape: QwenConfig, lora: Lora, learner: TrainerSection) -> int:
 
 
 def _activations(shape: QwenConfig, learner: TrainerSection, width: int) -> int:
-    """What one pass keeps: of each layer its inputs, and, but for what is computed again, what is inside it."""
+    """What one pass keeps: of each layer the inputs of norms and products, what attention was given and gave, and what
+    the MLP computed; and once, for the layer whose backward is under way, what is computed again and its gradients."""
     share = learner.tp if learner.sequence_parallel else 1
     hidden, tokens = shape.hidden_size / share, learner.micro_batch_tokens
-    query, key = shape.query_size / learner.tp, shape.key_size / learner.tp
-    attention = (2 * query + key) + (query + 2 * key) * (1 if shape.family.qk_norm else 0) + key
-    inside = attention + 4 * shape.intermediate_size / learner.tp
+    heads, inner = (shape.query_size + shape.key_size) / learner.tp, shape.intermediate_size / learner.tp
+    attention = heads * (3 if shape.family.qk_norm else 2)
+    gradients = 2 * inner + hidden
     kept, again = {
-        Recompute.NONE: (4 * hidden + inside, 0.0),
-        Recompute.SELECTIVE: (4 * hidden + query + 2 * key, 4 * shape.intermediate_size / learner.tp + attention),
-        Recompute.FULL: (hidden, 3 * hidden + inside),
+        Recompute.NONE: (4 * hidden + attention + 4 * inner, 0.0),
+        Recompute.SELECTIVE: (4 * hidden + attention, heads + 4 * inner + gradients),
+        Recompute.FULL: (hidden, 3 * hidden + attention + 4 * inner + gradients),
     }[learner.recompute]
     layers = -(-shape.num_hidden_layers // learner.pp)
     in_flight = learner.pp  # passes under way at the first stage of a pipeline
