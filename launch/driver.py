@@ -24,6 +24,7 @@ from launch.config import RunConfig
 from launch.crew import CREW, Crew
 from launch.evaluation_files import AFTER, BEFORE, read_attempts, write_attempts
 from launch.evaluations import rounded, score, trained
+from launch.fanout.process import fanout_process
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
 from launch.leaks import count_leaks, take_inventory
@@ -77,7 +78,14 @@ class Driver:
         begun, stock = time.monotonic(), await take_inventory(self._directory.run_id)
         async with self._monitor() as url:
             self._announce(url)
-            async with beside(run_progress(RunStore(path), self._console)):
+            async with (
+                beside(run_progress(RunStore(path), self._console)),
+                fanout_process(
+                    path, self._config.metrics, self._directory.logs / "fanout.log", self._advise
+                ) as figures,
+            ):
+                if figures:
+                    self._console.print(f"metrics: {figures}")
                 with self._ending():
                     cluster = self._config.cluster
                     self._phase("nodes", f"joining {cluster.address}" if cluster.address else "starting Ray")
@@ -325,6 +333,9 @@ class Driver:
                 for node in nodes:
                     self._events.emit("node.up", name=node.name, address=node.address)
                 yield nodes
+
+    def _advise(self, text: str) -> None:
+        self._events.emit("advisory", about="metrics", text=text)
 
     def _tell_torn(self, aside: Path, why: str) -> None:
         self._events.emit("checkpoint.torn", path=str(aside), why=why)

@@ -19,6 +19,7 @@ from launch.config.policy import TrainerSection
 from launch.demo.model import CONTEXT_TOKENS
 from launch.doctor.host import require_host
 from launch.doctor.wants import wants_of
+from launch.fanout.sink import check_sinks
 from launch.prepare import check_model
 from launch.rewards import reward_settings
 from launch.sandboxes import check_provider
@@ -48,6 +49,7 @@ def recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
         lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
         lambda: trained_families(config.data.held_out_family) if config.data.generated else usable_tasks(config),
         lambda: check_memory_saver(config),
+        lambda: check_sinks(config.metrics.sinks),
         lambda: None if config.sandbox.own else check_provider(config, agent_of(settings), os.environ),
         lambda: check_harness(current_host().docker_url) if config.agent.harness else None,
     )

@@ -44,10 +44,11 @@ def wants_of(config: RunConfig) -> HostWants:
     devices = {"learner.device": learner.device, "engine.device": engine.device}
     here = 1 if joins else config.cluster.nodes
     monitor = config.monitor.port if config.monitor.enabled else 0
+    metrics = config.metrics.port if config.metrics.prometheus else 0
     return HostWants(
         folder=config.run.dir.absolute(),
         reserve_mb=config.run.disk_reserve_mb,
-        ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port)),
+        ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port), ("metrics.port", metrics)),
         docker=config.sandbox.own,
         image=config.sandbox.image,
         containers=config.rollout.workers_per_node * config.rollout.episodes_per_worker if config.sandbox.own else 0,
