@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -81,7 +81,7 @@ class Figures(Collector):
         self._failed: Counter[str] = Counter()
         self._advisories: Counter[str] = Counter()
         self._deaths: Counter[str] = Counter()
-        self._sandboxes: dict[tuple[str, str], float] = {}
+        self._sandboxes: dict[tuple[str, ...], float] = {}
         self._pauses: dict[str, float] = {}
         self._loads: Counter[str] = Counter()
 
@@ -120,37 +120,35 @@ class Figures(Collector):
             yield from [*self._collected()]
 
     def _collected(self) -> Iterator[Metric]:
-        info = GaugeMetricFamily(f"{PREFIX}run_info", "1, of the run that is told of", labels=["run"])
-        info.add_metric([self._run_id], 1.0)
-        yield info
-        yield GaugeMetricFamily(f"{PREFIX}step", "newest optimizer step", value=self._step)
+        yield self._gauge("run_info", "1, of the run that is told of", (), {(): 1.0})
+        yield self._gauge("step", "newest optimizer step", (), {(): float(self._step)})
         for name, value in sorted(self._values.items()):
-            yield GaugeMetricFamily(f"{PREFIX}{name}", STEP_FIGURES.get(name, "of the newest step"), value=value)
-        ages = GaugeMetricFamily(f"{PREFIX}tokens_by_age", "tokens with loss in the newest step", labels=["age"])
-        for age, tokens in enumerate(self._ages):
-            ages.add_metric([str(age)], tokens)
-        yield ages
-        sandboxes = GaugeMetricFamily(f"{PREFIX}sandboxes", "by worker and state", labels=["worker", "state"])
-        for labels, value in sorted(self._sandboxes.items()):
-            sandboxes.add_metric(labels, value)
-        yield sandboxes
-        pauses = GaugeMetricFamily(f"{PREFIX}engine_pause_ms", "an engine's last pause for weights", labels=["engine"])
-        for engine, value in sorted(self._pauses.items()):
-            pauses.add_metric([engine], value)
-        yield pauses
-        yield _counter("engine_loads", "versions that an engine has taken", "engine", self._loads)
-        yield _counter("episodes_finished", "by how they ended", "status", self._episodes)
-        yield _counter("episodes_failed", "attempts that infrastructure lost", "reason", self._failed)
-        yield _counter("trajectories_dropped", "by steps that could not train them", "reason", self._dropped)
-        yield _counter("advisories", "words for a person", "about", self._advisories)
-        yield _counter("deaths", "processes that died or were killed", "what", self._deaths)
+            yield self._gauge(name, STEP_FIGURES.get(name, "of the newest step"), (), {(): value})
+        ages = {(str(age),): tokens for age, tokens in enumerate(self._ages)}
+        yield self._gauge("tokens_by_age", "tokens with loss in the newest step", ("age",), ages)
+        yield self._gauge("sandboxes", "by worker and state", ("worker", "state"), self._sandboxes)
+        pauses = {(engine,): value for engine, value in self._pauses.items()}
+        yield self._gauge("engine_pause_ms", "an engine's last pause for weights", ("engine",), pauses)
+        yield self._counter("engine_loads", "versions that an engine has taken", "engine", self._loads)
+        yield self._counter("episodes_finished", "by how they ended", "status", self._episodes)
+        yield self._counter("episodes_failed", "attempts that infrastructure lost", "reason", self._failed)
+        yield self._counter("trajectories_dropped", "by steps that could not train them", "reason", self._dropped)
+        yield self._counter("advisories", "words for a person", "about", self._advisories)
+        yield self._counter("deaths", "processes that died or were killed", "what", self._deaths)
 
+    def _gauge(
+        self, name: str, about: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
+    ) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"{PREFIX}{name}", about, labels=["run", *labels])
+        for of, value in sorted(values.items()):
+            family.add_metric([self._run_id, *of], value)
+        return family
 
-def _counter(name: str, about: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"{PREFIX}{name}", about, labels=[label])
-    for value, count in sorted(counts.items()):
-        family.add_metric([value], count)
-    return family
+    def _counter(self, name: str, about: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
+        family = CounterMetricFamily(f"{PREFIX}{name}", about, labels=["run", label])
+        for value, count in sorted(counts.items()):
+            family.add_metric([self._run_id, value], count)
+        return family
 
 
 class Endpoint:
