@@ -55,10 +55,12 @@ from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
 from protocol.journal.repair import require_journal
+from protocol.logs import get_log
 from protocol.weights import WeightManifest
 from sandbox.engine import Inventory
 
 _NO_SPACE_BYTES = 1 << 20
+_log = get_log(__name__)
 
 
 class Driver:
@@ -105,6 +107,7 @@ class Driver:
             raise UserError(f"{error}; nothing is lost: go on with {self._directory.resume_options}") from error
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
+            _log.exception("the run ends")
             self._blame_full_disk(error)
             if isinstance(error, InfraError):
                 self._console.print(f"to go on with the run: python -m launch.cluster {self._directory.resume_options}")
@@ -288,6 +291,7 @@ class Driver:
 
     def _phase(self, name: str, detail: str) -> None:
         self._events.emit("run.phase", phase=name, detail=detail)
+        _log.info("phase", phase=name, detail=detail)
 
     def _announce(self, url: str) -> None:
         config = self._config

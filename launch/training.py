@@ -49,6 +49,7 @@ from protocol.events import EventLog
 from protocol.groups import GroupOutcome
 from protocol.journal import Lease
 from protocol.journal.repair import FILE
+from protocol.logs import bound, get_log
 from protocol.staleness import StalePolicy, may_step
 from protocol.structured import task_group
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest, make_version
@@ -67,6 +68,7 @@ _DEATHS_IN_A_ROW = 3
 
 _ALIKE_BATCHES = 8
 """Batches' worth of zero-variance groups in a row that are worth a word."""
+_log = get_log(__name__)
 
 
 class _Publication(NamedTuple):
@@ -232,7 +234,9 @@ class Training:
         await self._hand_over()
         waiting = time.monotonic()
         if self.step < self.settings.steps and (lease := await self._lease()) is not None:
-            await self._use(lease, time.monotonic() - waiting)
+            with bound(step=self.step + 1):
+                _log.info("batch leased", groups=[group.group for group in lease.groups])
+                await self._use(lease, time.monotonic() - waiting)
             return True
         if self.keeper.begun < self.step:
             await self._checkpoint_beside()
