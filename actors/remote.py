@@ -26,6 +26,7 @@ from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from protocol.errors import InfraError
+from protocol.logs import LogPlace
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -74,6 +75,8 @@ class ActorOptions:
     """Calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the actor's process."""
+    log: LogPlace | None = None
+    """Where the actor's process logs, after a restart too; None leaves it to Ray."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +192,21 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
     if options.env:
         settings["runtime_env"] = {"env_vars": dict(options.env)}
     remote = cast("Callable[..., Any]", ray.remote)
-    actor_class = remote(concurrency_groups={_BESIDE: options.beside})(cls) if options.beside else remote(cls)
+    held = _logging(cast("type[Any]", cls), options.log) if options.log is not None else cls
+    actor_class = remote(concurrency_groups={_BESIDE: options.beside})(held) if options.beside else remote(held)
     return Remote(options.name, actor_class.options(**settings).remote(*args, **kwargs))
+
+
+def _logging(cls: type[Any], log: LogPlace) -> type[Any]:
+    """``cls``, which begins to log before it is made."""
+
+    class Logged(cls):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            log.begin()
+            super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]  of whatever class it is
+
+    Logged.__name__ = Logged.__qualname__ = cls.__name__
+    return Logged
 
 
 def kill(remote: Remote[Any]) -> None:

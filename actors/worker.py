@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +47,7 @@ from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.journal import AppendOutcome
 from protocol.lanes import LaneLog
+from protocol.logs import bound, get_log
 from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
@@ -65,6 +66,17 @@ again."""
 
 
 _PLAIN_REWARD = RewardSettings()
+_log = get_log(__name__)
+
+
+@contextlib.contextmanager
+def _logged(ticket: Ticket) -> Generator[None]:
+    """What ends the episode of ``ticket`` is logged with where it came from: events have but its line."""
+    try:
+        yield
+    except Exception:
+        _log.warning("the ticket is handed back", task=ticket.task, attempt=ticket.attempt, exc_info=True)
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +274,8 @@ class Worker:
 
     async def _run_ticket(self, key: str, ticket: Ticket) -> None:
         try:
-            await self._attempt(ticket)
+            with bound(group=ticket.group, rollout=key):
+                await self._attempt(ticket)
         except asyncio.CancelledError:
             self._events.emit("episode.cancelled", trajectory=key)
             raise
@@ -274,9 +287,11 @@ class Worker:
         """Run the episode and hand its result on, or hand the ticket back."""
         failure, detail = InfraFailure.UNEXPECTED, ""
         try:
-            async with asyncio.timeout(self._settings.episode_deadline_s):
-                trajectory = await self._episode(ticket)
-            await self._deliver(trajectory)
+            with _logged(ticket):
+                async with asyncio.timeout(self._settings.episode_deadline_s):
+                    trajectory = await self._episode(ticket)
+                await self._deliver(trajectory)
+            _log.info("episode delivered", status=trajectory.status.value, reward=trajectory.reward.total)
         except SandboxStartError as error:
             failure, detail = InfraFailure.SANDBOX_START, str(error)
         except SandboxVanished as error:

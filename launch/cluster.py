@@ -67,7 +67,8 @@ def run_once(arguments: ClusterArguments, *, crew: Crew | None = None, token: st
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         sweep = (sys.executable, "-m", "sandbox.sweep", directory.run_id)
-        with Guardian(token or secrets.token_hex(16), temporary, sweep):
+        log = directory.log_of("driver", "node-0")
+        with Guardian(token or secrets.token_hex(16), temporary, sweep), log.kept():
             driver = Driver(config, directory, temporary, console, crew=crew or CREW)
             work = driver.run(resume=arguments.resume is not None)
             summary = asyncio.run(interruptible(work, directory.resume_options))

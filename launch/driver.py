@@ -24,6 +24,7 @@ from launch.config import RunConfig
 from launch.crew import CREW, Crew
 from launch.evaluation_files import AFTER, BEFORE, read_attempts, write_attempts
 from launch.evaluations import rounded, score, trained
+from launch.fanout.process import fanout_process
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
 from launch.leaks import count_leaks, take_inventory
@@ -54,10 +55,12 @@ from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
 from protocol.journal.repair import require_journal
+from protocol.logs import get_log
 from protocol.weights import WeightManifest
 from sandbox.engine import Inventory
 
 _NO_SPACE_BYTES = 1 << 20
+_log = get_log(__name__)
 
 
 class Driver:
@@ -77,7 +80,14 @@ class Driver:
         begun, stock = time.monotonic(), await take_inventory(self._directory.run_id)
         async with self._monitor() as url:
             self._announce(url)
-            async with beside(run_progress(RunStore(path), self._console)):
+            async with (
+                beside(run_progress(RunStore(path), self._console)),
+                fanout_process(
+                    path, self._config.metrics, self._directory.logs / "fanout.log", self._advise
+                ) as figures,
+            ):
+                if figures:
+                    self._console.print(f"metrics: {figures}")
                 with self._ending():
                     cluster = self._config.cluster
                     self._phase("nodes", f"joining {cluster.address}" if cluster.address else "starting Ray")
@@ -97,6 +107,7 @@ class Driver:
             raise UserError(f"{error}; nothing is lost: go on with {self._directory.resume_options}") from error
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
+            _log.exception("the run ends")
             self._blame_full_disk(error)
             if isinstance(error, InfraError):
                 self._console.print(f"to go on with the run: python -m launch.cluster {self._directory.resume_options}")
@@ -280,6 +291,7 @@ class Driver:
 
     def _phase(self, name: str, detail: str) -> None:
         self._events.emit("run.phase", phase=name, detail=detail)
+        _log.info("phase", phase=name, detail=detail)
 
     def _announce(self, url: str) -> None:
         config = self._config
@@ -325,6 +337,9 @@ class Driver:
                 for node in nodes:
                     self._events.emit("node.up", name=node.name, address=node.address)
                 yield nodes
+
+    def _advise(self, text: str) -> None:
+        self._events.emit("advisory", about="metrics", text=text)
 
     def _tell_torn(self, aside: Path, why: str) -> None:
         self._events.emit("checkpoint.torn", path=str(aside), why=why)

@@ -167,6 +167,7 @@ class Fleet:
             node_id=node.ray_id,
             max_restarts=-1,
             max_task_retries=-1,
+            log=self._directory.log_of(name, node.name),
         )
 
     def _actor_name(self, name: str) -> str:

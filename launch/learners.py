@@ -56,6 +56,7 @@ def spawn_learners(
                 num_gpus=1 if learner.device == "cuda" else 0,
                 beside=_WRITERS,
                 env=learner_environment(learner),
+                log=directory.log_of(f"learner-{rank}", home.name),
             ),
             settings,
             rank,

@@ -36,6 +36,7 @@ from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import replace_whole
+from protocol.logs import LogPlace
 
 _SFT = "sft"
 """A table that supervised training alone has, and its command."""
@@ -97,6 +98,10 @@ class RunDirectory:
     def logs(self) -> Path:
         """Where this attempt's processes log."""
         return self.path / "attempts" / str(self.attempt) / "logs"
+
+    def log_of(self, writer: str, node: str) -> LogPlace:
+        """Where one process of this attempt logs."""
+        return LogPlace(self.logs / f"{writer}.jsonl", self.run_id, writer, node)
 
     def set_aside(self) -> None:
         """Put what an earlier attempt came to into its folder: a run that goes on has not ended."""

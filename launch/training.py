@@ -50,6 +50,7 @@ from protocol.groups import GroupOutcome
 from protocol.journal import Lease
 from protocol.journal.repair import FILE
 from protocol.lanes import LaneLog
+from protocol.logs import bound, get_log
 from protocol.staleness import StalePolicy, may_step
 from protocol.structured import task_group
 from protocol.trained import TrainedLog
@@ -69,6 +70,7 @@ _DEATHS_IN_A_ROW = 3
 
 _ALIKE_BATCHES = 8
 """Batches' worth of zero-variance groups in a row that are worth a word."""
+_log = get_log(__name__)
 
 
 class _Publication(NamedTuple):
@@ -245,7 +247,9 @@ class Training:
             with self._lane.during("waiting"):
                 lease = await self._lease()
             if lease is not None:
-                await self._use(lease, time.monotonic() - waiting)
+                with bound(step=self.step + 1):
+                    _log.info("batch leased", groups=[group.group for group in lease.groups])
+                    await self._use(lease, time.monotonic() - waiting)
                 return True
         if self.keeper.begun < self.step:
             await self._checkpoint_beside()

@@ -20,6 +20,7 @@ from learner.messages import SftBatch, SftReport, StepReport
 from learner.settings import LearnerSettings, Offload
 from protocol.digests import FileDigest
 from protocol.errors import LongshoreError, UserError
+from protocol.logs import bound, get_log
 from protocol.stacks import offer_stacks
 from protocol.trajectory import Float32Array, Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
@@ -34,6 +35,9 @@ if TYPE_CHECKING:  # these load torch or megatron
     from learner.reference import Reference
     from learner.shards import PlannedSave
     from learner.step import Trainer
+
+
+_log = get_log(__name__)
 
 
 class NotReadyError(LongshoreError):
@@ -194,9 +198,10 @@ class LearnerRank:
         if ready.reference is None and self.settings.objective.kl.coefficient:
             raise NotReadyError("there is a KL penalty and no reference: call keep_reference() first")
         batch = read_batch(payload, lineage, using, self.settings)
-        with self._awake():
+        with bound(step=step), self._awake():
             done = update(ready.trainer, ready.reference, batch.samples, lr) if batch.samples else Updates()
         seconds = time.perf_counter() - began
+        _log.info("step computed", step=step, samples=len(batch.samples), seconds=round(seconds, 3))
         speed = throughput(batch.samples, seconds, ready.trainer.cost, self.settings.dtype, ready.layout.world)
         seen = done.seen if ready.layout.writes else ()
         records = token_records(batch.names, batch.lengths, seen)

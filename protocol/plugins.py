@@ -1,4 +1,5 @@
-"""What other Python packages add: agents, rewards, task formats and sandbox providers, each by an entry point.
+"""What other Python packages add: agents, rewards, task formats, sandbox providers and metric sinks, each by an entry
+point.
 
 A package's metadata says it, ``[project.entry-points."longshore.agents"]`` with ``name = "package.module:object"``, and
 the configuration asks for it by that name.  Nothing of a package is imported before.  What the object has to be is
@@ -19,6 +20,7 @@ class PluginGroup(StrEnum):
     REWARDS = "longshore.rewards"
     TASK_FORMATS = "longshore.task_formats"
     SANDBOX_PROVIDERS = "longshore.sandbox_providers"
+    METRIC_SINKS = "longshore.metric_sinks"
 
 
 def plugin_names(group: PluginGroup) -> list[str]:

@@ -22,6 +22,8 @@ MOST_SERVICES = 10
 """As many as a network has addresses for, beside the agent's container and those that its tests run in."""
 PREFIX = "longshore-"
 """How the names of all networks of ours begin."""
+SUBNET_RANGE = "10.213.0.0/16"
+"""Where all of them are."""
 _FIRST_SUBNET, _SUBNETS, _SUBNET_ADDRESSES = (10 << 24) + (213 << 16), 4096, 16
 _TRIES = 64
 _RETRIED = frozenset({500, 502, 503})

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from actors.agents.settings import AgentKind, History, Thinking, Tools
 from actors.provider_settings import ENVIRONMENT
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from launch.config.metrics import MetricsSection
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
 from launch.config.policy import (
     CheckpointSection,
@@ -191,6 +192,7 @@ class RunConfig(Section):
     evaluation: EvaluationSection = EvaluationSection()
     cluster: ClusterSection = ClusterSection()
     monitor: MonitorSection = MonitorSection()
+    metrics: MetricsSection = MetricsSection()
     stop: StopSection = StopSection()
     proof: ProofSection = ProofSection()
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from actors.agents.chat import load_tokenizer
 from launch.config import SftConfig
-from launch.preflight import check_devices, check_disk, check_layout
+from launch.doctor.host import require_host
+from launch.doctor.wants import wants_of_sft
+from launch.preflight import check_layout
 from launch.prepare import check_model
 from launch.sft.examples import Choice, Examples, read_examples
 from learner.qwen import read_config
@@ -32,8 +34,7 @@ def prepare(config: SftConfig) -> Prepared:
     model = check_model(config.sft.model).absolute()
     check_layout(model, config.learner)
     check_folder(model, read_config(model))
-    check_devices({"learner.device": config.learner.device})
-    check_disk(config.run.dir, config.run.disk_reserve_mb)
+    require_host(wants_of_sft(config))
     tokenizer = load_tokenizer(str(model))
     chosen = choice(config, model)
     held_out = read_examples(config.sft.eval_data, tokenizer, chosen) if config.sft.eval_data else Examples()

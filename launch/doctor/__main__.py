@@ -1,0 +1,101 @@
+"""``python -m launch.doctor``: whether this machine can run a recipe, and what to do about each thing that is wrong.
+
+All checks run at once, each with a deadline, so that a Docker engine or a file system that hangs is one line among the
+others.  Exit code 0 where a run would start, 1 where it would not.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from launch.config import RunConfig, load_recipe, recipe_names
+from launch.doctor.finding import CheckName, Finding, Level, of_error, ok
+from launch.doctor.host import HOST_CHECKS
+from launch.doctor.looking import HostCheck, examine
+from launch.doctor.wants import HostWants, wants_of
+from launch.run_options import overrides
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.numbers import whole
+from protocol.cli.output import error_console
+from protocol.cli.parser import Parser, parsed
+from protocol.errors import UserError
+from protocol.events import Json
+
+_RECIPE_S = 120.0
+_MARKS = {Level.OK: "ok", Level.WARNING: "warn", Level.FAILED: "FAIL"}
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="python -m launch.doctor",
+        description=__doc__.partition("\n\n")[0] if __doc__ else None,
+        epilog="Example: python -m launch.doctor --recipe demo --nodes 8",
+    )
+    add = made.add_argument
+    names = ", ".join(recipe_names())
+    add("--recipe", default="demo", metavar="NAME|PATH", help=f"what is to be run: {names}; or a TOML file's path")
+    add("--nodes", type=whole(1), metavar="N", help="Ray nodes of the run")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, as launch.cluster does")
+    add("--json", action="store_true", help="print the findings as one JSON object on standard output")
+    return made
+
+
+def main() -> int:
+    """Look, say, and say by the exit code whether anything failed."""
+    with parsed(parser()) as (given, out):
+        config = load_recipe(given.recipe, [*overrides({"cluster.nodes": given.nodes}), *given.set])
+        wants = wants_of(config)
+        findings = examine((*HOST_CHECKS, recipe_check(config)), wants)
+        out.set(as_json(given.recipe, findings))
+        show(error_console(), findings)
+        return EXIT_FAILED if any(each.level is Level.FAILED for each in findings) else EXIT_OK
+
+
+def recipe_check(config: RunConfig) -> HostCheck:
+    """What ``config`` asks for beside a machine: its model, its tasks, its rewards."""
+
+    def find(wants: HostWants) -> list[Finding]:
+        from launch.preflight import recipe_checks
+
+        del wants
+        found: list[Finding] = []
+        for check in recipe_checks(config):
+            try:
+                check()
+            except UserError as error:
+                found.append(of_error(CheckName.RECIPE, error))
+        return found or [ok(CheckName.RECIPE, f"'{config.run.name}' has what it names")]
+
+    silent = "look at the folders that model.path and data.path name (`df`, `ls`)"
+    return HostCheck((CheckName.RECIPE,), find, _RECIPE_S, silent, quick=False)
+
+
+def as_json(recipe: str, findings: Sequence[Finding]) -> dict[str, Json]:
+    failures = sum(each.level is Level.FAILED for each in findings)
+    return {
+        "ok": not failures,
+        "host": platform.node(),
+        "recipe": recipe,
+        "failed": failures,
+        "warnings": sum(each.level is Level.WARNING for each in findings),
+        "findings": [each.as_json() for each in findings],
+    }
+
+
+def show(console: Console, findings: Sequence[Finding]) -> None:
+    """A line for each finding, and below what is wrong the way out."""
+    width = max(len(each.check) for each in findings)
+    for each in findings:
+        console.print(f"{_MARKS[each.level]:<5} {each.check.value:<{width}}  {each.said}")
+        if each.fix:
+            console.print(f"{'':<5} {'':<{width}}  → {each.fix}")
+    failures = sum(each.level is Level.FAILED for each in findings)
+    console.print(f"{failures} would keep a run from starting" if failures else "a run can start here")
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))

@@ -1,0 +1,73 @@
+"""What a check found: how bad it is, what was seen, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol.errors import UserError
+from protocol.events import Json
+
+
+class CheckName(StrEnum):
+    DOCKER = "docker"
+    CGROUP = "cgroup"
+    ADDRESS_POOLS = "address pools"
+    DISK = "disk"
+    INODES = "inodes"
+    FILE_SYSTEM = "file system"
+    SHM = "/dev/shm"  # noqa: S108  a name for people
+    PORTS = "ports"
+    ULIMITS = "ulimits"
+    CLOCK = "clock"
+    GPU = "gpu"
+    NCCL = "nccl"
+    VERSIONS = "versions"
+    RECIPE = "recipe"
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    """A run goes on, worse than it could."""
+    FAILED = "failed"
+    """A run would not start, or not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Of one check on one machine.  ``fix`` is what to do next; each finding but OK has one."""
+
+    check: CheckName
+    level: Level
+    said: str
+    fix: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        return {"check": self.check.value, "level": self.level.value, "said": self.said, "fix": self.fix}
+
+
+def ok(check: CheckName, said: str) -> Finding:
+    return Finding(check, Level.OK, said)
+
+
+def warning(check: CheckName, said: str, fix: str) -> Finding:
+    return Finding(check, Level.WARNING, said, fix)
+
+
+def failed(check: CheckName, said: str, fix: str) -> Finding:
+    return Finding(check, Level.FAILED, said, fix)
+
+
+def of_error(check: CheckName, error: UserError) -> Finding:
+    """An error's line ends with what to do, behind a colon."""
+    said, colon, fix = str(error).rpartition(": ")
+    return failed(check, said, fix) if colon else failed(check, str(error), "mend that and run this again")
+
+
+def require(findings: Iterable[Finding]) -> None:
+    """Raises UserError for the first that keeps a run from starting."""
+    for each in findings:
+        if each.level is Level.FAILED:
+            raise UserError(f"{each.said}: {each.fix}")

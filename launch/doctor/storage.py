@@ -1,0 +1,135 @@
+"""Room for runs: bytes and inodes, the kind of file system, and shared memory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.doctor.finding import CheckName, Finding, failed, ok, warning
+from launch.doctor.looking import host_check
+from launch.doctor.wants import HostWants
+from protocol.filesystem import filesystem_type, is_network
+
+_INODES = 10_000
+"""Of a short run; a long one has some hundred thousand files."""
+_MANY_INODES = 200_000
+_OBJECT_STORE_BYTES = 80 << 20
+"""Of one Ray node; see :mod:`launch.nodes`."""
+_NCCL_BYTES = 1 << 30
+_SHM = Path("/dev/shm")  # noqa: S108  the kernel's own
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFacts:
+    there: Path
+    """The folder, or the nearest one above it that exists."""
+    free_bytes: int
+    free_inodes: int
+    inodes: int
+    """0 where the file system makes them as it needs them."""
+    kind: str
+    """Of the file system; empty where this system does not say."""
+    writable: bool
+
+
+def look_folder(folder: Path) -> FolderFacts:
+    """Raises OSError."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    state, mounts = os.statvfs(there), Path("/proc/self/mountinfo")
+    return FolderFacts(
+        there=there,
+        free_bytes=state.f_bavail * state.f_frsize,
+        free_inodes=state.f_favail,
+        inodes=state.f_files,
+        kind=filesystem_type(there.resolve(), mounts.read_text(errors="replace")) if mounts.exists() else "",
+        writable=os.access(there, os.W_OK),
+    )
+
+
+def judge_folder(facts: FolderFacts, wants: HostWants) -> list[Finding]:
+    return [disk_of(facts, wants.reserve_mb), _inodes(facts), _kind(facts, wants)]
+
+
+def disk_of(facts: FolderFacts, reserve_mb: int) -> Finding:
+    """Whether runs have room, and somebody may write there."""
+    if not facts.writable:
+        fix = f"run this as its owner (`ls -ld {facts.there}`), or put runs elsewhere with --set run.dir=FOLDER"
+        return failed(CheckName.DISK, f"this user cannot write to {facts.there}", fix)
+    free_mb = facts.free_bytes >> 20
+    if facts.free_bytes < reserve_mb << 20:
+        return failed(
+            CheckName.DISK,
+            f"{facts.there} has {free_mb} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb)",
+            "free some space, or put runs elsewhere with --set run.dir=FOLDER",
+        )
+    return ok(CheckName.DISK, f"{free_mb:,} MB free in {facts.there}, {reserve_mb} MB of them kept in reserve")
+
+
+def _inodes(facts: FolderFacts) -> Finding:
+    if not facts.inodes:
+        return ok(CheckName.INODES, f"{facts.there} makes them as it needs them")
+    said = f"{facts.free_inodes:,} files more can be made in {facts.there}"
+    fix = f"remove some (`du --inodes -x {facts.there} | sort -n | tail`), or put runs elsewhere (--set run.dir=FOLDER)"
+    if facts.free_inodes < _INODES:
+        return failed(CheckName.INODES, f"only {said}, and a short run makes {_INODES:,}", fix)
+    if facts.free_inodes < _MANY_INODES:
+        return warning(CheckName.INODES, f"{said}, and a long run makes more", fix)
+    return ok(CheckName.INODES, said)
+
+
+def _kind(facts: FolderFacts, wants: HostWants) -> Finding:
+    elsewhere = "put runs on a local disk of the head node, such as --set run.dir=/var/tmp/runs"
+    if wants.buffer and is_network(facts.kind):
+        where = f"{facts.there} is on a network file system ({facts.kind})"
+        said = f"{where}, where SQLite's locks and fsync cannot be trusted"
+        return failed(CheckName.FILE_SYSTEM, said, elsewhere)
+    if wants.buffer and facts.kind in _IN_MEMORY:
+        said = f"{facts.there} is in memory ({facts.kind}), where a run takes it from sandboxes and goes with the power"
+        return warning(CheckName.FILE_SYSTEM, said, elsewhere)
+    return ok(CheckName.FILE_SYSTEM, f"{facts.there} is on {facts.kind or 'a file system that has no name here'}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShmFacts:
+    there: bool
+    total_bytes: int = 0
+    free_bytes: int = 0
+
+
+def look_shm(wants: HostWants) -> ShmFacts:
+    del wants
+    if not _SHM.is_dir() or not os.access(_SHM, os.W_OK):
+        return ShmFacts(there=False)
+    state = os.statvfs(_SHM)
+    return ShmFacts(there=True, total_bytes=state.f_blocks * state.f_frsize, free_bytes=state.f_bavail * state.f_frsize)
+
+
+def judge_shm(facts: ShmFacts, wants: HostWants) -> list[Finding]:
+    if not facts.there:
+        said, fix = "it is not there, or not for this user to write to", "mount it: `mount -t tmpfs tmpfs /dev/shm`"
+        return [failed(CheckName.SHM, f"{said}, and Ray and torch hand data over in it", fix)]
+    needed = wants.nodes * _OBJECT_STORE_BYTES + (_NCCL_BYTES if wants.gpu_keys else 0)
+    said = f"{facts.free_bytes >> 20:,} of {facts.total_bytes >> 20:,} MB are free"
+    if facts.free_bytes >= needed:
+        return [ok(CheckName.SHM, f"{said}, and a run wants {needed >> 20:,}")]
+    size = f"{-(-2 * needed >> 30)}g"
+    return [
+        warning(
+            CheckName.SHM,
+            f"{said}, and {wants.nodes} Ray nodes{' and NCCL' if wants.gpu_keys else ''} want {needed >> 20:,} MB, of "
+            "which the rest goes to disk, or fails",
+            f"`mount -o remount,size={size} /dev/shm`, or start this container with `--shm-size={size}`",
+        )
+    ]
+
+
+STORAGE = host_check(
+    (CheckName.DISK, CheckName.INODES, CheckName.FILE_SYSTEM),
+    lambda wants: look_folder(wants.folder),
+    judge_folder,
+    deadline_s=10.0,
+    if_silent="its file system hangs (`mount`, `df`): put runs on a local disk, --set run.dir=/var/tmp/runs",
+)
+SHM = host_check((CheckName.SHM,), look_shm, judge_shm, deadline_s=5.0, if_silent="look at `mount` and `dmesg`")

@@ -1,0 +1,82 @@
+"""What a run needs of one machine, as far as a check can hold the machine against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.config import RunConfig, SftConfig
+
+
+@dataclass(frozen=True, slots=True)
+class HostWants:
+    """Of the machine that the checks run on; plain values, so that they can be sent to it."""
+
+    folder: Path
+    """Where runs go."""
+    reserve_mb: int
+    """Room that has to be left there."""
+    ports: tuple[tuple[str, int], ...] = ()
+    """(key of the configuration, port) that are listened on here; 0 is any."""
+    docker: bool = True
+    """Sandboxes are containers of this machine."""
+    image: str = ""
+    """Of tasks that name none; empty for the base image."""
+    containers: int = 0
+    """Most of them at once."""
+    nodes: int = 1
+    """Ray nodes on this machine."""
+    machines: int = 1
+    """Of the whole run."""
+    buffer: bool = True
+    """The journal is on this machine's disk."""
+    gpu_keys: tuple[str, ...] = ()
+    """Keys that put something on a GPU of this machine."""
+    gpus: int = 0
+    """How many they need; 0 where that is not known."""
+    instead: str = ""
+    """What else somebody without a GPU may do."""
+
+
+def wants_of(config: RunConfig) -> HostWants:
+    """Of the machine on which ``config`` is started: the head of a cluster, or all there is."""
+    joins, learner, engine = bool(config.cluster.address), config.learner, config.engine
+    devices = {"learner.device": learner.device, "engine.device": engine.device}
+    here = 1 if joins else config.cluster.nodes
+    monitor = config.monitor.port if config.monitor.enabled else 0
+    metrics = config.metrics.port if config.metrics.prometheus else 0
+    return HostWants(
+        folder=config.run.dir.absolute(),
+        reserve_mb=config.run.disk_reserve_mb,
+        ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port), ("metrics.port", metrics)),
+        docker=config.sandbox.own,
+        image=config.sandbox.image,
+        containers=config.rollout.workers_per_node * config.rollout.episodes_per_worker if config.sandbox.own else 0,
+        nodes=here,
+        machines=config.cluster.nodes if joins else 1,
+        gpu_keys=() if joins else tuple(key for key, device in devices.items() if device == "cuda"),
+        gpus=0 if joins else gpus_of(config),
+        instead=", or join a cluster that has one (--address HOST:PORT)",
+    )
+
+
+def wants_of_sft(config: SftConfig) -> HostWants:
+    """Of supervised training, which has neither sandboxes nor a journal."""
+    cuda = config.learner.device == "cuda"
+    return HostWants(
+        folder=config.run.dir.absolute(),
+        reserve_mb=config.run.disk_reserve_mb,
+        docker=False,
+        buffer=False,
+        gpu_keys=("learner.device",) if cuda else (),
+        gpus=config.learner.ranks if cuda else 0,
+    )
+
+
+def gpus_of(config: RunConfig) -> int:
+    """GPUs that the whole run has for itself."""
+    learner = config.learner.ranks if config.learner.device == "cuda" else 0
+    if config.shared:
+        return learner
+    sender = int(config.engine.sender == "cuda")
+    return learner + sender + (config.engine.count * config.engine.tp if config.engine.device == "cuda" else 0)

@@ -1,0 +1,158 @@
+"""``python -m launch.fanout RUN …``: hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.
+
+A run does so itself where ``metrics.prometheus`` or ``metrics.sinks`` say so, by this command with ``--follow``; by
+hand it sends what a run has written, for example where a tracker was not to be reached.  With ``--follow`` or
+``--prometheus`` one line on standard output says where the figures are, once all are opened.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import cast
+
+from launch.config.metrics import SINKS
+from launch.fanout.follower import EVERY_S, Follower
+from launch.fanout.prometheus import Endpoint
+from launch.fanout.sink import SinkSettings, open_sink
+from launch.fanout.steps import FILES
+from launch.monitor.tail import Cursor
+from launch.rundir import stored_values
+from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.numbers import whole
+from protocol.cli.output import error_console
+from protocol.cli.parser import Parser, parsed
+from protocol.errors import UserError
+from protocol.events import EventLog, Json
+
+_PATIENCE_S = 8.0
+"""With takers, at the end of a run."""
+_LAST_PORT = 65_535
+
+
+def parser() -> Parser:
+    made = Parser(
+        prog="python -m launch.fanout",
+        description="Hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.",
+        epilog="Example: python -m launch.fanout runs/my-run --to wandb",
+    )
+    add = made.add_argument
+    add("run", type=Path, metavar="RUN", help="the run's directory")
+    names = ", ".join(SINKS)
+    add(
+        "--to",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"{names}, or one that a package adds; may be repeated",
+    )
+    add("--prometheus", type=whole(0, _LAST_PORT), metavar="PORT", help="serve them on 127.0.0.1; 0 for a free port")
+    add("--project", default="longshore", help="under which wandb and trackio file the run")
+    add("--follow", action="store_true", help="only what is written from now on, until this is ended")
+    add("--json", action="store_true", help="at the end, print what was sent as one JSON object")
+    return made
+
+
+def main() -> int:
+    """Send, or follow until it is ended."""
+    with parsed(parser()) as (given, out), _own_stdout() as announce:
+        if not given.to and given.prometheus is None:
+            raise UserError("nobody is named to hand the figures to: --to wandb, say, or --prometheus 0")
+        settings = _settings(given.run, given.project)
+        begin = _ends(given.run) if given.follow else {}
+        endpoint = None
+        if given.prometheus is not None:
+            endpoint = Endpoint(settings.run_id, settings.run_dir, begin, given.prometheus)
+        followers = _followers(given.to, settings, begin)
+        if given.follow or endpoint is not None:
+            announce(" and ".join([*given.to, *([endpoint.url] if endpoint else [])]))
+            _follow(followers, endpoint)
+        else:
+            for follower in followers:
+                follower.send()
+        result: dict[str, Json] = {each.name: {"sent": each.sent, "failed": each.failed} for each in followers}
+        out.set({"run": settings.run_id, "sinks": result})
+        for each in followers:
+            error_console().print(f"{each.name}: {each.sent} steps sent, {each.failed} calls failed")
+        return EXIT_FAILED if any(each.failed for each in followers) else EXIT_OK
+
+
+@contextmanager
+def _own_stdout() -> Generator[Callable[[str], None]]:
+    """What trackers print goes to standard error, so that the one line on standard output is ours."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield lambda line: _write(stdout, line)
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def _write(descriptor: int, line: str) -> None:
+    os.write(descriptor, f"{line}\n".encode())
+
+
+def _settings(run: Path, project: str) -> SinkSettings:
+    tables = stored_values(run)
+    config = {f"{table}.{key}": cast("Json", value) for table, keys in tables.items() for key, value in keys.items()}
+    return SinkSettings(run.absolute().name, run.absolute(), project, config)
+
+
+def _ends(run: Path) -> Cursor:
+    """Where the run's files end now."""
+    paths = [*run.glob("events/*.jsonl"), *(run / name for name in FILES)]
+    return {path.relative_to(run).with_suffix("").as_posix(): path.stat().st_size for path in paths if path.exists()}
+
+
+def _followers(names: Sequence[str], settings: SinkSettings, begin: Cursor) -> list[Follower]:
+    """One for each name, opened.  Raises UserError where one cannot be."""
+    made: list[Follower] = []
+    for name in names:
+        sink = open_sink(name, settings)
+        made.append(Follower(name, sink, settings.run_dir, lambda why, name=name: _say(settings, name, why), begin))
+    return made
+
+
+def _say(settings: SinkSettings, name: str, why: str) -> None:
+    """Once for each taker, where the run's panel and page find it."""
+    log = EventLog(settings.run_dir, f"fanout-{name}", "node-0")
+    text = (
+        f"{name} did not take a step ({why}): the run goes on, and metrics.jsonl has all; later failures are only "
+        f"counted. To send them again: python -m launch.fanout {settings.run_dir} --to {name}"
+    )
+    log.emit("advisory", about="metrics", text=text)
+    log.close()
+
+
+def _follow(followers: Sequence[Follower], endpoint: Endpoint | None) -> None:
+    """Until this process is told to end, and then for as long as it has patience with takers."""
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    for follower in followers:
+        follower.start()
+    while not ended.wait(EVERY_S):
+        if endpoint is not None:
+            endpoint.follow()
+    for follower in followers:
+        follower.ask_to_stop()
+    for follower in followers:
+        follower.join(_PATIENCE_S)
+    if endpoint is not None:
+        endpoint.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))

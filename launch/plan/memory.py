@@ -1,0 +1,189 @@
+"""Memory of a learner rank and of an engine, by part, from the model's shape and the configuration.  Pure.
+
+Of the learner it is the rank that has most.  Parameters, gradients and Adam's state follow from the layout exactly,
+what a pass keeps for its backward from the tensors that each layer saves (:mod:`learner.layers`,
+:mod:`learner.attention`); what CUDA, NCCL and the allocator take on top is not counted, nor what a Python process is
+without a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launch.config import RunConfig
+from launch.config.policy import ModelSection, TrainerSection
+from learner.qwen import FAMILIES, QwenConfig, padded_vocabulary, read_config
+from learner.settings import TARGETS, Dtype, LearnerSettings, Lora, Offload, Recompute
+from protocol.events import Json
+
+_FLOAT32 = 4
+_LOGIT_COPIES = 2.5
+"""Chunks of logits at once in the backward pass: probabilities, their gradient, and that in the weights' type."""
+_CHUNK_BYTES = LearnerSettings(model_path="").logprob_chunk_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    bytes: int
+    why: str
+    """How it comes about, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of one process on one device."""
+
+    who: str
+    count: int
+    """Processes like it, each with a device of its own where there are any."""
+    parts: tuple[Part, ...]
+    most_bytes: int
+    """At once: not all parts live at the same time."""
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "who": self.who,
+            "count": self.count,
+            "most_bytes": self.most_bytes,
+            "parts": {part.name: part.bytes for part in self.parts},
+        }
+
+
+def shape_of(model: ModelSection, positions: int) -> QwenConfig:
+    """Of the model that ``model`` names, or of the demo model that is built.  Raises UserError."""
+    if model.path is not None:
+        return read_config(model.path)
+    return QwenConfig(
+        family=FAMILIES["qwen3"],
+        vocab_size=model.vocab_tokens,
+        hidden_size=model.hidden,
+        intermediate_size=model.intermediate,
+        num_hidden_layers=model.layers,
+        num_attention_heads=model.heads,
+        num_key_value_heads=model.heads,
+        head_dim=model.head_dim,
+        rms_norm_eps=1e-6,
+        rope_theta=model.rope_theta,
+        max_position_embeddings=positions,
+        tie_word_embeddings=True,
+    )
+
+
+def learner_memory(shape: QwenConfig, config: RunConfig) -> Memory:
+    """Of the rank that has most."""
+    learner, lora = config.learner, config.lora.lora
+    width = _width(learner.dtype)
+    weights = _weights(shape, learner)
+    trained = weights if lora is None else _adapters(shape, lora, learner)
+    frozen = weights if lora is not None else 0
+    replicas = learner.ranks // (learner.tp * learner.pp) if learner.distributed_optimizer else 1
+    state_each = 2 * _FLOAT32 + (_FLOAT32 if learner.dtype is Dtype.BFLOAT16 else 0)
+    gradient_each = 8 if learner.dtype is Dtype.FLOAT64 else _FLOAT32
+    parts = (
+        Part("weights", (frozen + trained) * width, f"{frozen + trained:,} parameters in {learner.dtype}"),
+        Part("gradients", trained * gradient_each, f"{trained:,} trained, in float32"),
+        Part("optimizer", trained * state_each // replicas, f"Adam's moments{_main(learner)}, over {replicas} ranks"),
+        Part("activations", _activations(shape, learner, width), _kept(learner)),
+        Part("logits", _logits(shape, learner), "chunks of float32, never the whole"),
+    )
+    return Memory("learner rank", learner.ranks, parts, _most(parts, learner.offload))
+
+
+def _width(dtype: Dtype | str) -> int:
+    return {"float64": 8, "float32": 4, "bfloat16": 2}[str(dtype)]
+
+
+def _main(learner: TrainerSection) -> str:
+    return " and main weights" if learner.dtype is Dtype.BFLOAT16 else ""
+
+
+def _weights(shape: QwenConfig, learner: TrainerSection) -> int:
+    """Parameters of the fullest rank: one of the first or of the last stage, which have a table each."""
+    tables = 2 if learner.pp == 1 and not shape.tie_word_embeddings else 1
+    table = padded_vocabulary(shape, learner.tp) * shape.hidden_size // learner.tp
+    layers = -(-shape.num_hidden_layers // learner.pp)
+    biases = (shape.query_size + 2 * shape.key_size) * shape.family.qkv_bias
+    norms = 2 * shape.hidden_size + 2 * shape.head_dim * shape.family.qk_norm
+    return tables * table + layers * ((shape.layer_matrices + biases) // learner.tp + norms) + shape.hidden_size
+
+
+def _adapters(shape: QwenConfig, lora: Lora, learner: TrainerSection) -> int:
+    """A [rank, columns] is whole before a column-parallel layer, B [rows, rank] before a row-parallel one; the other is
+    shared."""
+    hidden, query, key, inner = shape.hidden_size, shape.query_size, shape.key_size, shape.intermediate_size
+    sizes = {"q_proj": query, "k_proj": key, "v_proj": key, "gate_proj": inner, "up_proj": inner}
+    each = sum(lora.rank * (hidden + rows // learner.tp) for name, rows in sizes.items() if name in lora.targets)
+    rows = {"o_proj": query, "down_proj": inner}
+    each += sum(lora.rank * (hidden + columns // learner.tp) for name, columns in rows.items() if name in lora.targets)
+    assert set(sizes) | set(rows) == set(TARGETS)  # noqa: S101  every projection there is
+    return -(-shape.num_hidden_layers // learner.pp) * each
+
+
+def _activations(shape: QwenConfig, learner: TrainerSection, width: int) -> int:
+    """What one pass keeps: of each layer the inputs of norms and products, what attention was given and gave, and what
+    the MLP computed; and once, for the layer whose backward is under way, what is computed again and its gradients."""
+    share = learner.tp if learner.sequence_parallel else 1
+    hidden, tokens = shape.hidden_size / share, learner.micro_batch_tokens
+    heads, inner = (shape.query_size + shape.key_size) / learner.tp, shape.intermediate_size / learner.tp
+    attention = heads * (3 if shape.family.qk_norm else 2)
+    gradients = 2 * inner + hidden
+    kept, again = {
+        Recompute.NONE: (4 * hidden + attention + 4 * inner, 0.0),
+        Recompute.SELECTIVE: (4 * hidden + attention, heads + 4 * inner + gradients),
+        Recompute.FULL: (hidden, 3 * hidden + attention + 4 * inner + gradients),
+    }[learner.recompute]
+    layers = -(-shape.num_hidden_layers // learner.pp)
+    in_flight = learner.pp  # passes under way at the first stage of a pipeline
+    return int(tokens * width * (in_flight * layers * kept + again + 2 * hidden))
+
+
+def _kept(learner: TrainerSection) -> str:
+    return f"{learner.micro_batch_tokens:,} tokens a pass, recompute = {learner.recompute}"
+
+
+def _logits(shape: QwenConfig, learner: TrainerSection) -> int:
+    row = _FLOAT32 * padded_vocabulary(shape, learner.tp) // learner.tp
+    chunk = min(learner.micro_batch_tokens * row, max(_CHUNK_BYTES, row))
+    return int(_LOGIT_COPIES * chunk)
+
+
+def _most(parts: Sequence[Part], offload: Offload) -> int:
+    """Of a pass or of an update, whichever has more: under ``offload`` Adam's state is not there in a pass."""
+    size = {part.name: part.bytes for part in parts}
+    always = size["weights"] + size["gradients"]
+    passing = size["activations"] + size["logits"] + (0 if offload is not Offload.NONE else size["optimizer"])
+    return always + max(passing, size["optimizer"])
+
+
+def kv_bytes_per_token(shape: QwenConfig, dtype: str, tp: int) -> int:
+    """Keys and values of one token on each of ``tp`` GPUs; a head that cannot be shared is on several."""
+    heads = max(1, -(-shape.num_key_value_heads // tp))
+    return 2 * shape.num_hidden_layers * heads * shape.head_dim * _width(dtype)
+
+
+def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None) -> Memory:
+    """Of one GPU of one engine.  On a GPU the engine takes ``engine.memory_share`` of it, and the KV cache what is left
+    of that, at most what ``engine.max_total_tokens`` asks for."""
+    engine = config.engine
+    weights = shape.parameters() * _width(engine.dtype) // engine.tp
+    each = kv_bytes_per_token(shape, engine.dtype, engine.tp)
+    asked = engine.max_total_tokens * each
+    cuda = engine.device == "cuda" and device_bytes is not None
+    room = max(0, int(engine.memory_share * device_bytes) - weights) if cuda and device_bytes else asked
+    kv = min(asked, room)
+    why = f"{engine.max_total_tokens:,} tokens of {each:,} bytes"
+    if kv < asked:
+        why = f"{kv // each:,} tokens of {each:,} bytes, and engine.max_total_tokens = {engine.max_total_tokens:,}"
+    parts = [
+        Part("weights", weights, f"{shape.parameters():,} parameters in {engine.dtype}, over {engine.tp}"),
+        Part("kv_cache", kv, why),
+    ]
+    if cuda and device_bytes:
+        rest = int((1 - engine.memory_share) * device_bytes)
+        parts.append(
+            Part("engine", rest, f"activations and CUDA graphs: 1 − memory_share = {1 - engine.memory_share:g}")
+        )
+    count = engine.count * engine.tp
+    return Memory("engine GPU" if cuda else "engine", count, tuple(parts), sum(part.bytes for part in parts))

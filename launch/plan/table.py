@@ -1,0 +1,48 @@
+"""A plan as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from launch.plan.forecast import Forecast, Needs
+from launch.plan.memory import Memory
+
+
+def amount(count: int) -> str:
+    """Bytes."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count / 1024:,.1f} KiB"
+
+
+def memory_lines(memories: Sequence[Memory], device_bytes: int | None) -> Iterator[str]:
+    for memory in memories:
+        yield f"memory of each {memory.who} ({memory.count} of them)"
+        for part in memory.parts:
+            yield f"  {part.name:<12} {amount(part.bytes):>12}  {part.why}"
+        of = f" of {amount(device_bytes)}" if device_bytes is not None else ""
+        yield f"  {'at once':<12} {amount(memory.most_bytes):>12}{of}"
+
+
+def forecast_lines(forecast: Forecast) -> Iterator[str]:
+    yield f"expected, by {forecast.source}"
+    tokens_per_s = forecast.trained_tokens_per_s
+    yield f"  {forecast.steps_per_hour:,.1f} steps an hour, {tokens_per_s:,.1f} trained tokens a second"
+    yield f"  age {forecast.age_mean:.2f} on average, {forecast.age_max} at most; {forecast.trained_share:.1%} trained"
+    yield f"  {forecast.in_flight:,.1f} episodes at once, of {forecast.places:,} places"
+    yield (
+        f"  idle: learner {forecast.learner_idle:.1%}, engines {forecast.engine_idle:.1%}; "
+        f"{forecast.dropped_share:.1%} of the trajectories dropped"
+    )
+    yield f"  bound by {forecast.bound}: {forecast.bound.advice}"
+
+
+def needs_lines(needs: Needs, *, engines: int, places: int, hosts: int) -> Iterator[str]:
+    yield "to keep the learner always fed (this recipe has)"
+    for name, wanted, has in (
+        ("sandboxes", needs.sandboxes, places),
+        ("engines", needs.engines, engines),
+        ("machines", needs.hosts, hosts),
+    ):
+        yield f"  {name:<12} {wanted:>12,}  ({has:,})"

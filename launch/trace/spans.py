@@ -1,0 +1,106 @@
+"""What a timeline is made of: spans, marks and levels, each on a track."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeAlias
+
+from protocol.events import Json
+
+
+class Track(NamedTuple):
+    """``process`` and ``name`` as a person reads them; spans on one track nest."""
+
+    process: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Seconds are unix time."""
+
+    track: Track
+    name: str
+    begin_s: float
+    end_s: float
+    args: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened at once."""
+
+    track: Track
+    name: str
+    at_s: float
+    args: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What was counted, from then on until the next one of its track."""
+
+    track: Track
+    at_s: float
+    values: Mapping[str, float]
+
+
+Piece: TypeAlias = Span | Mark | Level
+
+
+class Window(NamedTuple):
+    """Unix seconds."""
+
+    begin_s: float
+    end_s: float
+
+    def cut(self, pieces: Iterable[Piece]) -> list[Piece]:
+        """What lies in it; spans that reach beyond it end at its bounds, and a level that held before it begins with
+        it."""
+        found: list[Piece] = []
+        before: dict[tuple[Track, frozenset[str]], Level] = {}
+        for piece in pieces:
+            if isinstance(piece, Span):
+                begin_s, end_s = max(piece.begin_s, self.begin_s), min(piece.end_s, self.end_s)
+                if begin_s <= end_s and piece.end_s >= self.begin_s and piece.begin_s <= self.end_s:
+                    found.append(replace(piece, begin_s=begin_s, end_s=end_s))
+            elif self.begin_s <= piece.at_s <= self.end_s:
+                found.append(piece)
+            elif isinstance(piece, Level) and piece.at_s < self.begin_s:
+                before[piece.track, frozenset(piece.values)] = piece
+        return [*(replace(level, at_s=self.begin_s) for level in before.values()), *found]
+
+
+def side_by_side(spans: Sequence[Span]) -> list[int]:
+    """A number for each of ``spans``, from 0, of as few as let no two of them overlap that have the same."""
+    ends: list[float] = []
+    found = [0] * len(spans)
+    for index in sorted(range(len(spans)), key=lambda index: (spans[index].begin_s, spans[index].end_s)):
+        span = spans[index]
+        free = next((number for number, end_s in enumerate(ends) if end_s <= span.begin_s), len(ends))
+        if free == len(ends):
+            ends.append(0.0)
+        ends[free], found[index] = span.end_s, free
+    return found
+
+
+def nested(spans: Sequence[Span]) -> list[Span]:
+    """The same, such that of two on one track that overlap one contains the other: a span that would end outside of the
+    one in which it begins, as clocks and roundings have it at times, begins where that ends."""
+    waiting = [(span.track, span.begin_s, -span.end_s, number, span) for number, span in enumerate(spans)]
+    heapq.heapify(waiting)
+    found: list[Span] = []
+    around: list[Span] = []
+    while waiting:
+        track, begin_s, _, number, span = heapq.heappop(waiting)
+        while around and (around[-1].track != track or around[-1].end_s <= begin_s):
+            around.pop()
+        if around and span.end_s > around[-1].end_s:
+            later = replace(span, begin_s=around[-1].end_s)
+            heapq.heappush(waiting, (track, later.begin_s, -later.end_s, number, later))
+            continue
+        found.append(span)
+        around.append(span)
+    return found
