@@ -96,7 +96,9 @@ class Fleet:
     ) -> None:
         self._config, self._directory, self._prepared, self._nodes = config, directory, prepared, nodes
         self._events, self._crew = events, crew
-        self._learners: tuple[Remote[LearnerRank], ...] = ()
+        self._newest_learners = Learners((), 0.0)
+        self._lr_changes: tuple[tuple[int, float], ...] = ()
+        """(step, rate) that a person has asked for during this attempt."""
         self._generation = 0
         self._worker_died: float | None = None
         self._tokens: dict[str, Counter] = defaultdict(Counter)
@@ -189,19 +191,24 @@ class Fleet:
                 return learners
         raise AssertionError("unreachable")
 
+    async def learn_from(self, step: int, lr: float) -> None:
+        """The learning rate from optimizer step ``step`` on, also of a learner that is started again."""
+        self._lr_changes = (*self._lr_changes, (step, lr))
+        await self._newest_learners.call(LearnerRank.learn_from, step, lr)
+
     def _spawn_learners(self) -> Learners:
-        for rank in self._learners:
+        for rank in self._newest_learners.ranks:
             kill(rank)
         self._generation += 1
         started = spawn_learners(
             self._config.learner,
-            learner_settings(self._config, self._prepared.model_path),
+            replace(learner_settings(self._config, self._prepared.model_path), lr_changes=self._lr_changes),
             self._directory,
             self._nodes[0],
             generation=self._generation,
             cls=self._crew.learner,
         )
-        self._learners = started.ranks
+        self._newest_learners = started
         return started
 
     # -- engines -------------------------------------------------------------------------------------------------
@@ -329,6 +336,16 @@ class Fleet:
     async def _cancel_training(self, worker: Remote[Worker]) -> None:
         with suppress(RemoteError):
             await worker.call(Worker.cancel_training)
+
+    async def cancel(self, trajectories: Sequence[str]) -> None:
+        """End the running episodes of these trajectories, wherever they run."""
+        async with asyncio.TaskGroup() as group:
+            for worker in self.workers:
+                group.create_task(self._cancel(worker, trajectories))
+
+    async def _cancel(self, worker: Remote[Worker], trajectories: Sequence[str]) -> None:
+        with suppress(RemoteError):
+            await worker.call(Worker.cancel, trajectories)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,10 @@ _SFT = "sft"
 """A table that supervised training alone has, and its command."""
 
 
+_BY_A_PERSON = ("drained", "asked")
+"""What a summary says of a run that a person ended: :class:`launch.steering.boundary.Ending`."""
+
+
 class RunDirectoryError(UserError):
     """The run directory cannot be used as asked."""
 
@@ -213,13 +217,21 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
     before = stored_config(run_dir)
     after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
-    require_same(run_dir, before, after, _is_fixed)
-    if _plain(after) == _plain(before) and (run_dir / SUMMARY_FILE).exists():
+    require_same(run_dir, before, after, is_fixed)
+    if _plain(after) == _plain(before) and (run_dir / SUMMARY_FILE).exists() and not _was_asked_to_end(run_dir):
         raise RunDirectoryError(
             f"run {run_dir.name} has come to its end, and {shown(run_dir / SUMMARY_FILE)} says to which: to train it "
             f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
         )
     return after
+
+
+def _was_asked_to_end(run_dir: Path) -> bool:
+    """Whether a person ended the run (``python -m launch.ctl``): then nothing but that keeps it from going on."""
+    try:
+        return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") in _BY_A_PERSON
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def require_same(run_dir: Path, before: Section, after: Section, is_fixed: Callable[[str], bool]) -> None:
@@ -246,7 +258,8 @@ _FIXED = (
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 
 
-def _is_fixed(key: str) -> bool:
+def is_fixed(key: str) -> bool:
+    """Whether ``section.key`` can never be changed once a run has begun."""
     return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
 
 

@@ -47,7 +47,7 @@ class Desk:
             replacement_limit=replacements,
             ticket_deadline_s=100.0,
             seed=0,
-            in_flight=in_flight,
+            tuning=Tuning(in_flight),
             order=order,
         )
         self.said: list[tuple[str, dict[str, Any]]] = []
