@@ -104,7 +104,7 @@ class RunDirectory:
     @property
     def resume_options(self) -> str:
         """What ``python -m launch.cluster`` needs to go on with this run."""
-        return _resume_options(self.path)
+        return resume_options(self.path)
 
     @property
     def logs(self) -> Path:
@@ -146,7 +146,8 @@ def check_new(parent: Path, run_id: str) -> None:
         raise _exists(parent / run_id)
 
 
-def _resume_options(path: Path) -> str:
+def resume_options(path: Path) -> str:
+    """What ``python -m launch.cluster`` needs to go on with a run."""
     parent = path.parent.absolute()
     usual = parent == RunConfig().run.dir.absolute()
     return f"--resume {path.name}" if usual else f"--resume {path.name} --set {shlex.quote(f'run.dir={shown(parent)}')}"
@@ -157,7 +158,7 @@ def _exists(path: Path) -> RunDirectoryError:
     if (path / CONFIG_FILE).exists():
         return RunDirectoryError(
             f"{path} exists, and no run is overwritten: go on with that run "
-            f"(`python -m {_command(path)} {_resume_options(path)}`), {another}"
+            f"(`python -m {_command(path)} {resume_options(path)}`), {another}"
         )
     return RunDirectoryError(
         f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
@@ -288,7 +289,7 @@ def stored_config(path: Path) -> RunConfig:
     values = stored_values(path)
     if _SFT in values:
         raise RunDirectoryError(
-            f"{path} is supervised training: go on with python -m launch.sft {_resume_options(path)}"
+            f"{path} is supervised training: go on with python -m launch.sft {resume_options(path)}"
         )
     return resolve(values, source=str(path / CONFIG_FILE))
 
@@ -297,7 +298,7 @@ def stored_sft(path: Path) -> SftConfig:
     """The same, of supervised training."""
     values = stored_values(path)
     if _SFT not in values:
-        raise RunDirectoryError(f"{path} is no supervised training: python -m launch.cluster {_resume_options(path)}")
+        raise RunDirectoryError(f"{path} is no supervised training: python -m launch.cluster {resume_options(path)}")
     return resolve_sft(values, source=str(path / CONFIG_FILE))
 
 

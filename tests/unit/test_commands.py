@@ -20,7 +20,7 @@ from tests.support.commands import run_json
 COMMANDS = (
     "launch.cluster",
     "launch.evaluate demo --noop --tasks RUN",
-    "launch.steer RUN pause",
+    "launch.ctl RUN pause",
     "launch.replay RUN",
     "launch.sft",
     "launch.monitor RUN",
@@ -53,7 +53,8 @@ def test_a_mistyped_option_is_one_object_and_one_line(command: str) -> None:
         "launch.evaluate demo --model /nowhere --tasks /nowhere",
         "launch.evaluate nowhere --oracle --tasks /nowhere",
         "launch.sft --data /nowhere.jsonl",
-        "launch.steer /nowhere pause",
+        "launch.ctl /nowhere status",
+        "launch.ctl /nowhere pause",
         "protocol.journal check /nowhere",
         "sandbox.stress --sessions 0",
         "sandbox.tasks list /nowhere",
