@@ -127,6 +127,8 @@ class Dispatch:
     """Groups that fill no step and have not been replaced."""
     _times: GroupTimes = field(init=False)
     _rates: FailureRates = field(default_factory=FailureRates)
+    _advised: bool = False
+    """The last word on the rates of failures was an advisory."""
     _wasted: int = 0
     """Groups in a row of which infrastructure left too little."""
     _failure: str = ""
@@ -415,6 +417,9 @@ class Dispatch:
         self.say("infra.rates", attempts=rates.attempts, failed=rates.failed, by_decile=list(rates.by_decile))
         if (advice := rates.advice) is not None:
             self.say("advisory", about="infra_rates", text=advice)
+        elif self._advised:
+            self.say("advisory.over", about="infra_rates")
+        self._advised = advice is not None
 
     def _settle_closed(self, groups: Collection[GroupId]) -> None:
         """Nobody need be sent for a group that has closed."""

@@ -21,6 +21,7 @@ from actors.admission import Flow
 from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.evaluation import Attempt, EvaluationPlan
+from launch.advisories.watch import AdvisoryWatch, silent_for
 from launch.budget import Budget
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
@@ -175,6 +176,7 @@ class Driver:
                 pusher.run(),
                 stand.repeat(),
                 self._desk(fleet, prepared, training).serve(),
+                self._watch(fleet).watch(),
                 fleet.conductor.call(Conductor.run),
             ):
                 if checkpoint is None:
@@ -227,6 +229,15 @@ class Driver:
         text = f"the run is paused, as it was asked to be before: python -m launch.ctl {run} resume lets it go on"
         self._events.emit("advisory", about="paused", text=text)
         return True
+
+    def _watch(self, fleet: Fleet) -> AdvisoryWatch:
+        return AdvisoryWatch(
+            run_dir=self._directory.path,
+            events=self._events,
+            reserve_bytes=self._config.run.disk_reserve_mb << 20,
+            loads=fleet.engine_loads,
+            silent=silent_for(self._config),
+        )
 
     def _desk(self, fleet: Fleet, prepared: Prepared, training: Training) -> Desk:
         def adopt(config: RunConfig) -> None:

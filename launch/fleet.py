@@ -325,6 +325,21 @@ class Fleet:
             async with asyncio.timeout(_ANSWER_S):
                 self._tokens[engine.name].take((await engine.call(Engine.statistics)).sampled_tokens)
 
+    async def engine_loads(self) -> list[int]:
+        """Requests that each engine has now; of those that answer at once."""
+        found: list[int] = []
+
+        async def ask(engine: Remote[Engine]) -> None:
+            with suppress(RemoteError, TimeoutError):
+                async with asyncio.timeout(_ANSWER_S):
+                    statistics = await engine.call(Engine.statistics)
+                    found.append(statistics.running + statistics.queued)
+
+        async with asyncio.TaskGroup() as group:
+            for engine in self.engines:
+                group.create_task(ask(engine))
+        return found
+
     # -- workers -------------------------------------------------------------------------------------------------
 
     async def cancel_training(self) -> None:

@@ -31,7 +31,6 @@ from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
 from actors.weights.folders import forget_before, version_folder
-from launch.advisory import ZeroVarianceWatch
 from launch.batch_fill import BatchFill
 from launch.budget import Budget, Spending
 from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_no_older
@@ -67,9 +66,6 @@ _LAST_WRITES_S = 60.0
 _KEPT_VERSIONS = 4
 _DEATHS_IN_A_ROW = 3
 """A learner that dies oftener without a step in between dies of its work."""
-
-_ALIKE_BATCHES = 8
-"""Batches' worth of zero-variance groups in a row that are worth a word."""
 
 
 class _Publication(NamedTuple):
@@ -138,7 +134,6 @@ class Training:
     """By earlier attempts."""
     _publishing: Beside = field(init=False)
     _saving: Beside = field(init=False)
-    _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
     _fill: BatchFill = field(init=False)
     _nonfinite: NonfiniteLimit = field(init=False)
@@ -154,7 +149,6 @@ class Training:
             events=self.events,
             learners=lambda: self.learners,
         )
-        self._watch = ZeroVarianceWatch(_ALIKE_BATCHES * self.settings.groups_per_step)
 
     def _new_fill(self, lost: int) -> BatchFill:
         return BatchFill(self.settings.groups_per_step, self.settings.group_size, lost)
@@ -435,8 +429,6 @@ class Training:
             self._rewards += closing.rewards.values()
             self._passed += len(closing.passed)
             self._zero_variance += closing.outcome is GroupOutcome.ZERO_VARIANCE
-            if (advice := self._watch.take(closing)) is not None:
-                self.events.emit("advisory", about="zero_variance", text=advice)
 
     async def publish(self) -> WeightManifest:
         """Write the current weights under a new version; older ones that nothing uses any more are removed."""

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.monitor.tail import RunReader, text
+from launch.monitor.tail import RunReader, ends, text
 from launch.rundir import is_running, resume_options, stored_config
 from launch.steering.requests import ANSWERED, Request, ask, withdraw
 from protocol.cli.output import shown
 from protocol.errors import UserError
 
-_DRIVERS = "events/driver-*.jsonl"
+_DRIVERS = ("events/driver-*.jsonl",)
 _LOOK_S = 0.2
 
 
@@ -41,8 +41,7 @@ def answered(run_dir: Path, request: Request, patience_s: float, pause: Callable
     """Ask, and wait for the answer.  Raises UserError where the run refuses, or has ended; TimeoutError where it has
     not answered in ``patience_s``, and may still do it."""
     require_running(run_dir)
-    written = {path.relative_to(run_dir).with_suffix("").as_posix(): path.stat().st_size for path in _logs(run_dir)}
-    reader = RunReader(run_dir, (_DRIVERS,), written)
+    reader = RunReader(run_dir, _DRIVERS, ends(run_dir, _DRIVERS))
     ask(run_dir, request)
     give_up = time.monotonic() + patience_s
     while True:
@@ -65,7 +64,3 @@ def _answer(reader: RunReader, request: Request) -> Answer | None:
         if event is not None and text(event, "kind") == ANSWERED and text(event, "request") == request.id:
             return Answer(event.get("ok") is True, text(event, "text"))
     return None
-
-
-def _logs(run_dir: Path) -> list[Path]:
-    return sorted(run_dir.glob(_DRIVERS))
