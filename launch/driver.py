@@ -29,6 +29,7 @@ from launch.evaluation_files import AFTER, BEFORE, now_name, read_attempts, writ
 from launch.evaluations import rounded, score, trained
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
+from launch.hang.stall import StallWatch
 from launch.leaks import count_leaks, take_inventory
 from launch.metrics import MetricsLog, read_metrics
 from launch.monitor.process import monitor_process
@@ -59,6 +60,7 @@ from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
 from protocol.journal.repair import require_journal
+from protocol.stacks import offer_stacks
 from protocol.weights import WeightManifest
 from sandbox.engine import Inventory
 
@@ -134,9 +136,14 @@ class Driver:
 
     # -- phases --------------------------------------------------------------------------------------------------
 
+    def _offer_stacks(self) -> None:
+        """So that a hang can be looked into from outside, too."""
+        offer_stacks(self._directory.logs / "driver.stacks", "driver")
+
     async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> Accounting:
         """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
+        self._offer_stacks()
         checkpoints = self._crew.checkpoints(run_dir, retention(config))
         checkpoint = await asyncio.to_thread(checkpoints.newest_sound, self._tell_torn) if resume else None
         if checkpoint is not None:
@@ -176,7 +183,8 @@ class Driver:
                 pusher.run(),
                 stand.repeat(),
                 self._desk(fleet, prepared, training).serve(),
-                self._watch(fleet).watch(),
+                (stall := self._stall_watch(fleet)).watch(),
+                self._watch(fleet, stall).watch(),
                 fleet.conductor.call(Conductor.run),
             ):
                 if checkpoint is None:
@@ -230,13 +238,22 @@ class Driver:
         self._events.emit("advisory", about="paused", text=text)
         return True
 
-    def _watch(self, fleet: Fleet) -> AdvisoryWatch:
+    def _stall_watch(self, fleet: Fleet) -> StallWatch:
+        return StallWatch(
+            events=self._events,
+            limit_s=lambda: self._config.run.stall_s,
+            sampled=fleet.engine_tokens,
+            report=lambda: fleet.hang_report(os.environ[TOKEN]),
+        )
+
+    def _watch(self, fleet: Fleet, stall: StallWatch) -> AdvisoryWatch:
         return AdvisoryWatch(
             run_dir=self._directory.path,
             events=self._events,
             reserve_bytes=self._config.run.disk_reserve_mb << 20,
             loads=fleet.engine_loads,
             silent=silent_for(self._config),
+            listeners=[stall.take],
         )
 
     def _desk(self, fleet: Fleet, prepared: Prepared, training: Training) -> Desk:

@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 from actors.buffer import Buffer
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
-from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
+from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, short_name, spawn
 from actors.weights.copies import HostCopies
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
 from actors.weights.source import RemoteSource, WeightSource
@@ -30,6 +30,9 @@ from launch.config import RunConfig
 from launch.config.rollout import WeightPath
 from launch.crew import CREW, Crew
 from launch.delivery import Delivery
+from launch.hang.evidence import gather_evidence
+from launch.hang.report import write_report
+from launch.hang.who import who_waits
 from launch.learners import Learners, spawn_learners
 from launch.nodes import Node
 from launch.prepare import Prepared
@@ -280,11 +283,28 @@ class Fleet:
                 self._events.emit("process.hung", what=actor.name, why=why, pid=known)
                 restart(actor)
                 pid = known = 0
+            if pid not in {0, known}:
+                await self._let_offer(actor)
             if known and pid != known:
                 why = f"its process {known} ended; process {pid} is in its place"
                 self._events.emit("process.died", what=actor.name, why=why, pid=known)
             known = pid
             await asyncio.sleep(_LOOK_S)
+
+    async def _let_offer(self, actor: Remote[Any]) -> None:
+        """Let a process that has just begun offer its stacks; one that cannot yet is asked again by nobody."""
+        name = short_name(actor.name)
+        with suppress(RemoteError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                await actor.offer_stacks(self._directory.logs / f"{name}.stacks", name)
+
+    async def hang_report(self, token: str) -> tuple[str, str]:
+        """Who waits for whom, and the file that has the stacks of every process and task."""
+        actors = (self.buffer, self.conductor, *self.engines, *self._carriers, *self.workers)
+        logs = self._directory.logs
+        evidence = await gather_evidence((*actors, *self._newest_learners.ranks), sorted(logs.glob("*.stacks")), token)
+        line = who_waits(evidence)
+        return line, str(await asyncio.to_thread(write_report, logs, line, evidence))
 
     async def _keep_serving(self, engine: Remote[Engine], newest: Callable[[], WeightManifest | None]) -> None:
         while True:

@@ -16,7 +16,7 @@ from launch.advisories.rules import advise
 from launch.advisories.signs import Signs, first_entropy, step_of
 from launch.config import Control, RunConfig
 from launch.metrics import read_metrics
-from launch.monitor.tail import RunReader, ends
+from launch.monitor.tail import Event, RunReader, ends
 from learner.objective import Loss
 from protocol.events import EventLog
 from protocol.filesystem import free_bytes
@@ -43,6 +43,8 @@ class AdvisoryWatch:
     """Requests that each engine has; of those that answer at once."""
     silent: Collection[str] = ()
     """What nothing is to be said about: it is so by design."""
+    listeners: Sequence[Callable[[Event], None]] = ()
+    """Who else is to hear each event."""
     now: Callable[[], float] = time.monotonic
     _signs: Signs = field(default_factory=Signs)
     _reader: RunReader = field(init=False)
@@ -62,11 +64,15 @@ class AdvisoryWatch:
 
     async def look(self) -> None:
         """Once."""
-        await asyncio.to_thread(self._read)
+        for event in await asyncio.to_thread(self._read):
+            for listener in self.listeners:
+                listener(event)
         self._signs.looked_at_engines(await self.loads())
         self._tell()
 
-    def _read(self) -> None:
+    def _read(self) -> list[Event]:
+        """What is new, of events."""
+        heard: list[Event] = []
         for line in self._reader.read():
             if line.value is None:
                 continue
@@ -74,7 +80,9 @@ class AdvisoryWatch:
                 self._signs.take_metrics(line.value)
             else:
                 self._signs.take(line.value)
+                heard.append(line.value)
         self._signs.looked_at_disk(self.now(), free_bytes(self.run_dir), self.reserve_bytes)
+        return heard
 
     def _tell(self) -> None:
         holding = {
