@@ -12,7 +12,7 @@ import os
 import pwd
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -277,6 +277,19 @@ def is_running(run_dir: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+@contextlib.contextmanager
+def held(run_dir: Path) -> Generator[None]:
+    """Keep drivers from a run meanwhile.  Raises RunDirectoryError where one has it, or it is somebody else's."""
+    try:
+        fd = _lock(run_dir / _LOCK)
+    except OSError as error:
+        raise refused(run_dir, error) from error
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 def write_json(path: Path, value: Mapping[str, Json]) -> None:
