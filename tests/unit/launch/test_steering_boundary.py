@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -117,9 +118,9 @@ async def test_who_has_gone_is_not_worked_for() -> None:
     assert loop.done == ["step 0"]
 
 
-async def _error_of(work: object) -> BaseException | None:
+async def _error_of(work: Awaitable[object]) -> Exception | None:
     try:
-        await work  # type: ignore[misc]
+        await work
     except Exception as error:  # noqa: BLE001  # what is looked for
         return error
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from types import FrameType
 
@@ -29,9 +29,9 @@ def depot_of(frame: FrameType) -> str | None:
     return "depot" if isinstance(frame.f_locals.get("self"), HangingDepot) else None
 
 
-async def stack_of(work: object, name: str = "courier") -> TaskStack:
+async def stack_of(work: Coroutine[object, object, None]) -> TaskStack:
     """Of a task that hangs in ``work``."""
-    task = asyncio.get_running_loop().create_task(work, name=name)  # type: ignore[arg-type]
+    task = asyncio.get_running_loop().create_task(work, name="courier")
     for _ in range(5):
         await asyncio.sleep(0)
     try:
