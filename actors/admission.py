@@ -63,6 +63,8 @@ class Tuning:
     lead: float | None = None
     """Most steps that rollout runs ahead, at most η; None for what the run's mode and its times say."""
     slack: float = SLACK_STEPS
+    publish_every: int = 1
+    """Steps from one set of weights that the engines get to the next."""
 
     def __post_init__(self) -> None:
         if self.in_flight < 0 or self.slack < 0 or (self.lead is not None and self.lead < 0):

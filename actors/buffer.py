@@ -30,7 +30,7 @@ from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
 from protocol.export import FOLDER, Exporter
-from protocol.groups import GroupPlan
+from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import (
     Accounting,
     AppendOutcome,
@@ -269,6 +269,13 @@ class Buffer:
         """Infrastructure failed the sample's last replacement.  Nothing happens if its trajectory has arrived."""
         closed = await self._call(Journal.abandon, group, sample, str(reason))
         await self._progressed([closed] if closed is not None else [])
+
+    async def cancel(self, group: GroupId) -> bool:
+        """A person gives an open group up: it closes, and what has arrived of it is dropped.  False where it is not
+        open."""
+        closed = await self._call(Journal.cancel, group, GroupOutcome.CANCELLED.value)
+        await self._progressed([closed] if closed is not None else [])
+        return closed is not None
 
     async def wait_progress(self, seen: int, timeout_s: float) -> Progress:
         """Groups that closed after the ``seen``-th closing: at once if there are any, else when one closes, when bytes

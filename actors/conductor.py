@@ -6,8 +6,9 @@ What is decided, and why, is :mod:`actors.dispatch`'s; this actor carries it out
 - Admission decides how many groups are open, never which: the cursor alone orders tasks.  It counts groups opened less
   those that fill no step (dropped, passed over) and those whose places steps lost to age, which no order of news can
   make too few.
-- A sample ends in exactly one of: acknowledged trajectory, or abandoned after its replacements failed.  A worker that
-  dies has its tickets issued again.  An attempt of an evaluation is not abandoned: the evaluation fails with it.
+- A sample ends in exactly one of: acknowledged trajectory, or abandoned, after its replacements failed or because a
+  person gave it up.  A worker that dies has its tickets issued again.  An attempt of an evaluation is not abandoned:
+  the evaluation fails with it.
 
 Workers wait for the conductor (``take``), the conductor waits for the buffer (``run`` follows its progress); the
 learner waits for neither, but under the policy ``wait``.  The conductor ends with its actor; a restarted one rebuilds
@@ -27,10 +28,10 @@ from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import Attempt, Evaluation, EvaluationPlan
 from actors.remote import Remote
 from actors.tickets import Out
-from protocol.errors import InfraError
+from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
 from protocol.journal import BudgetFull, DiskFull, GroupClosed
-from protocol.trajectory import GroupId, InfraFailure, Ticket
+from protocol.trajectory import DropReason, GroupId, InfraFailure, Ticket
 
 __all__ = ["Conductor", "ConductorSettings", "ConductorStatistics", "Standing"]
 
@@ -59,8 +60,8 @@ class Conductor:
         self._events = EventLog(settings.run_dir, "conductor", settings.node)
         self._dispatch = Dispatch(settings, self._events.emit)
         self._evaluation: Evaluation | None = None
-        self._abandoned: dict[tuple[GroupId, int], InfraFailure] = {}
-        """Samples that are given up, and the journal does not know it."""
+        self._abandoned: dict[tuple[GroupId, int], str] = {}
+        """Samples that are given up, and why, and the journal does not know it."""
         self._incarnations: dict[str, str] = {}
         """Worker → the one of it that spoke last."""
         self._changed = asyncio.Condition()
@@ -105,6 +106,22 @@ class Conductor:
         if evaluation.failure is not None:
             raise evaluation.failure
         return evaluation.attempts()
+
+    async def cancel(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
+        """A person gives up a sample of an open group, or all of the group: the samples that were still to come, which
+        whoever runs them may end.  Raises UserError where there is nothing of that to give up."""
+        await self._restore()
+        self._dispatch.require_open(group)
+        if sample is None:
+            await self._buffer.call(Buffer.cancel, group)
+        cancelled = self._dispatch.cancel(group, sample)
+        if sample is not None:
+            if not cancelled:
+                raise UserError(f"sample {sample} of group {group} does not run: it has arrived, or was given up")
+            self._abandoned[group, sample] = DropReason.CANCELLED.value
+            await self._abandon()
+        await self._notify()
+        return cancelled
 
     async def statistics(self) -> ConductorStatistics:
         dispatch = self._dispatch
@@ -174,7 +191,7 @@ class Conductor:
         ticket = out.ticket
         match self._dispatch.lost(out, failure, detail, self._clock()):
             case Fate.ABANDONED:
-                self._abandoned[ticket.group, ticket.sample] = failure
+                self._abandoned[ticket.group, ticket.sample] = failure.value
                 await self._abandon()
             case Fate.EVALUATION_FAILED:
                 if self._evaluation is not None and self._evaluation.plan.name == ticket.purpose:
@@ -186,9 +203,9 @@ class Conductor:
     async def _abandon(self) -> None:
         """Tell the journal which samples are given up; those that it cannot take now (a full disk), at the next
         patrol."""
-        for (group, sample), failure in list(self._abandoned.items()):
+        for (group, sample), reason in list(self._abandoned.items()):
             try:
-                await self._buffer.call(Buffer.abandon, group, sample, failure)
+                await self._buffer.call(Buffer.abandon, group, sample, reason)
             except InfraError:
                 return
             self._abandoned.pop((group, sample), None)

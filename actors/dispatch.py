@@ -16,12 +16,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from actors.admission import SLACK_STEPS, Decision, Flow, GroupTimes, Hold, Pace, Tuning, decide
+from actors.admission import Decision, Flow, GroupTimes, Hold, Pace, Tuning, decide
 from actors.curriculum import Records, TaskOrder
 from actors.cursor import TaskCursor
 from actors.failure_rates import FailureRates
 from actors.progress import Progress
 from actors.tickets import Out, Tickets, key_of
+from protocol.errors import UserError
 from protocol.events import Json
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFull, DiskFull, GroupClosed, OpenGroup
@@ -42,6 +43,9 @@ class Say(Protocol):
     def __call__(self, kind: str, **fields: Json) -> None: ...
 
 
+_PLAIN = Tuning()
+
+
 @dataclass(frozen=True, slots=True)
 class ConductorSettings:
     run_id: str
@@ -57,10 +61,8 @@ class ConductorSettings:
     """A ticket that is out longer is lost; above the episode's own deadline."""
     seed: int
     order: TaskOrder = TaskOrder.LISTED
-    in_flight: int = 0
-    """Training episodes at once over all workers; 0 for as many as there are places."""
-    publish_every: int = 1
-    """Steps from one set of weights that the engines get to the next."""
+    tuning: Tuning = _PLAIN
+    """What the run begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ class Dispatch:
     """Groups that fill no step and have not been replaced."""
     _times: GroupTimes = field(init=False)
     _rates: FailureRates = field(default_factory=FailureRates)
+    _advised: bool = False
+    """The last word on the rates of failures was an advisory."""
     _wasted: int = 0
     """Groups in a row of which infrastructure left too little."""
     _failure: str = ""
@@ -140,7 +144,7 @@ class Dispatch:
 
     @property
     def tuning(self) -> Tuning:
-        return self.standing.tuning or Tuning(self.settings.in_flight, None, SLACK_STEPS)
+        return self.standing.tuning or self.settings.tuning
 
     @property
     def pace(self) -> Pace:
@@ -172,7 +176,14 @@ class Dispatch:
             self.say("conductor.flow", flow=standing.flow.value, was=before.flow.value, open_groups=len(self._open))
         if self.tuning != tuning:
             new = self.tuning
-            self.say("conductor.retuned", in_flight=new.in_flight, lead=new.lead, slack=new.slack, was=str(tuning))
+            self.say(
+                "conductor.retuned",
+                in_flight=new.in_flight,
+                lead=new.lead,
+                slack=new.slack,
+                publish_every=new.publish_every,
+                was=str(tuning),
+            )
 
     def restore(
         self, state: bytes | None, records: tuple[Records, Records], progress: Progress, closings: Iterable[GroupClosed]
@@ -329,7 +340,7 @@ class Dispatch:
             live=self.live,
             published_step=self.standing.published_step,
             total_steps=settings.total_steps,
-            publish_every=settings.publish_every,
+            publish_every=self.tuning.publish_every,
         )
 
     def _held(self, hold: Hold | None, **fields: Json) -> None:
@@ -343,6 +354,23 @@ class Dispatch:
         issue = self.tickets.add if self.standing.training else self.tickets.keep_back
         for sample in samples:
             issue(plan.ticket(self.settings.run_id, sample))
+
+    def require_open(self, group: GroupId) -> None:
+        """Raises UserError."""
+        if group not in self._open:
+            oldest = f"; the oldest that is open is {min(self._open)}" if self._open else "; no group is open now"
+            raise UserError(f"group {group} is not open: it has closed, or has not begun{oldest}")
+
+    def cancel(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
+        """A person gives up a sample of an open group, or all that is to come of it: which samples those are."""
+
+        def unwanted(ticket: Ticket) -> bool:
+            return ticket.purpose == TRAIN and ticket.group == group and sample in {None, ticket.sample}
+
+        tickets = self.tickets.cancel(unwanted)
+        for ticket in tickets:
+            self.say("ticket.cancelled", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
+        return tuple(sorted(ticket.sample for ticket in tickets))
 
     # -- tickets -------------------------------------------------------------------------------------------------
 
@@ -389,6 +417,9 @@ class Dispatch:
         self.say("infra.rates", attempts=rates.attempts, failed=rates.failed, by_decile=list(rates.by_decile))
         if (advice := rates.advice) is not None:
             self.say("advisory", about="infra_rates", text=advice)
+        elif self._advised:
+            self.say("advisory.over", about="infra_rates")
+        self._advised = advice is not None
 
     def _settle_closed(self, groups: Collection[GroupId]) -> None:
         """Nobody need be sent for a group that has closed."""

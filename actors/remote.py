@@ -18,6 +18,8 @@ import os
 import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 import ray
@@ -27,6 +29,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from protocol.errors import InfraError
 from protocol.logs import LogPlace
+from protocol.stacks import offer_stacks
+from protocol.waiting import TaskStack, task_stacks
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -164,6 +168,16 @@ class Remote(Generic[T]):
         """The actor's process: another one after a restart.  Raises a :class:`RemoteError`."""
         return cast("int", await _value(self.name, self.handle.__ray_call__.remote(_own_pid)))
 
+    async def offer_stacks(self, path: Path, name: str) -> None:
+        """Let the actor's process offer the stacks of its threads in ``path`` (:mod:`protocol.stacks`).  Raises a
+        :class:`RemoteError`."""
+        await _value(self.name, self.handle.__ray_call__.remote(_offer_stacks, str(path), name))
+
+    async def tasks(self) -> tuple[TaskStack, ...]:
+        """Every asyncio task of the actor, and where it waits; none of an actor without async methods.  Raises a
+        :class:`RemoteError`; never ends where the actor's event loop is held up."""
+        return cast("tuple[TaskStack, ...]", await _value(self.name, self.handle.__ray_call__.remote(_own_tasks)))
+
     def _start(
         self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **options: str | int
     ) -> ray.ObjectRef[Any]:
@@ -223,6 +237,38 @@ def restart(remote: Remote[Any]) -> None:
 def _own_pid(actor: object) -> int:
     del actor
     return os.getpid()
+
+
+def _offer_stacks(actor: object, path: str, name: str) -> None:
+    del actor
+    offer_stacks(Path(path), name)
+
+
+def _own_tasks(actor: object) -> tuple[TaskStack, ...]:
+    del actor
+    try:
+        tasks = asyncio.all_tasks()
+    except RuntimeError:  # no event loop
+        return ()
+    return task_stacks(tasks, remote_call)
+
+
+_CALLS = {vars(Remote)[name].__code__ for name in ("call", "once")}
+
+
+def remote_call(frame: FrameType) -> str | None:
+    """``actor.method`` where ``frame`` waits for a call of another actor."""
+    names = frame.f_locals
+    if frame.f_code in _CALLS:
+        return f"{short_name(names['self'].name)}.{names['method'].__name__}"
+    if frame.f_code is vars(Ref)["get"].__code__:
+        return short_name(names["self"].actor)
+    return None
+
+
+def short_name(actor: str) -> str:
+    """Without the run's."""
+    return actor.rpartition("/")[2]
 
 
 def _unwrapped(argument: object) -> object:

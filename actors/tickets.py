@@ -93,6 +93,10 @@ class Tickets:
             self.waiting = deque(ticket for ticket in self.waiting if not needless(ticket))
         return withdrawn
 
+    def cancel(self, unwanted: Callable[[Ticket], bool]) -> list[Ticket]:
+        """Take away those that are ``unwanted``, whoever has them."""
+        return self.withdraw(unwanted) + [out.ticket for out in self._take_back(lambda out: unwanted(out.ticket))]
+
     def settle(self, key: Key) -> None:
         """Who has this one runs it for nothing."""
         if (found := self.out.get(key)) is not None:

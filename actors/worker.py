@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 import zlib
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -221,6 +221,12 @@ class Worker:
         """Drop running training episodes: nothing waits for them any more."""
         for name, task in self._running.items():
             if is_training(name):
+                task.cancel()
+
+    async def cancel(self, trajectories: Collection[str]) -> None:
+        """Drop the running episodes of these trajectories: a person has given them up."""
+        for name, task in self._running.items():
+            if name.rpartition("-a")[0] in trajectories:
                 task.cancel()
 
     async def _tell(self) -> None:

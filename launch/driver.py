@@ -17,16 +17,20 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
+from actors.admission import Flow
 from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.evaluation import Attempt, EvaluationPlan
+from launch.advisories.watch import AdvisoryWatch, silent_for
+from launch.budget import Budget
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
-from launch.evaluation_files import AFTER, BEFORE, read_attempts, write_attempts
+from launch.evaluation_files import AFTER, BEFORE, now_name, read_attempts, write_attempts
 from launch.evaluations import rounded, score, trained
 from launch.fanout.process import fanout_process
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
+from launch.hang.stall import StallWatch
 from launch.leaks import count_leaks, take_inventory
 from launch.metrics import MetricsLog, read_metrics
 from launch.monitor.process import monitor_process
@@ -41,9 +45,11 @@ from launch.probe import probe_settings
 from launch.pusher import Pusher
 from launch.ray_log import ray_log
 from launch.rundir import SUMMARY_FILE, RunDirectory
-from launch.settings import own_in_flight, retention
+from launch.settings import retention
 from launch.standing import Stand
-from launch.steering import follow_steering
+from launch.steering.boundary import Boundary, Ending
+from launch.steering.desk import Desk
+from launch.steering.pausing import is_paused
 from launch.structured import beside
 from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings
@@ -56,6 +62,7 @@ from protocol.filesystem import free_bytes
 from protocol.journal import Accounting, DiskFull
 from protocol.journal.repair import require_journal
 from protocol.logs import get_log
+from protocol.stacks import offer_stacks
 from protocol.weights import WeightManifest
 from sandbox.engine import Inventory
 
@@ -71,6 +78,8 @@ class Driver:
         self._crew = crew
         self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
         self._finished = False
+        self._ended: Ending | None = None
+        """Why training ended."""
         self._evaluated: dict[str, int] = {}
         """Evaluation → step of its weights."""
 
@@ -138,9 +147,14 @@ class Driver:
 
     # -- phases --------------------------------------------------------------------------------------------------
 
+    def _offer_stacks(self) -> None:
+        """So that a hang can be looked into from outside, too."""
+        offer_stacks(self._directory.logs / "driver.stacks", "driver")
+
     async def _phases(self, nodes: Sequence[Node], *, resume: bool) -> Accounting:
         """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
+        self._offer_stacks()
         checkpoints = self._crew.checkpoints(run_dir, retention(config))
         checkpoint = await asyncio.to_thread(checkpoints.newest_sound, self._tell_torn) if resume else None
         if checkpoint is not None:
@@ -155,6 +169,7 @@ class Driver:
         fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew)
         async with fleet.running():
             stand = Stand(fleet.conductor)
+            paused = self._stays_paused(stand)
             pusher = self._pusher(fleet, stand)
             training = Training(
                 settings=self._training_settings(),
@@ -167,6 +182,7 @@ class Driver:
                 metrics=MetricsLog(run_dir),
                 events=self._events,
                 parity=await self._parity(prepared),
+                boundary=Boundary(paused=paused),
                 restart_learners=fleet.start_learners,
                 engine_tokens=fleet.engine_tokens,
             )
@@ -177,7 +193,9 @@ class Driver:
                 fleet.look_after(lambda: pusher.to_start),
                 pusher.run(),
                 stand.repeat(),
-                follow_steering(run_dir, stand, own_in_flight(config), self._events),
+                self._desk(fleet, prepared, training).serve(),
+                (stall := self._stall_watch(fleet)).watch(),
+                self._watch(fleet, stall).watch(),
                 fleet.conductor.call(Conductor.run),
             ):
                 if checkpoint is None:
@@ -190,7 +208,7 @@ class Driver:
                     await self._evaluate(BEFORE, 0, fleet, prepared, training)
                 await self._train(fleet, training)
                 await self._evaluate(AFTER, training.step, fleet, prepared, training)
-                self._finished = True
+                self._finished, self._ended = True, training.ended
                 books = await fleet.buffer.call(Buffer.accounting)
         self._phase("done", "")
         return books
@@ -220,6 +238,52 @@ class Driver:
         training.pusher.begin(first)
         await training.pusher.offer(warm)
         await training.pusher.wait_served_newest(self._patience_s)
+
+    def _stays_paused(self, stand: Stand) -> bool:
+        """Whether a person paused the run in an earlier attempt, and nobody has let it go on."""
+        if not is_paused(self._directory.path):
+            return False
+        stand.begins(Flow.PAUSE)
+        run = shown(self._directory.path)
+        text = f"the run is paused, as it was asked to be before: python -m launch.ctl {run} resume lets it go on"
+        self._events.emit("advisory", about="paused", text=text)
+        return True
+
+    def _stall_watch(self, fleet: Fleet) -> StallWatch:
+        return StallWatch(
+            events=self._events,
+            limit_s=lambda: self._config.run.stall_s,
+            sampled=fleet.engine_tokens,
+            report=lambda: fleet.hang_report(os.environ[TOKEN]),
+        )
+
+    def _watch(self, fleet: Fleet, stall: StallWatch) -> AdvisoryWatch:
+        return AdvisoryWatch(
+            run_dir=self._directory.path,
+            events=self._events,
+            reserve_bytes=self._config.run.disk_reserve_mb << 20,
+            loads=fleet.engine_loads,
+            silent=silent_for(self._config),
+            listeners=[stall.take],
+        )
+
+    def _desk(self, fleet: Fleet, prepared: Prepared, training: Training) -> Desk:
+        def adopt(config: RunConfig) -> None:
+            self._config = config
+            training.settings = self._training_settings()
+
+        return Desk(
+            run_dir=self._directory.path,
+            events=self._events,
+            stand=training.pusher.stand,
+            conductor=fleet.conductor,
+            training=training,
+            config=self._config,
+            adopt=adopt,
+            learn_from=fleet.learn_from,
+            cancel_episodes=fleet.cancel,
+            evaluate=lambda: self._evaluate_now(fleet, prepared, training),
+        )
 
     async def _train(self, fleet: Fleet, training: Training) -> None:
         self._phase("training", "")
@@ -254,14 +318,32 @@ class Driver:
         dtypes = f"engine.dtype = '{config.engine.dtype}' and learner.dtype = '{config.learner.dtype}'"
         return ParityChecks(settings, every, ParityWatch(config.parity_k3, dtypes), self._events)
 
+    async def _evaluate_now(self, fleet: Fleet, prepared: Prepared, training: Training) -> str:
+        """Evaluate the weights of the last step while no other is taken; what came of it.  Raises UserError."""
+        if not prepared.held_out:
+            raise UserError("there is nothing to evaluate on: evaluation.tasks_per_family = 0 holds no task out")
+        step = await training.offer_step()
+        name = now_name(step)
+        try:
+            await training.pusher.wait_served_newest(self._patience_s)
+            await self._attempted(name, step, fleet, prepared, training)
+        except InfraError as error:  # who asked hears of it; the run goes on
+            raise UserError(str(error)) from error
+        attempts = read_attempts(self._directory.path, name, step) or []
+        return f"evaluation of step {step}: pass@1 {score(attempts).pass_at_1:.1%} over {len(attempts)} attempts"
+
     async def _evaluate(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
         """Evaluate the weights of ``step``, unless an earlier attempt of this run has done so, or has gone past it."""
         self._evaluated[name] = step
         done = training.step != step or read_attempts(self._directory.path, name, step) is not None
         if done or not prepared.held_out:
             return
-        settings = self._config.evaluation
         self._phase(f"eval_{name}", "")
+        await self._attempted(name, step, fleet, prepared, training)
+
+    async def _attempted(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
+        """Run one evaluation to its end, and keep what came of it."""
+        settings = self._config.evaluation
         plan = EvaluationPlan(
             name, prepared.held_out, settings.attempts, settings.greedy_attempts, self._config.run.seed
         )
@@ -368,8 +450,13 @@ class Driver:
             policy=config.staleness.policy,
             publish_every=config.publish_every,
             checkpoint_every=config.checkpoint.every_steps,
-            stop_after_trajectories=config.stop.after_trajectories,
-            stop_after_s=config.stop.after_s,
+            budget=Budget(
+                config.stop.after_steps,
+                config.stop.after_tokens,
+                config.stop.after_trajectories,
+                config.stop.after_hours,
+                config.stop.after_s,
+            ),
             group_size=config.rollout.group_size,
             nonfinite_limit=config.learner.nonfinite_limit,
             keeps_reference=config.kl.coefficient > 0,
@@ -392,6 +479,7 @@ class Driver:
             accounting=books,
             leaked=await count_leaks(stock, self._directory.run_id),
             finished=self._finished,
+            ended=self._ended.value if self._ended is not None else "",
         )
         summary = summarise(path, facts)
         failed = failed_checks(facts, read_metrics(path))

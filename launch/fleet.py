@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 from actors.buffer import Buffer
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
-from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
+from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, short_name, spawn
 from actors.weights.copies import HostCopies
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
 from actors.weights.source import RemoteSource, WeightSource
@@ -30,6 +30,9 @@ from launch.config import RunConfig
 from launch.config.rollout import WeightPath
 from launch.crew import CREW, Crew
 from launch.delivery import Delivery
+from launch.hang.evidence import gather_evidence
+from launch.hang.report import write_report
+from launch.hang.who import who_waits
 from launch.learners import Learners, spawn_learners
 from launch.nodes import Node
 from launch.prepare import Prepared
@@ -96,7 +99,9 @@ class Fleet:
     ) -> None:
         self._config, self._directory, self._prepared, self._nodes = config, directory, prepared, nodes
         self._events, self._crew = events, crew
-        self._learners: tuple[Remote[LearnerRank], ...] = ()
+        self._newest_learners = Learners((), 0.0)
+        self._lr_changes: tuple[tuple[int, float], ...] = ()
+        """(step, rate) that a person has asked for during this attempt."""
         self._generation = 0
         self._worker_died: float | None = None
         self._tokens: dict[str, Counter] = defaultdict(Counter)
@@ -190,19 +195,24 @@ class Fleet:
                 return learners
         raise AssertionError("unreachable")
 
+    async def learn_from(self, step: int, lr: float) -> None:
+        """The learning rate from optimizer step ``step`` on, also of a learner that is started again."""
+        self._lr_changes = (*self._lr_changes, (step, lr))
+        await self._newest_learners.call(LearnerRank.learn_from, step, lr)
+
     def _spawn_learners(self) -> Learners:
-        for rank in self._learners:
+        for rank in self._newest_learners.ranks:
             kill(rank)
         self._generation += 1
         started = spawn_learners(
             self._config.learner,
-            learner_settings(self._config, self._prepared.model_path),
+            replace(learner_settings(self._config, self._prepared.model_path), lr_changes=self._lr_changes),
             self._directory,
             self._nodes[0],
             generation=self._generation,
             cls=self._crew.learner,
         )
-        self._learners = started.ranks
+        self._newest_learners = started
         return started
 
     # -- engines -------------------------------------------------------------------------------------------------
@@ -274,11 +284,28 @@ class Fleet:
                 self._events.emit("process.hung", what=actor.name, why=why, pid=known)
                 restart(actor)
                 pid = known = 0
+            if pid not in {0, known}:
+                await self._let_offer(actor)
             if known and pid != known:
                 why = f"its process {known} ended; process {pid} is in its place"
                 self._events.emit("process.died", what=actor.name, why=why, pid=known)
             known = pid
             await asyncio.sleep(_LOOK_S)
+
+    async def _let_offer(self, actor: Remote[Any]) -> None:
+        """Let a process that has just begun offer its stacks; one that cannot yet is asked again by nobody."""
+        name = short_name(actor.name)
+        with suppress(RemoteError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                await actor.offer_stacks(self._directory.logs / f"{name}.stacks", name)
+
+    async def hang_report(self, token: str) -> tuple[str, str]:
+        """Who waits for whom, and the file that has the stacks of every process and task."""
+        actors = (self.buffer, self.conductor, *self.engines, *self._carriers, *self.workers)
+        logs = self._directory.logs
+        evidence = await gather_evidence((*actors, *self._newest_learners.ranks), sorted(logs.glob("*.stacks")), token)
+        line = who_waits(evidence)
+        return line, str(await asyncio.to_thread(write_report, logs, line, evidence))
 
     async def _keep_serving(self, engine: Remote[Engine], newest: Callable[[], WeightManifest | None]) -> None:
         while True:
@@ -319,6 +346,21 @@ class Fleet:
             async with asyncio.timeout(_ANSWER_S):
                 self._tokens[engine.name].take((await engine.call(Engine.statistics)).sampled_tokens)
 
+    async def engine_loads(self) -> list[int]:
+        """Requests that each engine has now; of those that answer at once."""
+        found: list[int] = []
+
+        async def ask(engine: Remote[Engine]) -> None:
+            with suppress(RemoteError, TimeoutError):
+                async with asyncio.timeout(_ANSWER_S):
+                    statistics = await engine.call(Engine.statistics)
+                    found.append(statistics.running + statistics.queued)
+
+        async with asyncio.TaskGroup() as group:
+            for engine in self.engines:
+                group.create_task(ask(engine))
+        return found
+
     # -- workers -------------------------------------------------------------------------------------------------
 
     async def cancel_training(self) -> None:
@@ -330,6 +372,16 @@ class Fleet:
     async def _cancel_training(self, worker: Remote[Worker]) -> None:
         with suppress(RemoteError):
             await worker.call(Worker.cancel_training)
+
+    async def cancel(self, trajectories: Sequence[str]) -> None:
+        """End the running episodes of these trajectories, wherever they run."""
+        async with asyncio.TaskGroup() as group:
+            for worker in self.workers:
+                group.create_task(self._cancel(worker, trajectories))
+
+    async def _cancel(self, worker: Remote[Worker], trajectories: Sequence[str]) -> None:
+        with suppress(RemoteError):
+            await worker.call(Worker.cancel, trajectories)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import orjson
 
+from launch.budget import Spending
 from launch.parity import Parity
 from learner.account import MASKED
 from learner.messages import TokenAccount
@@ -125,6 +127,13 @@ class MetricsLog:
         append_whole(self._path, orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
 
 
+def read_spending(run_dir: Path) -> Spending:
+    """What a run's steps have used, those that were taken back among them."""
+    lines = _lines(run_dir)
+    tokens, seconds = (sum(line.get(name, 0.0) for line in lines) for name in ("engine_tokens", "elapsed_s"))
+    return Spending(round(tokens), seconds)
+
+
 def told_dropped(run_dir: Path) -> ByLength:
     """Tokens of dropped trajectories that the lines of the steps that stand have told of."""
     lines = cast("list[Mapping[str, ByLength]]", read_metrics(run_dir))
@@ -134,15 +143,20 @@ def told_dropped(run_dir: Path) -> ByLength:
 
 def read_metrics(run_dir: Path) -> list[dict[str, float]]:
     """The lines of the steps that stand, in order; a torn one, which a power loss may leave, is passed over."""
-    path = run_dir / "metrics.jsonl"
     lines: dict[int, dict[str, float]] = {}
-    for raw in path.read_bytes().splitlines() if path.exists() else []:
-        try:
-            line = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            continue
+    for line in _lines(run_dir):
         if "rewound_to" in line:
             lines = {step: value for step, value in lines.items() if step <= line["rewound_to"]}
         else:
-            lines[line["step"]] = line
+            lines[int(line["step"])] = line
     return [lines[step] for step in sorted(lines)]
+
+
+def _lines(run_dir: Path) -> list[dict[str, float]]:
+    """Every line that is whole."""
+    path = run_dir / "metrics.jsonl"
+    found: list[dict[str, float]] = []
+    for raw in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(orjson.JSONDecodeError):
+            found.append(orjson.loads(raw))
+    return found

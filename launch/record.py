@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
 from launch.config import RunConfig, SftConfig
 from launch.rundir import CONFIG_FILE, RunDirectory, config_values
+from launch.steering.history import RETUNED, read_changes
 from protocol.events import Json
 from sandbox.host import current_host
 from sandbox.provision import image_id
@@ -41,6 +43,7 @@ def make_record(directory: RunDirectory, config: RunConfig | SftConfig, images: 
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [*sys.orig_argv],
         "config": cast("Json", config_values(config)),
+        RETUNED: [cast("Json", asdict(change)) for change in read_changes(directory.path)],
         "seeds": {"run": config.run.seed},
         "code": {
             "commit": commit,

@@ -12,7 +12,7 @@ import os
 import pwd
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,6 +40,10 @@ from protocol.logs import LogPlace
 
 _SFT = "sft"
 """A table that supervised training alone has, and its command."""
+
+
+_BY_A_PERSON = ("drained", "asked")
+"""What a summary says of a run that a person ended: :class:`launch.steering.boundary.Ending`."""
 
 
 class RunDirectory:
@@ -92,7 +96,7 @@ class RunDirectory:
     @property
     def resume_options(self) -> str:
         """What ``python -m launch.cluster`` needs to go on with this run."""
-        return _resume_options(self.path)
+        return resume_options(self.path)
 
     @property
     def logs(self) -> Path:
@@ -138,7 +142,8 @@ def check_new(parent: Path, run_id: str) -> None:
         raise _exists(parent / run_id)
 
 
-def _resume_options(path: Path) -> str:
+def resume_options(path: Path) -> str:
+    """What ``python -m launch.cluster`` needs to go on with a run."""
     parent = path.parent.absolute()
     usual = parent == RunConfig().run.dir.absolute()
     return f"--resume {path.name}" if usual else f"--resume {path.name} --set {shlex.quote(f'run.dir={shown(parent)}')}"
@@ -149,7 +154,7 @@ def _exists(path: Path) -> RunDirectoryError:
     if (path / CONFIG_FILE).exists():
         return RunDirectoryError(
             f"{path} exists, and no run is overwritten: go on with that run "
-            f"(`python -m {_command(path)} {_resume_options(path)}`), {another}"
+            f"(`python -m {_command(path)} {resume_options(path)}`), {another}"
         )
     return RunDirectoryError(
         f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
@@ -209,13 +214,21 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
     before = stored_config(run_dir)
     after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
-    require_same(run_dir, before, after, _is_fixed)
-    if _plain(after) == _plain(before) and (run_dir / SUMMARY_FILE).exists():
+    require_same(run_dir, before, after, is_fixed)
+    if _plain(after) == _plain(before) and (run_dir / SUMMARY_FILE).exists() and not _was_asked_to_end(run_dir):
         raise RunDirectoryError(
             f"run {run_dir.name} has come to its end, and {shown(run_dir / SUMMARY_FILE)} says to which: to train it "
             f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
         )
     return after
+
+
+def _was_asked_to_end(run_dir: Path) -> bool:
+    """Whether a person ended the run (``python -m launch.ctl``): then nothing but that keeps it from going on."""
+    try:
+        return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") in _BY_A_PERSON
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def require_same(run_dir: Path, before: Section, after: Section, is_fixed: Callable[[str], bool]) -> None:
@@ -242,7 +255,8 @@ _FIXED = (
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 
 
-def _is_fixed(key: str) -> bool:
+def is_fixed(key: str) -> bool:
+    """Whether ``section.key`` can never be changed once a run has begun."""
     return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
 
 
@@ -261,6 +275,19 @@ def is_running(run_dir: Path) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def held(run_dir: Path) -> Generator[None]:
+    """Keep drivers from a run meanwhile.  Raises RunDirectoryError where one has it, or it is somebody else's."""
+    try:
+        fd = _lock(run_dir / LOCK_FILE)
+    except OSError as error:
+        raise refused(run_dir, error) from error
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
 def write_json(path: Path, value: Mapping[str, Json]) -> None:
     """Write a file whole or not at all."""
     replace_whole(path, orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
@@ -271,7 +298,7 @@ def stored_config(path: Path) -> RunConfig:
     values = stored_values(path)
     if _SFT in values:
         raise RunDirectoryError(
-            f"{path} is supervised training: go on with python -m launch.sft {_resume_options(path)}"
+            f"{path} is supervised training: go on with python -m launch.sft {resume_options(path)}"
         )
     return resolve(values, source=str(path / CONFIG_FILE))
 
@@ -280,7 +307,7 @@ def stored_sft(path: Path) -> SftConfig:
     """The same, of supervised training."""
     values = stored_values(path)
     if _SFT not in values:
-        raise RunDirectoryError(f"{path} is no supervised training: python -m launch.cluster {_resume_options(path)}")
+        raise RunDirectoryError(f"{path} is no supervised training: python -m launch.cluster {resume_options(path)}")
     return resolve_sft(values, source=str(path / CONFIG_FILE))
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from actors.admission import Tuning
 from actors.buffer import BufferSettings
 from actors.conductor import ConductorSettings
 from actors.engines.adapter_files import AdapterSettings
@@ -55,6 +56,12 @@ def learner_turn_s(config: RunConfig) -> float:
 def own_in_flight(config: RunConfig) -> int:
     """What the engines are to hold at once."""
     return config.rollout.in_flight or config.engine.count * config.engine.max_running
+
+
+def tuning_of(config: RunConfig) -> Tuning:
+    """What admission goes by, and may be changed while the run goes on."""
+    rollout = config.rollout
+    return Tuning(own_in_flight(config), rollout.lead, rollout.slack, config.publish_every)
 
 
 def engine_gpus(config: RunConfig) -> int:
@@ -215,8 +222,7 @@ def conductor_settings(
         ticket_deadline_s=ticket_deadline_s(config),
         seed=config.run.seed,
         order=config.data.order,
-        in_flight=own_in_flight(config),
-        publish_every=config.publish_every,
+        tuning=tuning_of(config),
     )
 
 

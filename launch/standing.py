@@ -38,10 +38,17 @@ class Stand:
         """So many groups' worth of trajectories were dropped for their age; said with what is told next."""
         self._now = replace(self._now, lost_groups=groups)
 
-    async def steered(self, flow: Flow, tuning: Tuning | None) -> None:
-        """A person asks for this; nothing is said when nothing changes."""
-        if (flow, tuning) != (self._now.flow, self._now.tuning):
-            await self._tell(replace(self._now, flow=flow, tuning=tuning))
+    async def flow(self, flow: Flow) -> None:
+        """A person asks for this."""
+        await self._tell(replace(self._now, flow=flow))
+
+    async def tuned(self, tuning: Tuning) -> None:
+        """A person has changed this."""
+        await self._tell(replace(self._now, tuning=tuning))
+
+    def begins(self, flow: Flow) -> None:
+        """A person asked for this before the run began; said with what is told first."""
+        self._now = replace(self._now, flow=flow)
 
     async def ended(self) -> None:
         """No group is opened any more, and no ticket of one waits."""

@@ -39,6 +39,8 @@ class SummaryFacts:
     leaked: int
     finished: bool
     """Whether the run came to its end: the last step, or a stop condition."""
+    ended: str = ""
+    """Why training ended: :class:`launch.steering.boundary.Ending`."""
 
 
 @dataclass(slots=True)
@@ -168,6 +170,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
     return {
         "recipe": facts.recipe,
         "finished": facts.finished,
+        "ended": facts.ended,
         "steps": int(steps[-1]["step"]) if steps else 0,
         "mode": facts.mode,
         "control": facts.control,

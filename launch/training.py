@@ -31,20 +31,22 @@ from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.remote import Remote, RemoteError
 from actors.weights.folders import forget_before, version_folder
-from launch.advisory import ZeroVarianceWatch
 from launch.batch_fill import BatchFill
+from launch.budget import Budget, Spending
 from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_no_older
 from launch.keeper import Begun, Keeper
 from launch.learners import Learners
 from launch.lineage import LineageLog
-from launch.metrics import ByLength, MetricsLog, StepFacts, since, told_dropped
+from launch.metrics import ByLength, MetricsLog, StepFacts, read_spending, since, told_dropped
 from launch.nonfinite import NonfiniteLimit, keep_batch
 from launch.parity_checks import ParityChecks
 from launch.pusher import Pusher
+from launch.steering.boundary import Boundary, Ending
 from launch.structured import Beside
 from launch.turns import Turns
 from learner.messages import StepReport
 from learner.rank import LearnerRank
+from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
 from protocol.journal import Lease
@@ -68,8 +70,6 @@ _KEPT_VERSIONS = 4
 _DEATHS_IN_A_ROW = 3
 """A learner that dies oftener without a step in between dies of its work."""
 
-_ALIKE_BATCHES = 8
-"""Batches' worth of zero-variance groups in a row that are worth a word."""
 _log = get_log(__name__)
 
 
@@ -92,8 +92,7 @@ class TrainingSettings:
     policy: StalePolicy
     publish_every: int
     checkpoint_every: int
-    stop_after_trajectories: int
-    stop_after_s: float
+    budget: Budget
     group_size: int
     nonfinite_limit: int
     keeps_reference: bool
@@ -112,10 +111,14 @@ class Training:
     metrics: MetricsLog
     events: EventLog
     parity: ParityChecks
+    boundary: Boundary
+    """Where others have something done between two steps."""
     restart_learners: Callable[[], Awaitable[Learners]]
     engine_tokens: Callable[[], Awaitable[int]]
     """Tokens that the engines have sampled so far."""
     step: int = 0
+    ended: Ending | None = None
+    """Why training ended; None while it goes on."""
     version: Version = NO_VERSION
     lineage: Lineage = field(default_factory=Lineage)
     keeper: Keeper = field(init=False)
@@ -131,9 +134,12 @@ class Training:
     _unrecorded: int = 0
     _published: bool = False
     _begun: float = 0.0
+    _sampled_before: int = 0
+    """By the engines, when training began."""
+    _spent_before: Spending = field(default_factory=Spending)
+    """By earlier attempts."""
     _publishing: Beside = field(init=False)
     _saving: Beside = field(init=False)
-    _watch: ZeroVarianceWatch = field(init=False)
     _versions: LineageLog = field(init=False)
     _records: TrainedLog = field(init=False)
     _lane: LaneLog = field(init=False)
@@ -153,7 +159,6 @@ class Training:
             events=self.events,
             learners=lambda: self.learners,
         )
-        self._watch = ZeroVarianceWatch(_ALIKE_BATCHES * self.settings.groups_per_step)
 
     def _new_fill(self, lost: int) -> BatchFill:
         return BatchFill(self.settings.groups_per_step, self.settings.group_size, lost)
@@ -211,6 +216,7 @@ class Training:
     async def run(self) -> None:
         """Train until the last step or a stop condition; the last weights are kept, and offered to the engines."""
         self._begun, self._sampled = time.monotonic(), await self.engine_tokens()
+        self._sampled_before, self._spent_before = self._sampled, read_spending(self.settings.run_dir)
         self.metrics.start()
         async with task_group() as group:
             self._publishing, self._saving = Beside(group), Beside(group)
@@ -219,6 +225,7 @@ class Training:
                 await self._until_over()
             finally:
                 lane.cancel()
+                self.boundary.close()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_WRITES_S):
                         await self._publishing.settle()
@@ -242,15 +249,16 @@ class Training:
     async def _go_on(self) -> bool:
         """Use the next batch; false when there is to be none, and the last weights are kept and on their way."""
         await self._hand_over()
-        waiting = time.monotonic()
+        waiting, stood_s = time.monotonic(), self.boundary.stood_s
         if self.step < self.settings.steps:
             with self._lane.during("waiting"):
                 lease = await self._lease()
             if lease is not None:
                 with bound(step=self.step + 1):
                     _log.info("batch leased", groups=[group.group for group in lease.groups])
-                    await self._use(lease, time.monotonic() - waiting)
+                    await self._use(lease, time.monotonic() - waiting - (self.boundary.stood_s - stood_s))
                 return True
+        self.ended = self.ended or Ending.STEPS
         if self.keeper.begun < self.step:
             await self._checkpoint_beside()
         if not self._published:
@@ -283,13 +291,26 @@ class Training:
         self._saving.look()
 
     async def _stop(self) -> str | None:
-        """The stop condition that holds."""
-        limit_s, limit = self.settings.stop_after_s, self.settings.stop_after_trajectories
-        if limit_s and time.monotonic() - self._begun >= limit_s:
-            return f"stop.after_s = {limit_s:g}"
-        if limit and (await self.buffer.call(Buffer.accounting)).acked >= limit:
-            return f"stop.after_trajectories = {limit}"
-        return None
+        """Why training is to end now."""
+        if self.boundary.ending is Ending.ASKED:
+            self.ended = Ending.ASKED
+            return "it was asked for"
+        budget, tokens, acked = self.settings.budget, 0, 0
+        if budget.after_tokens:
+            tokens = self._spent_before.tokens + await self.engine_tokens() - self._sampled_before
+        if budget.after_trajectories:
+            acked = (await self.buffer.call(Buffer.accounting)).acked
+        spent = Spending(tokens, self._spent_before.seconds + time.monotonic() - self._begun)
+        if (limit := budget.reached(self.step, acked, spent)) is not None:
+            self.ended = Ending.BUDGET
+        return limit
+
+    async def _groups(self) -> int:
+        """Groups of the next batch.  Of a run that is drained the last one may be smaller, and then there is none."""
+        full = self._fill.groups
+        if self.boundary.ending is not Ending.DRAINED or (await self.conductor.call(Conductor.statistics)).open_groups:
+            return full
+        return min(full, (await self.buffer.call(Buffer.wait_progress, -1, 0.0)).ready)
 
     async def _use(self, lease: Lease, wait_s: float) -> None:
         """Train on ``lease``, which is one step unless all of it is too old."""
@@ -359,11 +380,14 @@ class Training:
 
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""
-        while (stop := await self._stop()) is None:
+        while (stop := await self._next_or_stop()) is None:
             self._look_beside()
             await self._probe()
             await self._follow(0.0)
-            lease = await self.buffer.call(Buffer.lease, self._fill.groups)
+            if not (groups := await self._groups()):
+                self.ended, stop = Ending.DRAINED, "what was under way is trained"
+                break
+            lease = await self.buffer.call(Buffer.lease, groups)
             if lease is not None and await self._strands_nobody(lease):
                 return lease
             await self._make_room()
@@ -371,6 +395,32 @@ class Training:
         text = f"training ends after step {self.step} of {self.settings.steps}: {stop}"
         self.events.emit("advisory", about="stop", text=text)
         return None
+
+    async def _next_or_stop(self) -> str | None:
+        """Do what was asked for between two steps; why training is to end, if it is."""
+        await self.boundary.pass_by()
+        await self._hand_over()
+        return await self._stop()
+
+    async def checkpoint_now(self) -> int:
+        """Between two steps: begin a checkpoint of the last one, unless there is one; which step that is."""
+        if self.keeper.begun < self.step:
+            await self._checkpoint_beside()
+        return self.step
+
+    async def until_kept(self, step: int) -> None:
+        """Beside the loop: wait for the checkpoint that was begun of ``step``.  Raises UserError."""
+        await self._saving.settle()
+        if self.keeper.kept < step:
+            raise UserError(f"the checkpoint of step {step} could not be written: the event checkpoint.failed says why")
+
+    async def offer_step(self) -> int:
+        """Between two steps: have the engines offered the weights of the last one; which step that is."""
+        if not self._published:
+            await self._publish_beside()
+        await self._hand_over()
+        await self._publishing.join()
+        return self.step
 
     async def _probe(self) -> None:
         """Look for parity where that is due, while nothing else is to be done."""
@@ -409,8 +459,6 @@ class Training:
             self._rewards += closing.rewards.values()
             self._passed += len(closing.passed)
             self._zero_variance += closing.outcome is GroupOutcome.ZERO_VARIANCE
-            if (advice := self._watch.take(closing)) is not None:
-                self.events.emit("advisory", about="zero_variance", text=advice)
 
     async def publish(self) -> WeightManifest:
         """Write the current weights under a new version; older ones that nothing uses any more are removed."""

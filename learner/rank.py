@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,6 +153,10 @@ class LearnerRank:
 
         with self._awake() as ready:
             return ready.trainer.logprobs(supervised(sequences))
+
+    def learn_from(self, step: int, lr: float) -> None:
+        """``lr`` is the learning rate from optimizer step ``step`` on."""
+        self.settings = replace(self.settings, lr_changes=(*self.settings.lr_changes, (step, lr)))
 
     def sleep(self) -> None:
         """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call

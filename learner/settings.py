@@ -106,6 +106,8 @@ class LearnerSettings:
     lr_end: float | None = None
     """Learning rate from ``lr_decay_steps`` on, reached in a straight line; None keeps ``lr``."""
     lr_decay_steps: int = 0
+    lr_changes: tuple[tuple[int, float], ...] = ()
+    """(step, rate): from that step on it is what a person asked for instead, constant; the last that holds counts."""
     lr_warmup_steps: int = 0
     """Steps over which the learning rate comes up to that line: Adam's first steps are large whatever the gradient."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -151,6 +153,8 @@ class LearnerSettings:
     def lr_at(self, step: int) -> float:
         """Learning rate of optimizer step ``step``, counted from 1."""
         warm = warm_up(step, self.lr_warmup_steps)
+        if (asked := next((lr for first, lr in reversed(self.lr_changes) if first <= step), None)) is not None:
+            return warm * asked
         if self.lr_end is None or self.lr_decay_steps < 1:
             return warm * self.lr
         done = min(1.0, (step - 1) / self.lr_decay_steps)

@@ -28,6 +28,9 @@ class GroupOutcome(StrEnum):
     INFRA_SHORT = "infra_short"
     """Closed with too few members: dropped, and its task goes back to the cursor once."""
 
+    CANCELLED = "cancelled"
+    """Closed by a person: what has arrived of it is dropped, and its task does not come again for it."""
+
     @property
     def drop_reason(self) -> DropReason | None:
         """Why the members of a group with this outcome are dropped; None where they are not."""
@@ -37,6 +40,7 @@ class GroupOutcome(StrEnum):
 DROP_REASONS = {
     GroupOutcome.ZERO_VARIANCE: DropReason.ZERO_VARIANCE,
     GroupOutcome.INFRA_SHORT: DropReason.INFRA_SHORT,
+    GroupOutcome.CANCELLED: DropReason.CANCELLED,
 }
 """Outcomes of a group that is never trained, and why its members are dropped then."""
 

@@ -2,7 +2,7 @@
 
 :func:`offer_stacks` names a file and waits for a signal; the interpreter's own handler, written in C, then appends the
 stack of every thread, also while the main one hangs in a collective.  :func:`ask_stacks` sends the signal.  A process
-that is stopped (SIGSTOP) is made to go on, or it could not answer: ask those that are to be killed.
+that is stopped (SIGSTOP) could not answer: ask those that are to be killed to go on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TextIO
 
 import orjson
 
+ENDED = "has ended"
 _SIGNAL = signal.SIGUSR1
 _PATIENCE_S = 2.0
 _LOOK_S = 0.05
@@ -47,9 +48,9 @@ def offer_stacks(path: Path, name: str) -> None:
     _open[:] = [file]
 
 
-async def ask_stacks(paths: Sequence[Path]) -> dict[str, str]:
+async def ask_stacks(paths: Sequence[Path], *, wake: bool = True) -> dict[str, str]:
     """Have every process that offered its stacks in ``paths`` write them there.  Name → what kept one from it, or that
-    it was stopped; nobody else is in the answer."""
+    it was stopped; nobody else is in the answer.  Without ``wake`` one that is stopped stays so, and is not asked."""
     found: dict[str, str] = {}
     waiting: dict[Path, int] = {}
     for path in paths:
@@ -59,7 +60,9 @@ async def ask_stacks(paths: Sequence[Path]) -> dict[str, str]:
         elif header.place != _place():
             found[header.name] = "runs on another machine"
         elif (state := _state(header.pid)) in {"", "Z"}:
-            found[header.name] = "has ended"
+            found[header.name] = ENDED
+        elif state == "T" and not wake:
+            found[header.name] = "is stopped (SIGSTOP)"
         else:
             waiting[path] = path.stat().st_size
             if state == "T":

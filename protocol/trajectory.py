@@ -68,6 +68,8 @@ class DropReason(StrEnum):
     """No token is within the age bound."""
     NONFINITE = "nonfinite"
     """The loss or the gradient of the update that it was in was not finite, so the update was not made."""
+    CANCELLED = "cancelled"
+    """A person gave its group up."""
     RUN_ENDED = "run_ended"
     """The run reached its last step first."""
 

@@ -1,14 +1,25 @@
-"""``python -m actors.engines.serve <sglang arguments>``: an SGLang server, on CUDA or, through the seam, on a CPU.
+"""``python -m actors.engines.serve [--stacks=PREFIX] <sglang arguments>``: an SGLang server, on CUDA or, through the
+seam, on a CPU.
 
-The seam is installed at top level because the server's spawned children import this module again.
+The seam is installed, and each process' stacks are offered (:mod:`protocol.stacks`, in ``PREFIX-PID.stacks``), at top
+level because the server's spawned children import this module again.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from pathlib import Path
 
 from actors.engines import cpu_seam
+from protocol.stacks import offer_stacks
+
+STACKS = "--stacks="
+
+if len(sys.argv) > 1 and sys.argv[1].startswith(STACKS):
+    prefix = Path(sys.argv[1].removeprefix(STACKS))
+    offer_stacks(prefix.with_name(f"{prefix.name}-{os.getpid()}.stacks"), f"{prefix.name}, process {os.getpid()}")
 
 if cpu_seam.install():
     cpu_seam.hash_fast()
@@ -21,4 +32,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([word for word in sys.argv[1:] if not word.startswith(STACKS)])

@@ -141,7 +141,8 @@ class Server:
         port, api_key = free_port(), secrets.token_hex(16)
         command = [
             sys.executable, "-I", "-S", str(_GUARDIAN), str(settings.stop_grace_s), "--",
-            sys.executable, "-m", "actors.engines.serve", *server_arguments(settings, manifest, port, api_key),
+            sys.executable, "-m", "actors.engines.serve", f"--stacks={settings.log.with_suffix('')}",
+            *server_arguments(settings, manifest, port, api_key),
         ]  # fmt: skip
         offset = settings.log.stat().st_size if settings.log.exists() else 0
         server: Server | None = None

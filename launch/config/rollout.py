@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from actors.admission import SLACK_STEPS
 from actors.agents.prompt import Prompt, read_prompt
 from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
 from actors.curriculum import TaskOrder
@@ -275,6 +276,11 @@ class RolloutSection(Section):
     in_flight: CountInt = 0
     """Most episodes at once over all workers; 0 for as many as the engines decode together (``engine.count`` ×
     ``engine.max_running``)."""
+    lead: Annotated[float, Field(ge=0)] | None = None
+    """Most optimizer steps that rollout runs ahead of the weights in use, at most ``staleness.eta``; without it as many
+    as ``run.mode`` allows, and in mode async as the measured times of groups and steps say."""
+    slack: Annotated[float, Field(ge=0)] = SLACK_STEPS
+    """Steps' worth of groups that may be ready beyond those that run, where those times decide."""
     replacement_limit: CountInt = 3
     """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
     evaluation ends the run."""

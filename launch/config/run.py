@@ -94,6 +94,9 @@ class RunSection(Section):
     """Free space in ``dir`` below which no new group starts."""
     silence_s: Annotated[float, Field(gt=0)] = 120.0
     """Buffer, conductor, worker or engine actor that has not answered for so long is killed and started again."""
+    stall_s: Annotated[float, Field(ge=0)] = 600.0
+    """Without any progress for so long, the stacks of all processes are written into the attempt's logs, with a line
+    that says who waits for whom; nothing is ended for it.  0 for never."""
 
 
 class BufferSection(Section):
@@ -141,12 +144,18 @@ class MonitorSection(Section):
 
 
 class StopSection(Section):
-    """End before ``run.steps``."""
+    """End before ``run.steps``.  What a run has used counts over all its attempts."""
 
+    after_steps: CountInt = 0
+    """Stop after so many optimizer steps, where ``run.steps`` is what a schedule is made for; 0 for no limit."""
+    after_tokens: CountInt = 0
+    """Stop when the engines have sampled so many tokens during training; 0 for no limit."""
     after_trajectories: CountInt = 0
     """Stop when so many trajectories are acknowledged; 0 for no limit."""
+    after_hours: Annotated[float, Field(ge=0)] = 0.0
+    """Stop after so many hours of training; 0 for no limit."""
     after_s: Annotated[float, Field(ge=0)] = 0.0
-    """Stop after so many seconds; 0 for no limit."""
+    """The same in seconds; 0 for no limit."""
     after_epochs: CountInt = 0
     """Stop after the steps that so many passes over the training tasks fill, were no group dropped, the last tasks of a
     pass that fill no step left out; 0 for no limit."""

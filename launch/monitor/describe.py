@@ -138,6 +138,22 @@ def _parity_probed(event: Event) -> str:
     return f"parity at version {version}: mean k3 {found} over {integer(event, 'tokens')} tokens"
 
 
+def _retuned(event: Event) -> str:
+    before, after = (
+        f"{value:g}" if (value := number(event, key)) is not None else "none" for key in ("before", "after")
+    )
+    return f"{text(event, 'key')} is {after} from now on, and was {before}" + _why(event)
+
+
+def _taken(event: Event) -> str:
+    by = f" by {text(event, 'by')}" if text(event, "by") else ""
+    return f"{text(event, 'action')} was asked for{by}{_why(event)}"
+
+
+def _why(event: Event) -> str:
+    return f": {text(event, 'reason')}" if text(event, "reason") else ""
+
+
 _PASSED_OVER = {
     "all_stale": "every token of theirs is too old",
     "nonfinite": "loss or gradient was not finite",
@@ -195,16 +211,23 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "tickets.forgotten": lambda e: f"{integer(e, 'tickets')} tickets forgotten: {text(e, 'reason').replace('_', ' ')}",
     "infra.rates": lambda e: f"infrastructure failed {integer(e, 'failed')} of {integer(e, 'attempts')} attempts",
     "sample.abandoned": lambda e: f"{text(e, 'trajectory')} given up after {integer(e, 'attempts')} attempts",
-    "conductor.flow": lambda e: f"{FLOWS.get(text(e, 'flow'), text(e, 'flow'))}, as `python -m launch.steer` asked",
+    "conductor.flow": lambda e: f"{FLOWS.get(text(e, 'flow'), text(e, 'flow'))}, as `python -m launch.ctl` asked",
+    "run.retuned": _retuned,
+    "request.taken": _taken,
+    "request.answered": lambda e: (
+        f"{text(e, 'action') or 'a request'} {'done' if e.get('ok') is True else 'refused'}: {text(e, 'text')}"
+    ),
+    "ticket.cancelled": lambda e: f"{text(e, 'trajectory')} is given up, as somebody asked",
     "conductor.retuned": lambda e: f"asked for {integer(e, 'in_flight')} episodes in flight",
     "conductor.drained": lambda e: f"drained: {integer(e, 'ready')} groups are ready",
     "conductor.restored": lambda e: f"conductor goes on with {integer(e, 'open_groups')} open groups",
-    "steering.refused": lambda e: text(e, "reason"),
     "batch.passed_over": lambda e: (
         f"{integer(e, 'groups')} groups passed over: {_PASSED_OVER.get(text(e, 'reason'), text(e, 'reason'))}"
     ),
     "learner.nonfinite": lambda e: f"loss or gradient not finite, update left out; its batch is in {text(e, 'path')}",
     "advisory": lambda e: text(e, "text"),
+    "advisory.over": lambda e: f"{text(e, 'about').replace('_', ' ')}: no longer",
+    "run.stalled": lambda e: f"no progress for {number(e, 'seconds') or 0.0:,.0f} s: {text(e, 'text')}",
     "parity.probed": _parity_probed,
     "parity.skipped": lambda e: f"parity was not looked for before step {integer(e, 'step')}: {text(e, 'why')}",
     "answer.unroutable": lambda e: f"{text(e, 'sender')} is gone: an answer was not delivered",
@@ -236,7 +259,8 @@ _LEVELS = {
     "disk.freed": "warn",
     "conductor.flow": "warn",
     "learner.resumed": "warn",
-    "steering.refused": "warn",
+    "request.answered": "warn",
+    "conductor.retuned": "detail",
     "episode.started": "detail",
     "episode.cancelled": "detail",
     "trajectory.stored": "detail",
@@ -259,6 +283,8 @@ _LEVELS = {
     "sender.closed": "detail",
     "peer.disconnected": "detail",
     "advisory": "warn",
+    "advisory.over": "detail",
+    "run.stalled": "detail",
     "batch.passed_over": "warn",
     "learner.nonfinite": "bad",
     "message.refused": "warn",

@@ -10,7 +10,16 @@ from collections.abc import Callable
 
 from launch.monitor.describe import describe
 from launch.monitor.plain import plain
-from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts, StepSums
+from launch.monitor.state import (
+    Advice,
+    Evaluation,
+    EvaluationProgress,
+    Member,
+    PhaseSpan,
+    RunState,
+    SandboxCounts,
+    StepSums,
+)
 from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
 from protocol.groups import DROP_REASONS
 from protocol.trajectory import TRAIN, is_training
@@ -63,6 +72,7 @@ def _run_started(state: RunState, event: Event, t: float) -> None:
     state.engines.clear()
     state.sandboxes.clear()
     state.phases.clear()
+    state.advisories.clear()
 
 
 def _run_phase(state: RunState, event: Event, t: float) -> None:
@@ -259,6 +269,15 @@ def _batch_passed_over(state: RunState, event: Event, t: float) -> None:
     state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + integer(event, "episodes")
 
 
+def _advisory(state: RunState, event: Event, t: float) -> None:
+    about = text(event, "about")
+    state.advisories[about] = Advice(about, text(event, "text"), event.get("health") is not False, t)
+
+
+def _advisory_over(state: RunState, event: Event, t: float) -> None:
+    state.advisories.pop(text(event, "about"), None)
+
+
 def _process_died(state: RunState, event: Event, t: float) -> None:
     state.totals.deaths += 1
 
@@ -296,4 +315,6 @@ _RULES: dict[str, Rule] = {
     "process.died": _process_died,
     "process.hung": _process_died,
     "batch.passed_over": _batch_passed_over,
+    "advisory": _advisory,
+    "advisory.over": _advisory_over,
 }

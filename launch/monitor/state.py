@@ -221,6 +221,17 @@ class Curve:
         return self.points[-1] if self.points else None
 
 
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What the run said that a person should know, and has not taken back."""
+
+    about: str
+    text: str
+    health: bool
+    """Something is wrong; else something could be better."""
+    since: float
+
+
 @dataclass(slots=True)
 class RunState:
     header: RunHeader = field(default_factory=RunHeader)
@@ -237,6 +248,8 @@ class RunState:
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
     """By the writer of ``sandbox.stats``."""
     totals: Totals = field(default_factory=Totals)
+    advisories: dict[str, Advice] = field(default_factory=dict[str, Advice])
+    """By what they are about."""
     log: deque[LogLine] = field(default_factory=lambda: deque[LogLine](maxlen=MAX_LOG))
     last_event_at: float | None = None
 

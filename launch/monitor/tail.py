@@ -144,6 +144,12 @@ class RunReader:
                     self._tails[source] = JsonlTail(path, source, self._start.get(source, 0))
 
 
+def ends(run_dir: Path, patterns: tuple[str, ...]) -> Cursor:
+    """Where what is written by now ends: a reader from there gives only what is new."""
+    paths = [path for pattern in patterns for path in run_dir.glob(pattern)]
+    return {path.relative_to(run_dir).with_suffix("").as_posix(): path.stat().st_size for path in paths}
+
+
 def parse_object(raw: bytes) -> Event | None:
     """The JSON object in ``raw``, or None."""
     try:

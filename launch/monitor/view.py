@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from launch.monitor.describe import LogLine
 from launch.monitor.state import (
     PHASES,
+    Advice,
     Engine,
     Evaluation,
     EvaluationProgress,
@@ -113,6 +114,8 @@ class RunView:
     nodes: int
     workers: int
     sandboxes: SandboxCounts
+    advisories: list[Advice]
+    """Health first, then the oldest first."""
     log: list[LogLine]
     """Oldest first."""
     last_event_at: float | None
@@ -151,6 +154,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         nodes=len(state.nodes),
         workers=len(state.workers),
         sandboxes=_sandboxes(state),
+        advisories=sorted(state.advisories.values(), key=lambda advice: (not advice.health, advice.since)),
         log=list(state.log),
         last_event_at=state.last_event_at,
         reading=statistics._asdict(),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,8 @@ from launch.config import resolve
 from launch.retention import Retention
 from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
 from launch.settings import learner_settings
+from launch.steering.history import read_changes
+from launch.steering.tunable import LR
 from launch.training import REFERENCE
 from learner.rank import LearnerRank
 from protocol.errors import UserError
@@ -58,6 +60,8 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
         require_sound(used)
     model = _model_of(first, run_dir)
 
+    changes = _lr_changes(run_dir)
+
     def rank_of(attempt: int, state: Path) -> LearnerRank:
         stored = stored_config(run_dir / "attempts" / str(attempt))
         config = resolve(config_values(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
@@ -66,7 +70,7 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
                 f"{run_dir} was trained on {config.learner.ranks} ranks, and a replay computes on one, which adds in "
                 "another order: replay a run with learner.ranks = 1"
             )
-        rank = LearnerRank(learner_settings(config, model))
+        rank = LearnerRank(replace(learner_settings(config, model), lr_changes=changes.get(attempt, ())))
         rank.setup()
         rank.load(str(state))
         if config.kl.coefficient:
@@ -86,6 +90,15 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
                 digest, state = rank.weights_digest(), Path(temporary) / str(attempt)
                 rank.save(str(state))
     return Replay(tuple(line.step for line in lines), digest, recorded)
+
+
+def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
+    """Attempt → (first step, rate) of each learning rate that a person asked for while it went on."""
+    found: dict[int, tuple[tuple[int, float], ...]] = {}
+    for change in read_changes(run_dir):
+        if change.key == LR and isinstance(change.after, int | float):
+            found[change.attempt] = (*found.get(change.attempt, ()), (change.first_step, float(change.after)))
+    return found
 
 
 def _payload(run_dir: Path, exported: Mapping[str, ExportEntry], line: LedgerLine) -> list[bytes]:

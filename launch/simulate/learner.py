@@ -57,7 +57,8 @@ class Learner:
         self._stepping = False
         self._waiting_since = 0.0
         # Without a bound, nothing holds rollout back but its places.
-        self._standing = Standing(training=True, tuning=Tuning(lead=settings.eta) if settings.unbounded else None)
+        unbounded = Tuning(lead=settings.eta, publish_every=settings.publish_every)
+        self._standing = Standing(training=True, tuning=unbounded if settings.unbounded else None)
         self._steps_s: list[float] = []
         self._fill = BatchFill(settings.groups_per_step, settings.group_size)
 

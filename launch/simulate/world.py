@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from actors.admission import Tuning
 from actors.dispatch import ConductorSettings, Dispatch
 from launch.simulate.account import Account
 from launch.simulate.clock import Clock
@@ -211,7 +212,7 @@ class World:
             replacement_limit=3,
             ticket_deadline_s=20 * self._scenario.episode.median_s,
             seed=seed,
-            publish_every=self._publish_every,
+            tuning=Tuning(publish_every=self._publish_every),
         )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import orjson
@@ -93,6 +94,18 @@ class Planning(Closing):
             closed = self._close_complete([group]) if changed.rowcount else []
             self._forget_dropped()
         return closed[0] if closed else None
+
+    def cancel(self, group: GroupId, reason: str) -> GroupClosed | None:
+        """Give an open group up, with what has arrived of it.  None, and nothing changes, where it is not open."""
+        if self._number("ended") or not self._all("SELECT 1 FROM groups WHERE id = ? AND outcome = 'open'", group):
+            return None
+        with self._transaction():
+            self._db.execute(
+                "UPDATE tickets SET state = 'abandoned', reason = ? WHERE grp = ? AND state = 'out'", (reason, group)
+            )
+            closed = self._close([replace(each, outcome=GroupOutcome.CANCELLED) for each in self._closings([group])])
+            self._forget_dropped()
+        return closed[0]
 
     def closed_since(self, seen: int, limit: int = 1000) -> list[GroupClosed]:
         """Closings after the ``seen``-th, in order, at most ``limit``."""

@@ -109,6 +109,10 @@ class FakeBuffer:
             raise DiskFull("no room")
         self.abandoned.append((group, sample, str(reason)))
 
+    async def cancel(self, group: GroupId) -> bool:
+        await self.close(group, GroupOutcome.CANCELLED)
+        return True
+
     async def wait_progress(self, seen: int, timeout_s: float) -> Progress:
         if timeout_s and len(self.closed) <= seen:
             async with self._changed:

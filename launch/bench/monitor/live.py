@@ -16,11 +16,11 @@ from statistics import quantiles
 from launch.bench.chaos.tasks import write_tasks
 from launch.bench.monitor.server import Server, cpu_s, serving
 from launch.bench.monitor.watching import Watcher, written_events
-from launch.bench.program import run_program
 from launch.bench.recipes.tries import build_model, overrides
 from launch.config import load_recipe
 from launch.guardian import Guardian, Process, processes
 from launch.preflight import preflight
+from launch.program import run_program
 from launch.run_files import CONFIG_FILE, SUMMARY_FILE
 from launch.structured import beside
 from protocol.errors import InfraError

@@ -15,7 +15,7 @@ from actors import conductor as conductor_module
 from actors.conductor import Conductor, ConductorSettings, Standing
 from actors.curriculum import TaskOrder
 from actors.evaluation import Attempt, EvaluationPlan
-from protocol.errors import InfraError, leaves
+from protocol.errors import InfraError, UserError, leaves
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull
 from protocol.staleness import Admission, AdmissionMode
@@ -548,3 +548,35 @@ async def test_a_restarted_conductor_goes_on_from_the_journal(tmp_path: Path, bu
         await train(restarted, published_step=1)
         following = await until_taken(restarted)
         assert [ticket.group for ticket in following] == [5, 5, 6, 6]
+
+
+# -- what a person gives up -------------------------------------------------------------------------------------------
+
+
+async def test_a_sample_that_is_given_up_is_sent_for_no_more_and_the_journal_knows_why(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor)
+        first, *_ = await take(conductor, 1)
+        assert await conductor.cancel(first.group, first.sample) == (first.sample,)
+        assert buffer.abandoned == [(first.group, first.sample, DropReason.CANCELLED.value)]
+        with pytest.raises(UserError, match="does not run"):
+            await conductor.cancel(first.group, first.sample)
+        with pytest.raises(UserError, match="group 99 is not open"):
+            await conductor.cancel(GroupId(99), None)
+        await conductor.failed(first, InfraFailure.ENGINE, "its episode was ended")
+        assert (first.group, first.sample) not in {(each.group, each.sample) for each in await take(conductor)}
+
+
+async def test_a_group_that_is_given_up_is_replaced_by_another_task(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """By the same one it would be given up for nothing."""
+    conductor = make(tmp_path, buffer)
+    async with running(conductor):
+        await train(conductor)
+        tickets = await take(conductor)
+        assert tasks_of(tickets) == ["a", "b"]
+        assert await conductor.cancel(GroupId(0), None) == (0, 1)
+        assert tasks_of(await until_taken(conductor)) == ["c"]
+    assert buffer.closed[0].outcome is GroupOutcome.CANCELLED

@@ -16,6 +16,7 @@ from actors.curriculum import TaskOrder
 from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import EvaluationPlan
 from actors.progress import Progress
+from protocol.errors import UserError
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFull, GroupClosed, OpenGroup
 from protocol.staleness import Admission, AdmissionMode, binding_step
@@ -47,7 +48,7 @@ class Desk:
             replacement_limit=replacements,
             ticket_deadline_s=100.0,
             seed=0,
-            in_flight=in_flight,
+            tuning=Tuning(in_flight),
             order=order,
         )
         self.said: list[tuple[str, dict[str, Any]]] = []
@@ -244,6 +245,23 @@ def test_no_tuning_goes_past_the_age_bound() -> None:
     assert lead_steps(admission, Tuning(lead=1.5), Pace()) == 1.5
     with pytest.raises(ValueError, match="negative"):
         Tuning(in_flight=-1)
+
+
+def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
+    desk = Desk()
+    desk.dispatch.stand(TRAINING)
+    plan, other = desk.open(free=2 * SIZE)[:2]
+    (out,) = desk.dispatch.hand_out("w#1", 1, 0.0)
+    with pytest.raises(UserError, match="group 99 is not open"):
+        desk.dispatch.require_open(GroupId(99))
+    desk.dispatch.require_open(plan.group)
+    assert desk.dispatch.cancel(plan.group, out.sample) == (out.sample,)
+    assert desk.dispatch.cancel(plan.group, out.sample) == ()
+    assert len(desk.dispatch.cancel(plan.group, None)) == SIZE - 1
+    left = {ticket.group for ticket in desk.dispatch.hand_out("w#1", 1000, 0.0)}
+    assert plan.group not in left
+    assert other.group in left
+    assert desk.kinds().count("ticket.cancelled") == SIZE
 
 
 # -- what is lost ---------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from launch.rundir import (
     resumed_config,
     stored_config,
 )
-from launch.steer import steer
+from launch.steering.requests import Action, ask, new_request
 from protocol.errors import UserError
 
 
@@ -173,7 +173,7 @@ def test_the_longest_name_makes_a_run_id(tmp_path: Path) -> None:
 
 USES = {
     "resume": RunDirectory.open,
-    "steer": lambda run: steer(run, "pause"),
+    "steer": lambda run: ask(run, new_request(Action.PAUSE)),
     "report": lambda run: report.main([str(run)]),
 }
 

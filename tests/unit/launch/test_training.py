@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from actors.conductor import ConductorStatistics, Standing
 from actors.engines.messages import GenerateReply, GenerateRequest, LoadReport
 from actors.remote import ActorDied
+from launch.budget import Budget
 from launch.checkpoints import CheckpointStore
 from launch.learners import Learners
 from launch.metrics import MetricsLog, read_metrics
@@ -24,6 +25,7 @@ from launch.probe import ProbeSettings
 from launch.pusher import Pusher
 from launch.retention import Retention
 from launch.standing import Stand
+from launch.steering.boundary import Boundary, Ending
 from launch.summary import read_events
 from launch.training import Training, TrainingSettings
 from launch.turns import Turns
@@ -47,6 +49,7 @@ LOOKING = -1
 class FakeConductor:
     running_step: int | None = None
     budget_full = False
+    open_groups = 0
 
     async def stand(self, standing: Standing) -> None:
         pass
@@ -56,7 +59,7 @@ class FakeConductor:
         return self.running_step
 
     async def statistics(self) -> ConductorStatistics:
-        return ConductorStatistics(0, 0, 0, 0, "no room", self.budget_full)
+        return ConductorStatistics(0, 0, self.open_groups, 0, "no room", self.budget_full)
 
 
 @dataclass
@@ -198,8 +201,7 @@ class Run:
                 policy=StalePolicy.MASK,
                 publish_every=1,
                 checkpoint_every=2,
-                stop_after_trajectories=0,
-                stop_after_s=0.0,
+                budget=Budget(),
                 group_size=2,
                 nonfinite_limit=2,
                 keeps_reference=False,
@@ -213,6 +215,7 @@ class Run:
             metrics=MetricsLog(run_dir),
             events=events,
             parity=ParityChecks(None, 0, ParityWatch(1e-3, ""), events),
+            boundary=Boundary(),
             restart_learners=self.restart,
             engine_tokens=self.engine_tokens,
         )
@@ -225,7 +228,8 @@ class Run:
         return self._new_learners()
 
     async def engine_tokens(self) -> int:
-        return 100
+        """A hundred before training, and a hundred in each step."""
+        return 100 * (1 + self.training.step)
 
     def change(self, **settings: object) -> None:
         self.training.settings = replace(self.training.settings, **settings)
@@ -484,18 +488,27 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
 
 @pytest.mark.parametrize(
     ("stop", "steps"),
-    [({"stop_after_trajectories": 1}, 0), ({"stop_after_s": 1e-9}, 0), ({"stop_after_trajectories": 10_000}, 4)],
+    [
+        ({"after_trajectories": 1}, 0),
+        ({"after_s": 1e-9}, 0),
+        ({"after_hours": 1e-12}, 0),
+        ({"after_steps": 2}, 2),
+        ({"after_tokens": 100}, 1),
+        ({"after_trajectories": 10_000}, 4),
+        ({"after_tokens": 10_000}, 4),
+    ],
 )
 async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     tmp_path: Path, stop: dict[str, float], steps: int
 ) -> None:
     run = Run(tmp_path)
-    run.change(**stop)
+    run.change(budget=Budget(**stop))
     await run.go()
     assert run.training.step == steps
+    assert run.training.ended is (Ending.STEPS if steps == 4 else Ending.BUDGET)
     ((name, value),) = stop.items()
     said = [event["text"] for event in read_events(tmp_path) if event["kind"] == "advisory"]
-    why = f"training ends after step 0 of 4: {name.replace('_', '.', 1)} = {value:g}"
+    why = f"training ends after step {steps} of 4: stop.{name} = {value:g}"
     assert said == ([] if steps == 4 else [why])
 
 
@@ -509,7 +522,7 @@ async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: P
 
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(stop_after_trajectories=PER_STEP)
+    run.change(budget=Budget(after_trajectories=PER_STEP))
     await run.training.begin()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
@@ -551,13 +564,13 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
     """Else its last weights, which were evaluated, are in no checkpoint, and a resume takes its last steps back."""
     run = Run(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
-    run.change(stop_after_trajectories=10_000, publish_every=2)
+    run.change(budget=Budget(after_trajectories=10_000), publish_every=2)
     await run.training.begin()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while run.training.step < 3 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-        run.change(stop_after_trajectories=1)
+        run.change(budget=Budget(after_trajectories=1))
         await run.buffer.free()
         await going
     assert run.saved == [0, 2, 3]
@@ -758,7 +771,7 @@ async def test_a_learner_that_dies_in_its_turn_keeps_it_until_it_is_there_again(
 
 async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(stop_after_trajectories=1, checkpoint_every=100)
+    run.change(budget=Budget(after_trajectories=1), checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S):
         await run.training.run()
@@ -912,3 +925,138 @@ async def test_on_a_shared_device_the_engine_samples_in_its_turn_and_the_learner
     step, kept = ["publish", "sleep", "serve"], ["publish", "save", "sleep", "serve"]
     looked = [*sampled, "lend", "logprobs", "step"]
     assert told == [*looked, *step, "lend", "step", *kept, *looked, *step, "lend", "step", *kept]
+
+
+# -- what a person asks for -------------------------------------------------------------------------------------------
+
+
+async def until_waiting(run: Run) -> None:
+    """The loop has taken all the steps that it can, and waits for a batch."""
+    while not run.buffer.waiting:  # noqa: ASYNC110  no event tells
+        await asyncio.sleep(0)
+
+
+async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.buffer.add_ready(4 * PER_STEP)
+    await run.training.begin()
+    run.training.boundary.pause()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+
+        async def step() -> int:
+            return run.training.step
+
+        assert await run.training.boundary.ask(step) == 0
+        assert not run.buffer.spent
+        run.training.boundary.stood_s = 3600.0  # so long it seems to have stood
+        run.training.boundary.resume()
+        await going
+    assert run.training.step == 4
+    assert read_metrics(tmp_path)[0]["wait_s"] < 0, "what it stood is no wait for a batch"
+
+
+async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Path) -> None:
+    """A batch and a half: the last step has what is left."""
+    run = Run(tmp_path)
+    await run.buffer.add_ready(PER_STEP + 1)
+    await run.training.begin()
+    run.training.boundary.end(Ending.DRAINED)
+    async with asyncio.timeout(SOON_S):
+        await run.training.run()
+    assert run.buffer.spent == {1: [0, 1], 2: [2]}
+    assert run.training.ended is Ending.DRAINED
+    assert run.steps_kept == [1, 2]
+
+
+async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.conductor.open_groups = 1
+    await run.training.begin()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+        await until_waiting(run)
+        run.training.boundary.end(Ending.DRAINED)
+        await run.buffer.add_ready(1)
+        await until_waiting(run)
+        assert not going.done()
+        run.conductor.open_groups = 0
+        await run.buffer.free()
+        await going
+    assert run.buffer.spent == {1: [0]}
+
+
+async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keeps_what_it_has(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.buffer.add_ready(3 * PER_STEP)
+    await run.training.begin()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+        await until_waiting(run)
+        run.training.boundary.end(Ending.ASKED)
+        await run.buffer.free()
+        await going
+    assert (run.training.step, run.training.ended) == (3, Ending.ASKED)
+    assert run.steps_kept == [1, 2, 3]
+
+
+async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(checkpoint_every=100)
+    await run.buffer.add_ready(PER_STEP)
+    await run.training.begin()
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+        await until_waiting(run)
+        asked = group.create_task(run.training.boundary.ask(run.training.checkpoint_now))
+        await asyncio.sleep(0)
+        await run.buffer.free()
+        await run.training.until_kept(await asked)
+        assert run.saved == [0, 1]
+        run.training.boundary.end(Ending.ASKED)
+        await run.buffer.free()
+        await going
+
+
+async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.change(checkpoint_every=100)
+    await run.buffer.add_ready(PER_STEP)
+    await run.training.begin()
+    run.generations[0].failing_saves = 1
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        going = group.create_task(run.training.run())
+        await until_waiting(run)
+        asked = group.create_task(run.training.boundary.ask(run.training.checkpoint_now))
+        await asyncio.sleep(0)
+        await run.buffer.free()
+        with pytest.raises(UserError, match="could not be written"):
+            await run.training.until_kept(await asked)
+        run.training.boundary.end(Ending.ASKED)
+        await run.buffer.free()
+        await going
+    assert run.saved == [0, 1], "the last one found space"
+
+
+async def test_a_learner_that_dies_over_what_was_asked_for_comes_back_and_who_asked_hears_of_it(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.buffer.add_ready(4 * PER_STEP)
+    await run.training.begin()
+
+    async def die() -> None:
+        raise ActorDied(run.actor, "killed")
+
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        asked = group.create_task(_error_of(run.training.boundary.ask(die)))
+        await asyncio.sleep(0)
+        await run.training.run()
+    assert isinstance(asked.result(), ActorDied)
+    assert (run.training.step, len(run.generations)) == (4, 2)
+
+
+async def _error_of(work: Awaitable[object]) -> Exception | None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  # what is looked for
+        return error
+    return None

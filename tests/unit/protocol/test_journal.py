@@ -166,6 +166,21 @@ def test_a_short_group_trains_with_those_it_has(journal: Journal) -> None:
     assert (lease.groups[0].size, [row.sample for row in lease.groups[0].rows]) == (4, [0, 1, 3])
 
 
+def test_a_group_that_a_person_gives_up_is_dropped_whole_and_counted(journal: Journal) -> None:
+    journal.open_group(make_plan(0), b"")
+    journal.append([arrival(0, sample) for sample in (0, 1, 3)])
+    closed = journal.cancel(GroupId(0), "cancelled")
+    assert closed is not None
+    assert (closed.outcome, closed.rewards) == (GroupOutcome.CANCELLED, {0: 0.0, 1: 1.0, 3: 3.0})
+    assert journal.cancel(GroupId(0), "cancelled") is None
+    assert journal.cancel(GroupId(7), "cancelled") is None
+    assert journal.closed_since(0) == [closed]
+    assert journal.lease(1) is None
+    assert journal.append([arrival(0, 2)])[0] == [AppendOutcome.UNKNOWN]
+    books = journal.accounting()
+    assert (books.dropped, books.abandoned, books.bytes) == ({DropReason.CANCELLED: 3}, 1, 0)
+
+
 def test_a_given_up_sample_that_arrives_in_time_is_kept(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     journal.abandon(GroupId(0), 2, "deadline")

@@ -1,0 +1,192 @@
+"""What a run is doing, from its files alone: for a person as lines, for a script as one object.
+
+What an agent has written (its commands, the tools that it named) is left out unless it is asked for: a script or an
+agent that steers a run is not to take orders from what another one wrote.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.monitor.describe import FLOWS
+from launch.monitor.state import Advice, RunState, Session
+from launch.monitor.store import RunStore
+from launch.monitor.view import EngineView
+from launch.rundir import is_running
+from launch.steering.history import Retuned, read_changes
+from launch.steering.requests import read_request, request_files
+from protocol.errors import UserError
+
+_SHOWN = (
+    "reward_mean",
+    "pass_rate",
+    "loss",
+    "entropy",
+    "age_mean",
+    "age_max",
+    "tokens_per_s_sampled",
+    "step_s",
+    "wait_s",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that waits to be answered."""
+
+    request: str
+    action: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    run: str
+    as_of: float | None
+    """Time of the newest event."""
+    alive: bool
+    """A driver has the run."""
+    phase: str
+    flow: str
+    """``run``, ``pause`` or ``drain``."""
+    step: int
+    steps: int
+    latest: dict[str, float]
+    """Of the newest step."""
+    running: int
+    """Rollouts."""
+    groups: dict[str, int]
+    """Of the newest groups, how many have which outcome."""
+    trained: int
+    dropped: dict[str, int]
+    failed: dict[str, int]
+    """Infrastructure failures by reason."""
+    engines: list[EngineView]
+    sandboxes: int
+    advisories: list[Advice]
+    """Health first."""
+    asked: list[Asked]
+    retuned: list[Retuned]
+    url: str
+    reason: str
+    """How a run ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    trajectory: str
+    group: int
+    sample: int
+    task: str
+    worker: str
+    turn: int
+    sampled_tokens: int
+    seconds: float
+    content: str | None
+    """The command that runs, of the agent's making; None unless it is asked for."""
+
+
+def read_status(run_dir: Path) -> Status:
+    """Raises NoSuchRunError."""
+    store = _read(run_dir)
+    view = store.view()
+    alive = is_running(run_dir)
+    return Status(
+        run=view.run.id,
+        as_of=view.last_event_at,
+        alive=alive,
+        phase=view.phase if alive or view.run.ok is not None else "died",
+        flow=view.run.flow,
+        step=view.step,
+        steps=view.run.steps,
+        latest={name: view.latest[name] for name in _SHOWN if name in view.latest},
+        running=len(store.state.running) if alive else 0,
+        groups=dict(Counter(group.outcome for group in store.state.groups.values())),
+        trained=view.totals.trained,
+        dropped=view.totals.dropped,
+        failed=view.totals.failed,
+        engines=view.engines,
+        sandboxes=view.sandboxes.live,
+        advisories=view.advisories,
+        asked=_asked(run_dir),
+        retuned=read_changes(run_dir),
+        url=view.run.url if alive else "",
+        reason=view.run.reason,
+    )
+
+
+def read_rollouts(run_dir: Path, *, content: bool) -> list[Rollout]:
+    """Those that run, the longest first.  Raises NoSuchRunError."""
+    state = _read(run_dir).state
+    if not is_running(run_dir):
+        return []
+    found = [_rollout(session, state, content=content) for session in state.running.values()]
+    return sorted(found, key=lambda rollout: -rollout.seconds)
+
+
+def _rollout(session: Session, state: RunState, *, content: bool) -> Rollout:
+    return Rollout(
+        session.trajectory,
+        session.group,
+        session.sample,
+        session.task,
+        session.worker,
+        session.turn,
+        session.sampled,
+        round(max(0.0, (state.last_event_at or session.started_at) - session.started_at), 1),
+        printable(session.command) if content else None,
+    )
+
+
+def printable(text: str) -> str:
+    """``text`` without what moves a terminal's cursor or colours it: an agent may have written it."""
+    return "".join(char if char.isprintable() else "�" for char in text.replace("\n", "⏎").replace("\t", " "))
+
+
+def status_lines(status: Status) -> list[str]:
+    """For a person."""
+    flow = "" if status.flow == "run" or not status.alive else f", {FLOWS.get(status.flow, status.flow)}"
+    ended = f": {status.reason}" if status.reason and status.phase in {"done", "stopped"} else ""
+    of = f"/{status.steps}" if status.steps else ""
+    lines = [f"{status.run}: {status.phase}{flow}{ended} · step {status.step}{of} · {status.running} rollouts"]
+    if status.latest:
+        lines.append("newest step: " + " · ".join(f"{name} {value:.4g}" for name, value in status.latest.items()))
+    counted = [("trained", status.trained), *sorted(status.dropped.items())]
+    failed = [(f"infra {name}", count) for name, count in sorted(status.failed.items())]
+    lines.append("trajectories: " + ", ".join(f"{count:,} {name}" for name, count in (*counted, *failed)))
+    if status.alive:
+        engines = [f"{engine.name} {engine.state} at {engine.version}" for engine in status.engines]
+        lines.append(", ".join([*engines, f"{status.sandboxes} sandboxes"]))
+    lines += [f"! {advice.text}" for advice in status.advisories]
+    lines += [f"retuned: {each.key} = {each.after} from step {each.first_step} on" for each in status.retuned]
+    lines += [f"asked, not answered: {each.action}" for each in status.asked]
+    return [*lines, *([f"live monitor: {status.url}"] if status.url else [])]
+
+
+def rollout_lines(rollouts: list[Rollout]) -> list[str]:
+    lines = [
+        f"{each.trajectory}  {each.task}  {each.worker}  turn {each.turn}  {each.sampled_tokens} tokens  "
+        f"{each.seconds:.0f} s" + (f"  {each.content}" if each.content else "")
+        for each in rollouts
+    ]
+    return lines or ["no rollout runs"]
+
+
+def _read(run_dir: Path) -> RunStore:
+    store = RunStore(run_dir)
+    store.catch_up()
+    return store
+
+
+def _asked(run_dir: Path) -> list[Asked]:
+    found: list[Asked] = []
+    for path in request_files(run_dir):
+        try:
+            request = read_request(path)
+        except UserError:
+            continue  # answered meanwhile, or nobody's
+        found.append(Asked(request.id, request.action.value, request.by, request.reason))
+    return found

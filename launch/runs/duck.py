@@ -1,0 +1,57 @@
+"""The typed seam to DuckDB, which has no business in a run and is imported only when it is asked."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self, cast
+
+from protocol.errors import UserError
+
+
+class Connection(Protocol):
+    description: Sequence[Sequence[object]] | None
+    """(name, type, …) of each column."""
+
+    def execute(self, query: str, parameters: object = ...) -> Connection: ...
+    def fetchmany(self, size: int) -> list[tuple[object, ...]]: ...
+    def close(self) -> None: ...
+
+
+class _DuckDB(Protocol):
+    Error: type[Exception]
+
+    def connect(self, database: str) -> Connection: ...
+
+
+class Duck:
+    """A database in memory, for one question."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._duckdb = cast("_DuckDB", importlib.import_module("duckdb"))
+        except ImportError as error:
+            raise UserError("DuckDB is not installed: make setup installs it (or pip install duckdb)") from error
+        self._connection = self._duckdb.connect(":memory:")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def execute(self, query: str, *parameters: object) -> None:
+        """Raises UserError with what DuckDB says, on one line."""
+        try:
+            self._connection.execute(query, list(parameters))
+        except self._duckdb.Error as error:
+            raise UserError(" ".join(str(error).split())) from error
+
+    def rows(self, most: int) -> tuple[list[str], list[tuple[object, ...]]]:
+        """Columns and rows of what was asked last."""
+        columns = [str(column[0]) for column in self._connection.description or ()]
+        try:
+            return columns, self._connection.fetchmany(most)
+        except self._duckdb.Error as error:
+            raise UserError(" ".join(str(error).split())) from error

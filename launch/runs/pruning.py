@@ -1,0 +1,120 @@
+"""What of runs can go, and what that frees.
+
+A run that goes on is left alone, also one that begins while this looks: its lock is held meanwhile.  What is removed
+by default nobody needs any more; the rest has to be named.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from launch.checkpoints import CheckpointStore
+from launch.retention import Retention
+from launch.rundir import RunDirectoryError, held
+from launch.runs.listing import folder_bytes
+
+
+class Part(StrEnum):
+    """What can be removed of a run that nobody drives."""
+
+    LEFTOVERS = "leftovers"
+    """What crashes have left half written or set aside, and machines' copies of weights."""
+    WEIGHTS = "weights"
+    """Published weights but the newest."""
+    CHECKPOINTS = "checkpoints"
+    """All but the newest that is whole, from which the run goes on; the best and the first go too."""
+    LOGS = "logs"
+    """Of all attempts."""
+    TERMINALS = "terminals"
+    """Recordings: no replay of a terminal any more."""
+    TRAJECTORIES = "trajectories"
+    """The export: the run cannot be replayed, and not trained on."""
+    RUN = "run"
+    """All of it."""
+
+
+DEFAULT = (Part.LEFTOVERS, Part.WEIGHTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    run: str
+    part: Part
+    bytes: int
+    paths: tuple[Path, ...]
+
+
+def removable(run_dir: Path) -> list[Removable]:
+    """Of each part what is there, of a run that nobody drives."""
+    found: list[Removable] = []
+    for part, paths_of in _PATHS.items():
+        if paths := tuple(sorted(paths_of(run_dir))):
+            found.append(Removable(run_dir.name, part, sum(map(_bytes, paths)), paths))
+    return found
+
+
+def prune(run_dirs: Sequence[Path], parts: Collection[Part], *, dry_run: bool) -> tuple[list[Removable], list[str]]:
+    """What went, or would go; and the runs that were left alone, because somebody drives them."""
+    gone: list[Removable] = []
+    busy: list[str] = []
+    for run_dir in run_dirs:
+        try:
+            with held(run_dir):
+                there = [each for each in removable(run_dir) if each.part in parts]
+                gone += there
+                if not dry_run:
+                    _remove(there)
+        except RunDirectoryError:
+            busy.append(run_dir.name)
+    return gone, busy
+
+
+def _remove(there: Sequence[Removable]) -> None:
+    for path in (path for each in there for path in each.paths):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _leftovers(run_dir: Path) -> list[Path]:
+    checkpoints = run_dir / "checkpoints"
+    patterns = (
+        *((checkpoints, "*.unfinished"), (checkpoints, "*.torn"), (run_dir / "weights", ".v*")),
+        *((run_dir / "weights", ".*.partial"), (run_dir, "copies"), (run_dir, "requests")),
+    )
+    return list({path for folder, pattern in patterns for path in folder.glob(pattern)})
+
+
+def _weights(run_dir: Path) -> list[Path]:
+    """Versions are named so that they sort in the order of time."""
+    return sorted((run_dir / "weights").glob("v*"))[:-1]
+
+
+def _checkpoints(run_dir: Path) -> list[Path]:
+    return [checkpoint.path for checkpoint in CheckpointStore(run_dir, Retention(1)).all()[:-1]]
+
+
+def _logs(run_dir: Path) -> list[Path]:
+    return list((run_dir / "attempts").glob("*/logs/*"))
+
+
+_PATHS: dict[Part, Callable[[Path], list[Path]]] = {
+    Part.LEFTOVERS: _leftovers,
+    Part.WEIGHTS: _weights,
+    Part.CHECKPOINTS: _checkpoints,
+    Part.LOGS: _logs,
+    Part.TERMINALS: lambda run_dir: list(run_dir.glob("terminals")),
+    Part.TRAJECTORIES: lambda run_dir: list(run_dir.glob("trajectories")),
+    Part.RUN: lambda run_dir: [run_dir],
+}
+
+
+def _bytes(path: Path) -> int:
+    return folder_bytes(path) if path.is_dir() else path.lstat().st_blocks * 512

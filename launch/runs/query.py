@@ -1,0 +1,140 @@
+"""Any question about a folder of runs, in SQL: its files as tables of a database in memory.
+
+Nothing can be written, and no other file read: what the question names is loaded first, and then the doors are shut.
+
+- ``runs``: a line each, as ``launch.runs list`` has it
+- ``metrics``: the steps that stand, with every figure of ``metrics.jsonl``
+- ``trajectories``: the export's index (trajectory, group, sample, task, status, reward, length in bytes)
+- ``evaluations``: an attempt each
+- ``events``: time, kind, writer, and the whole line as JSON
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from launch.metrics import read_metrics
+from launch.monitor.store import read_object
+from launch.monitor.tail import listed
+from launch.runs.duck import Duck
+from launch.runs.listing import run_line
+from launch.summary import read_events
+from protocol.events import Json
+from protocol.export import read_index
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Json]]
+    more: bool
+    """There are more rows than were asked for."""
+
+
+def query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Answer:
+    """Raises UserError for what DuckDB cannot answer."""
+    with Duck() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
+        for name in _named(sql):
+            _load(duck, name, Path(folder), [row for path in run_dirs for row in TABLES[name](path, now)])
+        for shut in ("SET enable_external_access = false", "SET lock_configuration = true"):
+            duck.execute(shut)
+        duck.execute(sql)
+        columns, rows = duck.rows(most + 1)
+    return Answer(columns, [[plain(value) for value in row] for row in rows[:most]], len(rows) > most)
+
+
+def _named(sql: str) -> list[str]:
+    """Tables that the question may be about; the others are not read."""
+    words = {word.lower() for word in re.findall(r"\w+", sql)}
+    asks_all = bool(words & {"show", "describe", "summarize", "information_schema"})
+    return [name for name in TABLES if asks_all or name in words]
+
+
+def _load(duck: Duck, name: str, folder: Path, rows: Sequence[Row]) -> None:
+    """One that has no row has its first column."""
+    if not rows:
+        duck.execute(f"CREATE TABLE {name} (run VARCHAR)")
+        return
+    file = folder / f"{name}.jsonl"
+    file.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows))
+    events = ", columns = {run: 'VARCHAR', t: 'DOUBLE', kind: 'VARCHAR', writer: 'VARCHAR', line: 'JSON'}"
+    columns = events if name == "events" else ", sample_size = -1"
+    duck.execute(
+        f"CREATE TABLE {name} AS SELECT * FROM read_json(?, format = 'newline_delimited'{columns})",  # noqa: S608  names of ours
+        str(file),
+    )
+
+
+def plain(value: object) -> Json:
+    """A value of DuckDB's as JSON has it."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case decimal.Decimal():
+            return float(value)
+        case dt.datetime() | dt.date() | dt.time():
+            return value.isoformat()
+        case list() | tuple():
+            return [plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  of DuckDB
+        case dict():
+            return {str(key): plain(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  of DuckDB
+        case _:
+            return str(value)
+
+
+def _runs(run_dir: Path, now: float) -> Iterator[Row]:
+    yield asdict(run_line(run_dir, now))
+
+
+def _metrics(run_dir: Path, now: float) -> Iterator[Row]:
+    del now
+    for step in read_metrics(run_dir):
+        yield {"run": run_dir.name, **step}
+
+
+def _trajectories(run_dir: Path, now: float) -> Iterator[Row]:
+    del now
+    for entry in read_index(run_dir):
+        yield {"run": run_dir.name, **asdict(entry)}
+
+
+def _evaluations(run_dir: Path, now: float) -> Iterator[Row]:
+    del now
+    for path in sorted(run_dir.glob("evaluation-*.json")):
+        found = read_object(path) or {}
+        for attempt in listed(found, "attempts"):
+            if isinstance(attempt, dict):
+                name = path.stem.removeprefix("evaluation-")
+                yield {"run": run_dir.name, "evaluation": name, "step": found.get("step"), **attempt}
+
+
+def _events(run_dir: Path, now: float) -> Iterator[Row]:
+    del now
+    for event in read_events(run_dir):
+        yield {
+            "run": run_dir.name,
+            "t": event.get("t"),
+            "kind": event.get("kind"),
+            "writer": event.get("writer"),
+            "line": event,
+        }
+
+
+TABLES: Mapping[str, Callable[[Path, float], Iterator[Row]]] = {
+    "runs": _runs,
+    "metrics": _metrics,
+    "trajectories": _trajectories,
+    "evaluations": _evaluations,
+    "events": _events,
+}
+"""Table → its rows of one run."""

@@ -1,0 +1,241 @@
+"""The driver's desk: takes requests from the run's directory, has each done where that is safe, and answers.
+
+It waits for whoever has to do what is asked, each request for itself, so that a run which is paused can be told to go
+on.  Every request ends in one answer, an event; where the run ends first, that is the answer.  It ends when it is
+cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from actors.admission import Flow
+from actors.conductor import Conductor
+from actors.remote import Remote, RemoteError
+from launch.config import RunConfig
+from launch.settings import tuning_of
+from launch.standing import Stand
+from launch.steering.boundary import Ending
+from launch.steering.history import record_changes
+from launch.steering.pausing import note_paused
+from launch.steering.requests import ANSWERED, FOLDER, TAKEN, Action, Request, read_request, request_files
+from launch.steering.tunable import TUNABLE, Change, Point, changes_between, retuned
+from launch.training import Training
+from protocol.errors import InfraError, LongshoreError, UserError
+from protocol.events import EventLog
+from protocol.trajectory import GroupId, trajectory_id
+
+_LOOK_S = 0.5
+_RETRY_S = 0.5
+_ENDED = "the run ended before it could be done"
+
+
+class Target(NamedTuple):
+    """What is to be cancelled."""
+
+    group: GroupId
+    sample: int | None
+    """None for all of the group."""
+
+
+_TARGET = re.compile(r"(?:train-)?g?(?P<group>\d{1,15})(?:-s(?P<sample>\d{1,9}))?(?:-a\d+)?")
+
+
+def parse_target(text: str) -> Target:
+    """A group or a trajectory, as events and pages name them.  Raises UserError."""
+    if (found := _TARGET.fullmatch(text)) is None:
+        raise UserError(
+            f"'{text}' is neither a group nor a trajectory of the training: write 12 or train-g000012-s03 "
+            "(python -m launch.ctl RUN list shows what runs)"
+        )
+    sample = found["sample"]
+    return Target(GroupId(int(found["group"])), None if sample is None else int(sample))
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    run_dir: Path
+    events: EventLog
+    stand: Stand
+    conductor: Remote[Conductor]
+    training: Training
+    config: RunConfig
+    adopt: Callable[[RunConfig], None]
+    """Let the run go by another configuration from now on."""
+    learn_from: Callable[[int, float], Awaitable[None]]
+    """Let the learner have this rate from that step on."""
+    cancel_episodes: Callable[[Sequence[str]], Awaitable[None]]
+    evaluate: Callable[[], Awaitable[str]]
+    """Between two steps: evaluate the weights of the last one; what came of it."""
+    _taken: set[str] = field(default_factory=set[str])
+
+    async def serve(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as answers:
+            while True:
+                for path in request_files(self.run_dir):
+                    if path.name not in self._taken:
+                        self._taken.add(path.name)
+                        answers.create_task(self._take(path), name=f"request {path.stem}")
+                await asyncio.sleep(_LOOK_S)
+
+    async def _take(self, path: Path) -> None:
+        try:
+            request = read_request(path)
+        except UserError as error:
+            self.events.emit(ANSWERED, request=path.stem, action="", ok=False, text=str(error), reason="")
+            self._forget(path)
+            return
+        self.events.emit(
+            TAKEN,
+            request=request.id,
+            action=request.action.value,
+            reason=request.reason,
+            by=request.by,
+            changes=dict(request.changes),
+            target=request.target,
+        )
+        ok, text = False, _ENDED
+        try:
+            text = await self._do(request)
+            ok = True
+        except LongshoreError as error:
+            text = str(error)
+        except Exception as error:  # noqa: BLE001  # the boundary: what goes wrong with a request does not end a run
+            text = f"{type(error).__name__}: {error}"
+        finally:
+            self._answer(request, text, ok=ok)
+
+    def _answer(self, request: Request, text: str, *, ok: bool) -> None:
+        self.events.emit(
+            ANSWERED, request=request.id, action=request.action.value, ok=ok, text=text, reason=request.reason
+        )
+        self._forget(self.run_dir / FOLDER / request.file)
+
+    def _forget(self, path: Path) -> None:
+        with suppress(OSError):  # then it is there still, and not taken again
+            path.unlink()
+            self._taken.discard(path.name)
+
+    async def _do(self, request: Request) -> str:
+        """What was done.  Raises UserError for what cannot be, InfraError for what failed."""
+        match request.action:
+            case Action.PAUSE:
+                return await self._pause()
+            case Action.RESUME:
+                return await self._resume()
+            case Action.DRAIN:
+                return await self._end(Ending.DRAINED, "no group opens any more; what is under way ends and is trained")
+            case Action.STOP:
+                return await self._end(Ending.ASKED, "training ends behind the step that is being taken")
+            case Action.RETUNE:
+                return await self._retune(request)
+            case Action.CANCEL:
+                return await self._cancel(parse_target(request.target))
+            case Action.CHECKPOINT:
+                step = await self.training.boundary.ask(self.training.checkpoint_now)
+                await self.training.until_kept(step)
+                return f"the checkpoint of step {step} is kept"
+            case Action.EVALUATE:
+                if self.training.boundary.paused:
+                    raise UserError("no episode begins while the run is paused: resume it first")
+                return await self.training.boundary.ask(self.evaluate)
+
+    # -- going on and not ----------------------------------------------------------------------------------------
+
+    async def _pause(self) -> str:
+        boundary = self.training.boundary
+        boundary.require_open()
+        if boundary.ending is not None:
+            raise UserError("the run is coming to its end already, as it was asked to")
+        boundary.pause()
+        note_paused(self.run_dir, True)
+        await self._flow(Flow.PAUSE)
+
+        async def stands() -> bool:
+            return boundary.paused
+
+        if not await boundary.ask(stands):
+            raise UserError("the run was told to go on before the learner had come to its next step")
+        return f"no rollout begins, and the learner stands behind step {self.training.step}"
+
+    async def _resume(self) -> str:
+        boundary = self.training.boundary
+        boundary.require_open()
+        note_paused(self.run_dir, False)
+        boundary.resume()
+        if boundary.ending is None:
+            await self._flow(Flow.RUN)
+        return f"the run goes on behind step {self.training.step}"
+
+    async def _end(self, how: Ending, text: str) -> str:
+        boundary = self.training.boundary
+        boundary.require_open()
+        note_paused(self.run_dir, False)
+        await self._flow(Flow.DRAIN)
+        boundary.end(how)
+        return text
+
+    async def _flow(self, flow: Flow) -> None:
+        while True:
+            try:
+                await self.stand.flow(flow)
+            except RemoteError:
+                await asyncio.sleep(_RETRY_S)  # the conductor is being restarted
+            else:
+                return
+
+    # -- other values --------------------------------------------------------------------------------------------
+
+    async def _retune(self, request: Request) -> str:
+        changed = changes_between(self.config, retuned(self.config, request.changes))
+        if not changed:
+            raise UserError("that is what the run goes by already")
+        if any(TUNABLE[change.key] is Point.STEP for change in changed):
+            return await self.training.boundary.ask(lambda: self._change(request))
+        return await self._change(request)
+
+    async def _change(self, request: Request) -> str:
+        """The configuration first, so that whatever dies meanwhile comes back with it."""
+        after, step = retuned(self.config, request.changes), self.training.step
+        changed = changes_between(self.config, after)
+        record_changes(self.run_dir, after, changed, request, first_step=step + 1)
+        before, self.config = self.config, after
+        self.adopt(after)
+        if after.learning_rate != before.learning_rate:
+            await self.learn_from(step + 1, after.learning_rate)
+        if tuning_of(after) != tuning_of(before):
+            await self._tune(after)
+        self._tell(changed, request)
+        return "; ".join(map(str, changed)) or "another request has changed that already"
+
+    async def _tune(self, config: RunConfig) -> None:
+        with suppress(RemoteError):  # the conductor is being restarted: it is told again within seconds
+            await self.stand.tuned(tuning_of(config))
+
+    def _tell(self, changed: Sequence[Change], request: Request) -> None:
+        for change in changed:
+            self.events.emit(
+                "run.retuned",
+                key=change.key,
+                before=change.before,
+                after=change.after,
+                reason=request.reason,
+            )
+
+    # -- one rollout ---------------------------------------------------------------------------------------------
+
+    async def _cancel(self, target: Target) -> str:
+        try:
+            samples = await self.conductor.call(Conductor.cancel, *target)
+        except RemoteError as error:
+            raise InfraError(f"the conductor did not answer, ask again: {error}") from error
+        await self.cancel_episodes([trajectory_id(target.group, sample) for sample in samples])
+        what = f"group {target.group}" if target.sample is None else f"sample {target.sample} of group {target.group}"
+        return f"{what} is given up: {len(samples)} rollouts end, and are counted as cancelled"

@@ -1,0 +1,87 @@
+"""Where asyncio's tasks wait: for each the frames of everything that it awaits in turn, also while it is suspended.
+
+asyncio itself shows of a suspended task its outermost frame alone.  A task that waits for the tasks of a group waits,
+for people, for what those wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
+from typing import cast
+
+_ROOT = Path(__file__).resolve().parent.parent
+_MOST_FRAMES = 100
+
+Names = Callable[[FrameType], str | None]
+"""Whom a frame waits for, where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStack:
+    name: str
+    frames: tuple[str, ...]
+    """``file:line function``, the outermost first."""
+    waits_for: str
+    """What the innermost frame that is known to waits for; "" for none."""
+    group: tuple[str, ...] = ()
+    """Tasks of the group that it waits for."""
+
+    @property
+    def place(self) -> str:
+        """Its innermost frame that is of ours, else its innermost."""
+        own = [frame for frame in self.frames if not frame.startswith("/")]
+        return (own or list(self.frames) or ["nowhere"])[-1]
+
+
+def task_stacks(tasks: Iterable[asyncio.Task[object]], names: Names) -> tuple[TaskStack, ...]:
+    """Of all ``tasks`` that have not ended, by name."""
+    found = [_stack(task, names) for task in tasks if not task.done()]
+    return tuple(sorted(found, key=lambda stack: stack.name))
+
+
+def _stack(task: asyncio.Task[object], names: Names) -> TaskStack:
+    frames = list(await_chain(task.get_coro()))
+    known = [name for frame in frames if (name := names(frame)) is not None]
+    group = _group(frames[-1]) if frames else ()
+    return TaskStack(task.get_name(), tuple(map(_shown, frames)), known[-1] if known else "", group)
+
+
+def await_chain(coroutine: object) -> Iterator[FrameType]:
+    """The frames of what ``coroutine`` awaits in turn, the outermost first."""
+    for _ in range(_MOST_FRAMES):
+        frame, coroutine = _awaited(coroutine)
+        if frame is None:
+            return
+        yield frame
+
+
+def _awaited(awaitable: object) -> tuple[FrameType | None, object]:
+    match awaitable:
+        case CoroutineType():
+            return awaitable.cr_frame, awaitable.cr_await
+        case GeneratorType():
+            generator = cast("GeneratorType[object, object, object]", awaitable)
+            return generator.gi_frame, generator.gi_yieldfrom
+        case AsyncGeneratorType():
+            return awaitable.ag_frame, awaitable.ag_await
+        case _:
+            return None, None
+
+
+def _group(innermost: FrameType) -> tuple[str, ...]:
+    """Names of the tasks that a task group still waits for."""
+    group = innermost.f_locals.get("self")
+    if not isinstance(group, asyncio.TaskGroup):
+        return ()
+    tasks: set[asyncio.Task[object]] = getattr(group, "_tasks", set())
+    return tuple(sorted(task.get_name() for task in tasks if not task.done()))
+
+
+def _shown(frame: FrameType) -> str:
+    code, path = frame.f_code, Path(frame.f_code.co_filename)
+    place = path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path
+    return f"{place}:{frame.f_lineno} {code.co_qualname}"

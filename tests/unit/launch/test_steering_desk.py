@@ -1,0 +1,318 @@
+"""If these fail, a person's word does not reach the run, is said to be done and is not, or is forgotten by a resume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from actors.admission import Flow
+from actors.conductor import Standing
+from actors.remote import ActorUnavailable
+from launch.config import RunConfig
+from launch.rundir import config_values, stored_config
+from launch.settings import tuning_of
+from launch.standing import Stand
+from launch.steering import desk as desk_module
+from launch.steering.boundary import Boundary, Ending
+from launch.steering.desk import Desk, Target, parse_target
+from launch.steering.history import read_changes
+from launch.steering.pausing import is_paused
+from launch.steering.requests import ANSWERED, TAKEN, Action, Request, ask, new_request, request_files
+from launch.summary import read_events
+from protocol.errors import UserError
+from protocol.events import EventLog, Json
+from tests.support.remotes import LocalRemote
+
+SOON_S = 30.0
+
+
+class FakeConductor:
+    def __init__(self) -> None:
+        self.told: list[Standing] = []
+        self.cancelled: list[tuple[int, int | None]] = []
+        self.restarting = 0
+        """So many calls, from now on, find nobody."""
+
+    async def stand(self, standing: Standing) -> None:
+        if self.restarting:
+            self.restarting -= 1
+            raise ActorUnavailable("conductor", "is being restarted")
+        self.told.append(standing)
+
+    async def cancel(self, group: int, sample: int | None) -> tuple[int, ...]:
+        if group != 12:
+            raise UserError(f"group {group} is not open")
+        self.cancelled.append((group, sample))
+        return (0, 3) if sample is None else (sample,)
+
+
+class FakeTraining:
+    """Stands between two steps whenever it is let."""
+
+    def __init__(self) -> None:
+        self.boundary, self.step = Boundary(), 4
+        self.kept: int | None = None
+        self.full_disk = False
+
+    async def checkpoint_now(self) -> int:
+        return self.step
+
+    async def until_kept(self, step: int) -> None:
+        if self.full_disk:
+            raise UserError("no space")
+        self.kept = step
+
+    async def run(self) -> None:
+        while True:
+            await self.boundary.pass_by()
+            await asyncio.sleep(0)
+
+
+class Scene:
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir, self.config = run_dir, RunConfig()
+        record = {"attempt": 1, "config": config_values(self.config)}
+        (run_dir / "config.json").write_bytes(orjson.dumps(record))
+        self.conductor, self.training = FakeConductor(), FakeTraining()
+        self.learned: list[tuple[int, float]] = []
+        self.adopted: list[RunConfig] = []
+        self.ended: list[str] = []
+        self.evaluation: Exception | str = "evaluated"
+        self.stand = Stand(LocalRemote(self.conductor))
+        self.desk = Desk(
+            run_dir=run_dir,
+            events=EventLog(run_dir, "driver-1", "node-0"),
+            stand=self.stand,
+            conductor=LocalRemote(self.conductor),
+            training=self.training,
+            config=self.config,
+            adopt=self.adopted.append,
+            learn_from=self.learn_from,
+            cancel_episodes=self.cancel,
+            evaluate=self.evaluate,
+        )
+
+    async def learn_from(self, step: int, lr: float) -> None:
+        self.learned.append((step, lr))
+
+    async def cancel(self, trajectories: Sequence[str]) -> None:
+        self.ended += trajectories
+
+    async def evaluate(self) -> str:
+        if isinstance(self.evaluation, Exception):
+            raise self.evaluation
+        return self.evaluation
+
+    @asynccontextmanager
+    async def open(self, *, trains: bool = True) -> AsyncGenerator[None]:
+        """The desk serves, and the loop takes its steps."""
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.desk.serve())]
+            if trains:
+                tasks.append(group.create_task(self.training.run()))
+            yield
+            for task in tasks:
+                task.cancel()
+
+    def events(self, kind: str) -> list[dict[str, Json]]:
+        return [event for event in read_events(self.run_dir) if event["kind"] == kind]
+
+    async def answer(self, request: Request) -> tuple[bool, str]:
+        ask(self.run_dir, request)
+        return await self.answer_to(request)
+
+    async def answer_to(self, request: Request) -> tuple[bool, str]:
+        while True:
+            for event in self.events(ANSWERED):
+                if event["request"] == request.id:
+                    return event["ok"] is True, str(event["text"])
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(desk_module, "_LOOK_S", 0.0)
+    monkeypatch.setattr(desk_module, "_RETRY_S", 0.0)
+    return Scene(tmp_path)
+
+
+async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_attempt(scene: Scene) -> None:
+    async with scene.open(trains=False):
+        request = new_request(Action.PAUSE, reason="lunch")
+        ask(scene.run_dir, request)
+        while not scene.conductor.told:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        assert scene.events(ANSWERED) == [], "the learner is in the middle of a step"
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(scene.training.run())
+            ok, text = await scene.answer_to(request)
+            running.cancel()
+    assert (ok, text) == (True, "no rollout begins, and the learner stands behind step 4")
+    assert scene.conductor.told[-1].flow is Flow.PAUSE
+    assert is_paused(scene.run_dir)
+    (taken,) = scene.events(TAKEN)
+    assert (taken["action"], taken["reason"]) == ("pause", "lunch")
+    assert request_files(scene.run_dir) == []
+
+
+async def test_a_paused_run_goes_on_when_it_is_told_to(scene: Scene) -> None:
+    async with scene.open():
+        assert (await scene.answer(new_request(Action.PAUSE)))[0]
+        ok, text = await scene.answer(new_request(Action.RESUME))
+    assert (ok, text) == (True, "the run goes on behind step 4")
+    assert [standing.flow for standing in scene.conductor.told] == [Flow.PAUSE, Flow.RUN]
+    assert not scene.training.boundary.paused
+    assert not is_paused(scene.run_dir)
+
+
+async def test_a_conductor_that_is_being_restarted_is_told_again(scene: Scene) -> None:
+    scene.conductor.restarting = 3
+    async with scene.open():
+        assert (await scene.answer(new_request(Action.PAUSE)))[0]
+    assert [standing.flow for standing in scene.conductor.told] == [Flow.PAUSE]
+
+
+@pytest.mark.parametrize(("action", "how"), [(Action.DRAIN, Ending.DRAINED), (Action.STOP, Ending.ASKED)])
+async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
+    scene: Scene, action: Action, how: Ending
+) -> None:
+    async with scene.open():
+        assert (await scene.answer(new_request(Action.PAUSE)))[0]
+        assert (await scene.answer(new_request(action)))[0]
+        assert (await scene.answer(new_request(Action.PAUSE))) == (
+            False,
+            "the run is coming to its end already, as it was asked to",
+        )
+    assert scene.conductor.told[-1].flow is Flow.DRAIN
+    assert scene.training.boundary.ending is how
+    assert not is_paused(scene.run_dir), "what goes on with the run is not paused"
+
+
+async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scene: Scene) -> None:
+    changes = {"rollout.in_flight": "8", "learner.lr": "1e-5", "checkpoint.every_steps": "2"}
+    async with scene.open():
+        ok, text = await scene.answer(new_request(Action.RETUNE, changes=changes, reason="too fast"))
+    assert ok
+    assert text.startswith("rollout.in_flight 0 → 8, from the next ticket; learner.lr")
+    after = stored_config(scene.run_dir)
+    assert (after.rollout.in_flight, after.learner.lr, after.checkpoint.every_steps) == (8, 1e-5, 2)
+    assert scene.adopted == [after]
+    assert scene.learned == [(5, 1e-5)]
+    assert scene.conductor.told[-1].tuning == tuning_of(after)
+    assert [event["key"] for event in scene.events("run.retuned")] == list(changes)
+    first = read_changes(scene.run_dir)[0]
+    assert (first.key, first.before, first.after, first.first_step, first.reason) == (
+        *("rollout.in_flight", 0, 8, 5, "too fast"),
+    )
+
+
+async def test_what_counts_only_for_tickets_waits_for_no_step(scene: Scene) -> None:
+    """A person who halves what is in flight because a step takes for ever would wait for ever."""
+    async with scene.open(trains=False):
+        assert (await scene.answer(new_request(Action.RETUNE, changes={"rollout.in_flight": "8"})))[0]
+    assert scene.conductor.told[-1].tuning == tuning_of(stored_config(scene.run_dir))
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (new_request(Action.RETUNE, changes={"rollout.in_flight": "-3"}), "rollout.in_flight"),
+        (new_request(Action.RETUNE, changes={"staleness.eta": "3"}), "staleness.eta cannot be changed"),
+        (new_request(Action.RETUNE, changes={"rollout.in_flight": "0"}), "goes by already"),
+        (new_request(Action.CANCEL, target="before-g000001-s00"), "neither a group nor a trajectory"),
+        (new_request(Action.CANCEL, target="13"), "group 13 is not open"),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_changes_nothing(scene: Scene, request_: Request, says: str) -> None:
+    before = (scene.run_dir / "config.json").read_bytes()
+    async with scene.open():
+        ok, text = await scene.answer(request_)
+    assert not ok
+    assert says in text
+    assert (scene.run_dir / "config.json").read_bytes() == before
+    assert (scene.adopted, scene.conductor.told, scene.ended) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("target", "cancelled", "ended"),
+    [
+        ("train-g000012-s03-a1", (12, 3), ["train-g000012-s03"]),
+        ("g12", (12, None), ["train-g000012-s00", "train-g000012-s03"]),
+    ],
+)
+async def test_what_is_given_up_ends_where_it_runs(
+    scene: Scene, target: str, cancelled: tuple[int, int | None], ended: list[str]
+) -> None:
+    async with scene.open():
+        assert (await scene.answer(new_request(Action.CANCEL, target=target)))[0]
+    assert scene.conductor.cancelled == [cancelled]
+    assert scene.ended == ended
+
+
+async def test_a_checkpoint_is_confirmed_when_it_is_kept(scene: Scene) -> None:
+    async with scene.open():
+        assert await scene.answer(new_request(Action.CHECKPOINT)) == (True, "the checkpoint of step 4 is kept")
+        scene.training.full_disk = True
+        assert await scene.answer(new_request(Action.CHECKPOINT)) == (False, "no space")
+    assert scene.training.kept == 4
+
+
+async def test_an_evaluation_tells_what_came_of_it_and_is_none_while_the_run_is_paused(scene: Scene) -> None:
+    async with scene.open():
+        assert await scene.answer(new_request(Action.EVALUATE)) == (True, "evaluated")
+        await scene.answer(new_request(Action.PAUSE))
+        ok, text = await scene.answer(new_request(Action.EVALUATE))
+    assert not ok
+    assert "resume it first" in text
+
+
+async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_attempt(scene: Scene) -> None:
+    request = new_request(Action.CHECKPOINT)
+    async with scene.open(trains=False):
+        ask(scene.run_dir, request)
+        while not scene.events(TAKEN):  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+    assert await scene.answer_to(request) == (False, "the run ended before it could be done")
+    assert request_files(scene.run_dir) == []
+
+
+async def test_a_file_that_is_no_request_is_named_and_taken_away(scene: Scene) -> None:
+    (scene.run_dir / "requests").mkdir()
+    (scene.run_dir / "requests" / "1.json").write_text('{"action": "explode"}')
+    async with scene.open():
+        while not scene.events(ANSWERED):  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+    assert "is no request" in str(scene.events(ANSWERED)[0]["text"])
+    assert request_files(scene.run_dir) == []
+
+
+async def test_a_defect_costs_one_request_and_not_the_run(scene: Scene) -> None:
+    async def broken(_: Sequence[str]) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    scene.desk.cancel_episodes = broken
+    async with scene.open():
+        assert await scene.answer(new_request(Action.CANCEL, target="12")) == (
+            False,
+            "ZeroDivisionError: division by zero",
+        )
+        assert (await scene.answer(new_request(Action.CHECKPOINT)))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("12", Target(12, None)),
+        ("g000012", Target(12, None)),
+        ("train-g000012", Target(12, None)),
+        ("train-g000012-s03", Target(12, 3)),
+        ("train-g000012-s03-a2", Target(12, 3)),
+    ],
+)
+def test_a_group_or_trajectory_is_known_by_every_name_that_it_has(text: str, target: Target) -> None:
+    assert parse_target(text) == target

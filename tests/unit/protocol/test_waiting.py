@@ -1,0 +1,88 @@
+"""If these fail, a person whose run hung is shown tasks, and not what they wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
+from types import FrameType
+
+from protocol.waiting import TaskStack, task_stacks
+
+
+class HangingDepot:
+    """Never gives what it is asked for."""
+
+    async def fetch(self) -> None:
+        await self.open_for_ever()
+
+    async def open_for_ever(self) -> None:
+        await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def reserved(self) -> AsyncGenerator[None]:
+        await self.fetch()
+        yield
+
+
+def depot_of(frame: FrameType) -> str | None:
+    return "depot" if isinstance(frame.f_locals.get("self"), HangingDepot) else None
+
+
+async def stack_of(work: Coroutine[object, object, None]) -> TaskStack:
+    """Of a task that hangs in ``work``."""
+    task = asyncio.get_running_loop().create_task(work, name="courier")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    try:
+        (found,) = task_stacks([task], depot_of)
+        return found
+    finally:
+        task.cancel()
+
+
+async def test_a_task_that_hangs_shows_all_that_it_awaits_and_for_whom() -> None:
+    async def courier() -> None:
+        await HangingDepot().fetch()
+
+    found = await stack_of(courier())
+    own = [frame.rpartition(" ")[2] for frame in found.frames if not frame.startswith("/")]
+    assert own[-2:] == ["HangingDepot.fetch", "HangingDepot.open_for_ever"]
+    assert found.frames[0].startswith("tests/unit/protocol/test_waiting.py:")
+    assert found.frames[-1].endswith("Event.wait")
+    assert (found.name, found.waits_for) == ("courier", "depot")
+    assert found.place.endswith("HangingDepot.open_for_ever"), "the innermost of ours says more than the library's"
+
+
+async def test_what_is_entered_and_what_is_generated_is_followed_too() -> None:
+    async def courier() -> None:
+        async with HangingDepot().reserved():
+            pass
+
+    found = await stack_of(courier())
+    assert found.waits_for in {"depot", ""}
+    assert any("courier" in frame for frame in found.frames)
+
+
+async def test_a_task_that_waits_for_a_group_names_its_tasks() -> None:
+    async def courier() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(0), name="quick")
+            group.create_task(HangingDepot().fetch(), name="slow")
+
+    assert (await stack_of(courier())).group == ("slow",)
+
+
+async def test_a_task_that_has_ended_is_not_told_of() -> None:
+    task = asyncio.get_running_loop().create_task(asyncio.sleep(0))
+    await task
+    assert task_stacks([task], depot_of) == ()
+
+
+async def test_tasks_come_by_name() -> None:
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(HangingDepot().fetch(), name=f"courier-{number}") for number in (2, 0, 1)]
+    await asyncio.sleep(0)
+    assert [stack.name for stack in task_stacks(tasks, depot_of)] == ["courier-0", "courier-1", "courier-2"]
+    for task in tasks:
+        task.cancel()
