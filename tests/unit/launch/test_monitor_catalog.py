@@ -145,12 +145,8 @@ def test_half_a_line_waits_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
     index = tmp_path / FOLDER / INDEX
     line = index.read_bytes().replace(b'"sample":0', b'"sample":1').replace(b"-s00", b"-s01")
     catalog = Catalog(tmp_path)
-    for piece in (
-        line[:40],
-        line[40:],
-        b'{"trajectory": 3}\n\xff\xfe\n',
-        b'{"trajectory":"x","group":%d}\n' % (1 << 70),
-    ):
+    damaged = (b'{"trajectory": 3}\n\xff\xfe\n', b'{"trajectory":"x","group":%d}\n' % (1 << 70))
+    for piece in (line[:40], line[40:], *damaged):
         with index.open("ab") as file:
             file.write(piece)
         catalog.poll()
@@ -161,8 +157,8 @@ def test_half_a_line_waits_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
 def test_numbers_that_no_run_has_end_nothing(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir()
     huge = (1 << 63) - 1
-    entry = {"trajectory": "x", "group": 1, "sample": 2, "task": "t", "segment": "../x", "offset": huge,
-             "length": huge, "status": "?", "reward": 1e308, "attempt": huge, "tokens": huge, "sampled": huge}  # fmt: skip
+    entry = {"trajectory": "x", "group": 1, "sample": 2, "task": "t", "segment": "../x", "status": "?", "reward": 1e308}
+    entry |= dict.fromkeys(("offset", "length", "attempt", "tokens", "sampled"), huge)
     (tmp_path / FOLDER / INDEX).write_bytes(orjson.dumps(entry) + b"\n")
     (row,) = everything(caught_up(tmp_path), sort="longest")
     assert row.reward == 1e308

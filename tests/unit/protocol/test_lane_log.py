@@ -67,7 +67,8 @@ def test_a_process_that_begins_anew_says_so(tmp_path: Path) -> None:
     clock = Clock()
     with lane(tmp_path, clock).during("tool"):
         clock.t += 1.0
-    (tmp_path / FOLDER / "worker-0.jsonl").open("ab").write(b'{"t": 1, "torn')
+    with (tmp_path / FOLDER / "worker-0.jsonl").open("ab") as file:
+        file.write(b'{"t": 1, "torn')
     clock.t += 1.0
     lane(tmp_path, clock)
     lines = [orjson.loads(raw) for raw in (tmp_path / FOLDER / "worker-0.jsonl").read_bytes().splitlines()]
