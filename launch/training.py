@@ -131,7 +131,7 @@ class Training:
     _dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
     """Of trajectories that were dropped, as far as the metrics have told of them."""
     _unexported: int = 0
-    _unrecorded: int = 0
+    _told_unrecorded: bool = False
     _published: bool = False
     _begun: float = 0.0
     _sampled_before: int = 0
@@ -373,10 +373,10 @@ class Training:
         dropped = {name: reason.value for name, reason in report.dropped.items()}
         step = report.step if report.trained else None
         await asyncio.to_thread(self._records.add, step, self.version, report.trained, dropped, report.records)
-        if (count := self._records.failures) > self._unrecorded:
-            text = f"what {count} steps made of their trajectories could not be written: the monitor does not show it"
+        if self._records.failures and not self._told_unrecorded:
+            text = f"what step {report.step} made of its trajectories cannot be written: the monitor does not show it"
             self.events.emit("advisory", about="trained", text=text)
-            self._unrecorded = count
+            self._told_unrecorded = True
 
     async def _lease(self) -> Lease | None:
         """The oldest full batch of closed groups; waits for it.  None when a stop condition comes first."""

@@ -17,7 +17,6 @@ import orjson
 from launch.lineage import LineageLog
 from launch.monitor.archive.cards import standing
 from launch.monitor.archive.catalog import Catalog
-from launch.monitor.archive.columns import key_of_name
 from launch.monitor.archive.query import last_step, trajectory_row
 from launch.monitor.archive.reading import Known, Located
 from launch.monitor.archive.vocabulary import NONE, Vocabulary, read_vocabulary
@@ -28,6 +27,8 @@ from protocol.weights import Lineage
 
 T = TypeVar("T")
 
+_LINES = 5_000
+"""Of events, that are taken in while others wait."""
 _STANDING_S = 2.0
 """For so long it is not looked again whether the driver lives."""
 
@@ -58,7 +59,7 @@ class Follower:
                 return False
             before = self._standing
             listed = self._catalog.poll()
-            taken = self._store.poll()
+            taken = self._store.poll(_LINES)
             self._look()
             self._catalog.set_ended(self._store.state.header.ok is True)
             if listed or taken or before is not self._standing:
@@ -142,7 +143,7 @@ class Follower:
     def locate(self, trajectory: str) -> Located | None:
         """A trajectory that was acknowledged; None for any other."""
         with self._lock:
-            row = self._catalog.rows.find(key_of_name(trajectory))
+            row = self._catalog.rows.find(trajectory)
             return None if row is None else _located(self._catalog, row)
 
     def members(self, group: int) -> list[Located]:

@@ -17,6 +17,7 @@ LIGHT = [
     "launch.args",
     "protocol.cli",
     "launch.rundir",
+    "launch.monitor",
     "launch.cli",
     "launch.cluster",
     "launch.sweep",
@@ -42,6 +43,13 @@ def loaded(package: str) -> set[str]:
 @pytest.mark.parametrize("package", LIGHT)
 def test_importing_it_loads_nothing_heavy(package: str) -> None:
     assert not HEAVY & loaded(package)
+
+
+def test_the_monitor_starts_without_the_configuration() -> None:
+    """Its schemas take longer to import than a run of a hundred thousand trajectories to open."""
+    probe = "import launch.monitor.app, sys; print('launch.config' in sys.modules, 'pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
 
 
 def test_the_protocol_knows_no_docker() -> None:

@@ -8,30 +8,31 @@ begins anew.  Not thread-safe: :class:`launch.monitor.follow.Follower` owns it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from launch.monitor.archive.columns import Rows, key_of, key_of_name
+from launch.monitor.archive.columns import Rows, Use
 from launch.monitor.archive.lines import Fresh, LineFile
 from launch.monitor.archive.steps import Steps
-from launch.monitor.tail import Event, integer, number, parse_object, text
 from protocol.export import FOLDER, INDEX, ExportEntry
 from protocol.groups import DROP_REASONS, GroupOutcome
 from protocol.trained import FOLDER as TRAINED_FOLDER
 from protocol.trained import RewoundTo, TrainedEntry, TrainedStep, read_line
+from protocol.trajectory import trajectory_id
 
 _CHUNK_BYTES = 4 << 20
 _GROUP_EVENT = b'"kind":"group.'
 _DROPS = {str(outcome): str(reason) for outcome, reason in DROP_REASONS.items()}
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
-_ENTRY = msgspec.json.Decoder(ExportEntry)
+_MOST_SAMPLES = 1 << 16
 
 
 @dataclass(slots=True)
@@ -45,10 +46,13 @@ class GroupFacts:
     closed_at: float | None = None
 
 
-class _Used(NamedTuple):
-    entry: TrainedEntry
-    step: int | None
-    version: int
+class _GroupEvent(msgspec.Struct):
+    kind: str
+    t: float
+    group: Annotated[int, Meta(ge=0, le=(1 << 40) - 1)]
+    task: str = ""
+    size: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] = 0
+    outcome: str = ""
 
 
 class _LedgerLine(msgspec.Struct):
@@ -56,6 +60,9 @@ class _LedgerLine(msgspec.Struct):
     version: int
     trained: list[str]
     dropped: dict[str, str]
+
+
+_ENTRY, _EVENT = msgspec.json.Decoder(ExportEntry), msgspec.json.Decoder(_GroupEvent)
 
 
 class Catalog:
@@ -68,13 +75,15 @@ class Catalog:
     def _begin(self) -> None:
         self.rows, self.steps = Rows(), Steps()
         self.groups: dict[int, GroupFacts] = {}
+        self._dropped: dict[int, str] = {}
+        """Group → why its members are dropped, those that are still to be listed too."""
         self.versions: dict[int, int] = {}
         """Step → version of the weights that it updated."""
         self.ended = False
         """The run is over, and what is left in its buffer is dropped."""
         self.damaged = 0
         """Lines that were left out."""
-        self._early: dict[int, _Used] = {}
+        self._early: dict[str, Use] = {}
         """Of trajectories that are not in the index yet."""
         self._index = LineFile(self.run_dir / FOLDER / INDEX)
         self._trained = LineFile(self.run_dir / TRAINED_FOLDER / INDEX)
@@ -90,19 +99,25 @@ class Catalog:
 
     def poll(self) -> bool:
         """Take in what was appended, some megabytes at most; whether there may be more."""
-        found = [file.read(_CHUNK_BYTES) for file in self._files]
-        if any(fresh.replaced for fresh in found):
-            self._begin()
-            self.revision += 1
-            return True
-        index, trained, buffer, metrics = found
+        index = self._index.read(_CHUNK_BYTES)
         self._add(index)
-        self._read_ledger()
-        self._use(trained)
-        self._group(buffer)
-        self.steps.take(metrics)
-        if more := any(fresh.lines for fresh in found):
-            self.revision += 1
+        if self._index.behind and index.lines:  # what others say of trajectories comes when these are listed
+            return self._told([index])
+        trained, buffer, metrics = (file.read(_CHUNK_BYTES) for file in self._files[1:])
+        found = [index, trained, buffer, metrics]
+        if not any(fresh.replaced for fresh in found):
+            self._read_ledger()
+            self._use(trained)
+            self._group(buffer)
+            self.steps.take(metrics)
+        return self._told(found)
+
+    def _told(self, found: Sequence[Fresh]) -> bool:
+        """Whether any of this was news; all of it begins anew where a file was replaced."""
+        if replaced := any(fresh.replaced for fresh in found):
+            self._begin()
+        more = replaced or any(fresh.lines for fresh in found)
+        self.revision += more
         return more
 
     def set_ended(self, ended: bool) -> None:
@@ -118,41 +133,42 @@ class Catalog:
                 entries.append(_ENTRY.decode(raw))
             except _DAMAGE:
                 self.damaged += 1
-        for key in self.rows.add(entries):
-            if (used := self._early.pop(key, None)) is not None:
-                self.rows.use(self._row(key), *used)
-        for entry in entries:
-            facts = self.groups.get(entry.group)
-            if facts is not None and facts.outcome in _DROPS:
-                self._drop(entry.group, _DROPS[facts.outcome])
-
-    def _row(self, key: int) -> int:
-        row = self.rows.find(key)
-        assert row is not None  # noqa: S101  # it was added
-        return row
+        self.rows.add(entries)
+        if self._early:
+            self._use_rows([use for entry in entries if (use := self._early.pop(entry.trajectory, None)) is not None])
+        for group in {entry.group for entry in entries} & self._dropped.keys():
+            self._drop(group, self._dropped[group])
 
     def _use(self, fresh: Fresh) -> None:
+        uses: list[Use] = []
         for raw in fresh.lines:
             match read_line(raw):
                 case TrainedStep() as step:
-                    self._use_step(step)
+                    uses += self._uses(step)
                 case RewoundTo(rewound_to=kept):
-                    self.rows.rewind(kept)
-                    self._early = {key: used for key, used in self._early.items() if (used.step or 0) <= kept}
-                    self.versions = {step: version for step, version in self.versions.items() if step <= kept}
+                    self._use_rows(uses)
+                    uses = []
+                    self._rewind(kept)
                 case None:
                     self.damaged += 1
+        self._use_rows(uses)
 
-    def _use_step(self, line: TrainedStep) -> None:
+    def _uses(self, line: TrainedStep) -> list[Use]:
         if line.step is not None:
             self.versions[line.step] = line.version
-        for entry in line.trajectories:
-            if (key := key_of_name(entry.trajectory)) is None:
-                continue
-            if (row := self.rows.find(key)) is not None:
-                self.rows.use(row, entry, line.step, line.version)
-            else:
-                self._early[key] = _Used(entry, line.step, line.version)
+        return [Use(entry, line.step, line.version) for entry in line.trajectories]
+
+    def _rewind(self, kept: int) -> None:
+        self.rows.rewind(kept)
+        self._early = {name: use for name, use in self._early.items() if (use.step or 0) <= kept}
+        self.versions = {step: version for step, version in self.versions.items() if step <= kept}
+
+    def _use_rows(self, uses: Sequence[Use]) -> None:
+        """What is not in the index yet waits for that."""
+        rows = [self.rows.find(use.entry.trajectory) for use in uses]
+        self._early |= {use.entry.trajectory: use for row, use in zip(rows, uses, strict=True) if row is None}
+        known = [(row, use) for row, use in zip(rows, uses, strict=True) if row is not None]
+        self.rows.use([row for row, _ in known], [use for _, use in known])
 
     def _read_ledger(self) -> None:
         """Of a run that keeps no ``trained/``, what its newest checkpoint says, once."""
@@ -163,27 +179,28 @@ class Catalog:
             entries = chain(
                 map(TrainedEntry, line.trained), (TrainedEntry(name, reason) for name, reason in line.dropped.items())
             )
-            self._use_step(TrainedStep(line.step, 0.0, line.version, list(entries)))
+            self._use_rows(self._uses(TrainedStep(line.step, 0.0, line.version, list(entries))))
 
     def _group(self, fresh: Fresh) -> None:
         for raw in fresh.lines:
-            if _GROUP_EVENT in raw and (event := parse_object(raw)) is not None:
-                self._take_group(event)
+            if _GROUP_EVENT in raw:
+                with suppress(*_DAMAGE):
+                    self._take_group(_EVENT.decode(raw))
 
-    def _take_group(self, event: Event) -> None:
-        group = integer(event, "group", -1)
-        facts = self.groups.setdefault(group, GroupFacts())
-        facts.task, facts.size = text(event, "task", facts.task), max(facts.size, integer(event, "size"))
-        if text(event, "kind") == "group.opened":
-            facts.opened_at = number(event, "t")
+    def _take_group(self, event: _GroupEvent) -> None:
+        facts = self.groups.setdefault(event.group, GroupFacts())
+        facts.task, facts.size = event.task or facts.task, max(facts.size, event.size)
+        if event.kind == "group.opened":
+            facts.opened_at = event.t
             return
-        facts.closed_at, facts.outcome = number(event, "t"), text(event, "outcome", facts.outcome)
+        facts.closed_at, facts.outcome = event.t, event.outcome or facts.outcome
         if (reason := _DROPS.get(facts.outcome)) is not None:
-            self._drop(group, reason)
+            self._dropped[event.group] = reason
+            self._drop(event.group, reason)
 
     def _drop(self, group: int, reason: str) -> None:
-        size = self.groups[group].size
-        rows = (self.rows.find(key_of(group, sample)) for sample in range(min(size, 1 << 16)))
+        size = min(self.groups[group].size, _MOST_SAMPLES)
+        rows = (self.rows.find(trajectory_id(group, sample)) for sample in range(size))
         if known := [row for row in rows if row is not None]:
             self.rows.drop(known, reason)
 

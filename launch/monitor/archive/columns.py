@@ -7,7 +7,7 @@ repeat (tasks, statuses, reasons, segments) are numbers into a list of names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ HELD, TRAINED, DROPPED = 0, 1, 2
 """Values of the column ``state``."""
 UNKNOWN = -1
 """In columns of whole numbers; in others it is NaN."""
-_SAMPLE_BITS = 20
+_MOST = 1 << 40
+"""Of a group's number; a damaged line may have any."""
 _DTYPES: Mapping[str, npt.DTypeLike] = {
     **dict.fromkeys(("group", "offset", "facts_offset"), np.int64),
     **dict.fromkeys(("sample", "task", "status", "reason", "length", "tokens", "sampled", "step"), np.int32),
@@ -32,6 +33,16 @@ _DTYPES: Mapping[str, npt.DTypeLike] = {
     **dict.fromkeys(("advantage", "gap"), np.float32),
     "version": np.int32,
 }
+
+
+class Use(NamedTuple):
+    """What a step made of a trajectory."""
+
+    entry: TrainedEntry
+    step: int | None
+    """None: of a batch that made no step."""
+    version: int
+    """Of the weights that it updated."""
 
 
 class Names:
@@ -53,21 +64,6 @@ class Names:
         return [self._numbers[name] for name in names if name in self._numbers]
 
 
-def key_of(group: int, sample: int) -> int:
-    """One number for a sample of a group."""
-    return group << _SAMPLE_BITS | sample
-
-
-def key_of_name(trajectory: str) -> int | None:
-    """The key of a :func:`protocol.trajectory.trajectory_id`; None for another name."""
-    head, _, sample = trajectory.rpartition("-s")
-    group = head.rpartition("-g")[2]
-    if not (group.isascii() and group.isdigit() and sample.isascii() and sample.isdigit()):
-        return None
-    key = key_of(int(group), int(sample))
-    return key if trajectory_id(int(group), int(sample)) == trajectory else None
-
-
 def _within(values: Sequence[float], dtype: np.dtype[Any]) -> Array:
     """As the column's type: a damaged line may have any number."""
     if dtype.kind == "f":
@@ -82,7 +78,7 @@ class Rows:
     def __init__(self) -> None:
         self.count = 0
         self._columns: dict[str, Array] = {name: np.zeros(1024, dtype) for name, dtype in _DTYPES.items()}
-        self._by_key: dict[int, int] = {}
+        self._by_name: dict[str, int] = {}
         self.tasks, self.statuses, self.reasons = Names(), Names(), Names([""])
         self.segments, self.facts_segments = Names(), Names([""])
 
@@ -131,24 +127,19 @@ class Rows:
             length=self.whole("facts_length", row),
         )
 
-    def find(self, key: int | None) -> int | None:
-        """The row of a sample."""
-        return None if key is None else self._by_key.get(key)
+    def find(self, trajectory: str) -> int | None:
+        """The row of a trajectory."""
+        return self._by_name.get(trajectory)
 
-    def add(self, entries: Sequence[ExportEntry]) -> list[int]:
-        """Append trajectories; one whose sample is there already (exported twice) is passed over.  The keys of those
-        that were added."""
-        keys: list[int] = []
+    def add(self, entries: Sequence[ExportEntry]) -> None:
+        """Append trajectories; one that is there already (exported twice) is passed over."""
         fresh: list[ExportEntry] = []
         for entry in entries:
-            key = key_of(entry.group, entry.sample)
-            if key not in self._by_key and 0 <= entry.sample < 1 << _SAMPLE_BITS and 0 <= entry.group < 1 << 40:
-                self._by_key[key] = self.count + len(fresh)
-                keys.append(key)
+            if entry.trajectory not in self._by_name and 0 <= entry.group < _MOST:
+                self._by_name[entry.trajectory] = self.count + len(fresh)
                 fresh.append(entry)
         if fresh:
             self._append(fresh)
-        return keys
 
     def _append(self, fresh: Sequence[ExportEntry]) -> None:
         first, self.count = self.count, self.count + len(fresh)
@@ -189,18 +180,22 @@ class Rows:
         for name in ("facts_segment", "facts_offset", "facts_length"):
             self._columns[name][which] = 0
 
-    def use(self, row: int, entry: TrainedEntry, step: int | None, version: int) -> None:
-        """A step used it; None: a batch that made none."""
-        columns = self._columns
-        columns["state"][row] = DROPPED if entry.reason else TRAINED
-        columns["reason"][row] = self.reasons.number(entry.reason)
-        columns["step"][row] = UNKNOWN if step is None else step
-        columns["version"][row] = version
-        columns["advantage"][row] = np.nan if entry.advantage is None else entry.advantage
-        columns["gap"][row] = np.nan if entry.gap is None else entry.gap
-        columns["facts_segment"][row] = self.facts_segments.number(entry.segment)
-        columns["facts_offset"][row] = entry.offset
-        columns["facts_length"][row] = entry.length
+    def use(self, rows: Sequence[int], uses: Sequence[Use]) -> None:
+        """What steps made of them."""
+        entries = [use.entry for use in uses]
+        values: Mapping[str, Sequence[float]] = {
+            "state": [DROPPED if entry.reason else TRAINED for entry in entries],
+            "reason": [self.reasons.number(entry.reason) for entry in entries],
+            "advantage": [np.nan if entry.advantage is None else entry.advantage for entry in entries],
+            "gap": [np.nan if entry.gap is None else entry.gap for entry in entries],
+            "facts_segment": [self.facts_segments.number(entry.segment) for entry in entries],
+            "facts_offset": [entry.offset for entry in entries],
+            "facts_length": [entry.length for entry in entries],
+            "step": [UNKNOWN if use.step is None else use.step for use in uses],
+            "version": [use.version for use in uses],
+        }
+        for name, column in values.items():
+            self._columns[name][list(rows)] = _within(column, self._columns[name].dtype)
 
     def drop(self, rows: Sequence[int], reason: str) -> None:
         """Their group closed without anything to train."""

@@ -150,12 +150,12 @@ def _offset_of(file: BinaryIO, size: int, t: float) -> int:
 
 
 def _line_after(file: BinaryIO, offset: int) -> _Line | None:
-    """The first whole line that begins at or behind ``offset``."""
+    """The first whole line that begins at or behind ``offset``, of those that are not damaged."""
     file.seek(max(0, offset - 1))
     data = file.read(2 * _LINE_BYTES)
-    start = 0 if not offset else data.find(b"\n") + 1
-    end = data.find(b"\n", start)
-    return _decoded(data[start:end]) if end >= 0 and (start or not offset) else None
+    start = data.find(b"\n") + 1 if offset else 0
+    whole = data[start : data.rfind(b"\n") + 1]
+    return next((line for raw in whole.splitlines() if (line := _decoded(raw)) is not None), None)
 
 
 def _line_before(file: BinaryIO, offset: int) -> _Line | None:

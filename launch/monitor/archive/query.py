@@ -225,6 +225,8 @@ def _matching_groups(catalog: Catalog, table: GroupTable, wanted: GroupFilter) -
     if wanted.reasons:
         members = catalog.rows["group"][_has_reason(catalog, wanted.reasons)]
         keep &= np.isin(table.group, members)
+    if wanted.words.isdecimal():
+        return keep & (table.group == int(wanted.words[:15]))
     for part in filter(None, (wanted.task, wanted.words)):
         named = catalog.rows["group"][_has_task(catalog, part)]
         told = [group for group, facts in catalog.groups.items() if part.casefold() in facts.task.casefold()]

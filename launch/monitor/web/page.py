@@ -15,12 +15,12 @@ from starlette.routing import Route
 
 from launch.monitor.recording import cast_path, read_cast
 from launch.monitor.store import EVENT_FILES
-from launch.monitor.tail import Cursor, RunReader, format_cursor
+from launch.monitor.tail import Cursor, RunReader
 from launch.monitor.web.answers import HEARTBEAT, HEARTBEAT_S, as_json, event_stream, message, refusal
 from launch.monitor.web.runs import POLL_S, Watched
-from launch.monitor.web.streams import described, given_cursor
+from launch.monitor.web.streams import event_messages, given_cursor
 
-_BATCH = 500
+_BATCH = 1_000
 _STATE_S = 1.0
 """The state, which is large, is sent no oftener."""
 _IDLE_POLLS_TO_END = 4
@@ -54,9 +54,9 @@ class PageApi:
         while True:
             revision, before = follower.revision, reader.cursor
             lines = await asyncio.to_thread(reader.read, _BATCH)
-            if lines:
+            for told_message in event_messages(lines, before, reader.cursor):
                 said_at = time.monotonic()
-                yield message("events", orjson.dumps(described(lines)), format_cursor(reader.cursor))
+                yield told_message
             if reader.cursor != before:
                 continue
             now = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from launch.monitor.web.runs import POLL_S, Watched
 
 MAX_WATCHED = 64
 HEAD_S = 0.5
-_BATCH = 500
+MESSAGE_EVENTS = 50
+_BATCH = 1_000
 _END_BYTES = 64 << 10
 _IDLE_POLLS_TO_END = 4
 
@@ -47,9 +48,9 @@ async def events(watched: Watched, cursor: Cursor) -> AsyncIterator[bytes]:
     while True:
         revision, before = follower.revision, reader.cursor
         lines = await asyncio.to_thread(reader.read, _BATCH)
-        if lines:
+        for told_message in event_messages(lines, before, reader.cursor):
             said_at = time.monotonic()
-            yield message("events", orjson.dumps(described(lines)), format_cursor(reader.cursor))
+            yield told_message
         if reader.cursor != before:
             continue
         if follower.gone:
@@ -64,6 +65,16 @@ async def events(watched: Watched, cursor: Cursor) -> AsyncIterator[bytes]:
         if not await watched.wait(revision, max(0.01, due - now)) and revision == told:
             said_at = time.monotonic()
             yield HEARTBEAT
+
+
+def event_messages(lines: Sequence[Line], before: Cursor, after: Cursor) -> Iterator[bytes]:
+    """``lines``, read from ``before`` to ``after``, in messages so small that a client on a poor line gets on."""
+    at = dict(before)
+    for first in range(0, len(lines), MESSAGE_EVENTS):
+        part = lines[first : first + MESSAGE_EVENTS]
+        at |= {line.source: line.end for line in part}
+        cursor = after if first + MESSAGE_EVENTS >= len(lines) else at
+        yield message("events", orjson.dumps(described(part)), format_cursor(cursor))
 
 
 def described(lines: Sequence[Line]) -> list[dict[str, object]]:

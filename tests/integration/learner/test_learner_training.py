@@ -7,7 +7,9 @@ import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
 
 from learner.objective import Objective
-from protocol.codec import dumps
+from learner.sequences import whole
+from protocol.codec import dumps, loads
+from protocol.trained import Mark, unpack_facts
 from protocol.trajectory import DropReason
 from protocol.weights import Version
 
@@ -90,6 +92,37 @@ def test_a_look_at_log_probabilities_is_the_same_in_every_layout_and_changes_not
     np.testing.assert_allclose(np.concatenate(shared), np.concatenate(alone), atol=1e-5)
     (likelihoods,) = ranks.learner(told, ("log_likelihoods", sequences))
     assert [found.sum(dtype=np.float64) for found in alone] == pytest.approx(likelihoods, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes", [None, {"tp": 2}, {"pp": 2}, {"cp": 2}, {}], ids=["alone", "TP2", "PP2", "CP2", "DP2"]
+)
+def test_what_a_step_says_of_each_token_is_what_a_look_before_it_finds(ranks, settings, changes):
+    """Else a person is shown another gap between learner and engine than there was."""
+    told, blobs = settings(**(changes or {})), payload()
+    trajectories = [loads(blob) for blob in blobs]
+    sequences = [pair for each in trajectories for pair in whole(each.segments)]
+    looked, report = ranks.learner(
+        told, ("logprobs", sequences), ("step", 4, blobs, lineage(), Version(4)), world=1 if changes is None else 2
+    )
+    found = dict(zip((each.ticket.trajectory_id for each in trajectories), looked, strict=True))
+    assert report.records.keys() == set(report.trained)
+    for name, record in report.records.items():
+        facts = unpack_facts(record.blob)
+        (segment,) = next(each.segments for each in trajectories if each.ticket.trajectory_id == name)
+        kept = ~np.isnan(facts.logprobs)
+        sampled = segment.loss_mask == 1
+        assert kept[sampled].any()
+        assert not kept[~sampled].any()
+        np.testing.assert_allclose(facts.logprobs[sampled][kept[sampled]], found[name][kept[sampled]], atol=1e-5)
+        gaps = np.abs(facts.logprobs[kept] - segment.logprobs[kept])
+        assert record.gap == pytest.approx(float(gaps.mean()), rel=1e-4)
+        assert np.unique(facts.advantages[kept]).size == 1
+        assert record.advantage == pytest.approx(float(facts.advantages[kept][0]), rel=1e-5)
+    marks = np.concatenate([unpack_facts(record.blob).marks for record in report.records.values()])
+    tokens = sum(int((~np.isnan(unpack_facts(r.blob).logprobs)).sum()) for r in report.records.values())
+    for mark, metric in ((Mark.HIGH, "clip_high"), (Mark.LOW, "clip_low"), (Mark.DUAL, "clip_dual")):
+        assert ((marks & mark.value) > 0).sum() / tokens == pytest.approx(report.metrics[metric], abs=1e-9)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -221,6 +221,9 @@ async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_n
         trajectory = read_exported(tmp_path, entry)
         assert trajectory.ticket.trajectory_id == entry.trajectory
         assert (trajectory.reward.total, trajectory.ticket.task) == (entry.reward, entry.task)
+        assert (trajectory.tokens, trajectory.sampled_tokens) == (entry.tokens, entry.sampled)
+        assert (trajectory.passed, trajectory.ticket.attempt) == (entry.passed, entry.attempt)
+        assert entry.at is not None
 
 
 async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:

@@ -60,6 +60,15 @@ def test_the_recording_shows_what_was_said_run_printed_and_graded(tmp_path: Path
     assert places == sorted(places)
 
 
+def test_a_turn_can_be_gone_to_in_the_recording(tmp_path: Path) -> None:
+    """Players show its marker, and it stands before what the model said."""
+    record(tmp_path, make_trajectory())
+    (cast,) = (tmp_path / "terminals").iterdir()
+    codes = [(code, text) for _, code, text in map(orjson.loads, cast.read_bytes().splitlines()[1:])]
+    assert codes[0] == ("m", "turn 0")
+    assert "I count." in codes[1][1]
+
+
 def test_the_last_event_has_the_trajectorys_own_figures(tmp_path: Path) -> None:
     trajectory = make_trajectory(reward=1.0, sampled=7)
     record(tmp_path, trajectory)

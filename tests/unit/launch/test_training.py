@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 from actors.conductor import ConductorStatistics, Standing
@@ -34,6 +35,8 @@ from protocol.digests import FileDigest, digest_files
 from protocol.errors import UserError
 from protocol.events import EventLog, Json
 from protocol.staleness import StalePolicy
+from protocol.trained import FOLDER as TRAINED
+from protocol.trained import RewoundTo, read_line
 from protocol.trajectory import DropReason, Float32Array, Int32Array, Uint8Array
 from protocol.weights import Lineage, Version, WeightManifest
 from tests.support.fake_buffer import FakeBuffer
@@ -327,6 +330,46 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
     assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 2
     assert run.steps_kept == [1, 2]
     assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
+
+
+def told_of_steps(run_dir: Path) -> list[tuple[object, ...]]:
+    """Of each line for people: its step, and how many it trained and dropped; or how far a resume went back."""
+    lines = map(read_line, (run_dir / TRAINED / "index.jsonl").read_bytes().splitlines())
+    return [
+        ("rewound", line.rewound_to)
+        if isinstance(line, RewoundTo)
+        else (line.step, *(sum(bool(each.reason) is gone for each in line.trajectories) for gone in (False, True)))
+        for line in lines
+        if line is not None
+    ]
+
+
+async def test_what_each_step_made_of_its_trajectories_is_kept_for_people(tmp_path: Path) -> None:
+    run = Run(tmp_path, dies_at=[4])
+    run.generations[0].stale_at = [2]
+    await run.buffer.add_ready(PER_STEP)
+    await run.go()
+    step = 2 * PER_STEP
+    assert told_of_steps(tmp_path) == [
+        (1, step, 0), (None, 0, step), (2, step, 0), (3, step, 0), ("rewound", 2), (3, step, 0), (4, step, 0),
+    ]  # fmt: skip
+
+
+async def test_a_disk_that_takes_no_records_is_told_once_and_costs_no_step(tmp_path: Path) -> None:
+    (tmp_path / TRAINED).write_text("in the way")
+    run = Run(tmp_path)
+    await run.go()
+    assert run.training.step == 4
+    told = [event for event in read_events(tmp_path) if event.get("about") == "trained"]
+    assert len(told) == 1
+
+
+async def test_the_learners_lane_says_when_it_waited_and_when_it_computed(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.go()
+    last = orjson.loads((tmp_path / "lanes" / "learner.jsonl").read_bytes().splitlines()[-1])
+    assert last["kind"] == "learner"
+    assert {"waiting", "training", "publishing", "saving"} <= last["seconds"].keys()
 
 
 async def test_a_learner_that_comes_back_is_given_the_reference_that_the_first_one_wrote(tmp_path: Path) -> None:

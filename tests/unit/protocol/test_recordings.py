@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocol import recordings
-from protocol.recordings import CastWriter
+from protocol.recordings import CastWriter, turn_marker
 
 
 def _lines(path: Path) -> list:
@@ -92,3 +92,12 @@ def test_an_agents_command_cannot_forge_the_prompt(tmp_path: Path):
     with CastWriter.open(tmp_path / "a.cast") as cast:
         cast.prompt_command("echo \x1b[2J\x07")
     assert "\x1b[2J" not in _lines(tmp_path / "a.cast")[-1][2]
+
+
+def test_a_marker_is_no_output(tmp_path: Path) -> None:
+    """Else a terminal shows it."""
+    path = tmp_path / "a.cast"
+    with CastWriter.open(path, clock=iter([0.0, 1.5, 2.0]).__next__) as cast:
+        cast.marker(turn_marker(3))
+        cast.output("x")
+    assert [json.loads(line) for line in path.read_text().splitlines()[1:]] == [[1.5, "m", "turn 3"], [2.0, "o", "x"]]

@@ -1,0 +1,34 @@
+"""If this fails, nobody can say whether the monitor misses anything, or what it takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox.host import Host
+
+
+@pytest.mark.docker
+@pytest.mark.ray
+@pytest.mark.sglang
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_long_run_is_opened_and_a_real_one_watched(docker_engine: Host, tmp_path: Path) -> None:
+    sizes = ["--trajectories", "256", "--opens", "1", "--steps", "2", "--cuts", "5"]
+    command = [sys.executable, "-m", "launch.bench", "monitor", "--json", *sizes, "--folder", str(tmp_path / "kept")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)
+    assert done.stdout, done.stderr[-4000:]
+    said = json.loads(done.stdout)
+    assert (said["missed_events"], said["repeated_events"]) == (0, 0), done.stderr[-4000:]
+    assert said["trajectories"] >= 256
+    assert said["events"] > 100
+    assert said["cuts"] > 0
+    assert said["cpu_s"]["run"] > said["cpu_s"]["monitor"] > 0
+    assert done.returncode == bool(said["failed"])
+    run = tmp_path / "kept" / "runs" / "watched"
+    assert (run / "trained" / "index.jsonl").exists()
+    assert {path.stem for path in (run / "lanes").iterdir()} == {"learner", "engine-0", "worker-0-0"}
