@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import fisher_exact  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]  it has no types
+from scipy.stats import fisher_exact
 
 from actors.evaluation import Attempt
 from launch.compare.__main__ import main

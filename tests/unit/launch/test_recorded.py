@@ -92,7 +92,7 @@ def test_a_trajectory_is_found_by_run_and_id(run_dir: Path, monkeypatch: pytest.
     assert [each.task for each in open_source("demo-1").read(lambda task, reward: task != "t0" and reward > 0)] == [
         "t1"
     ]
-    assert find("demo-1/train-g000000-s00").recorded.verdict.status is Status.COMPLETED  # pyright: ignore[reportOptionalMemberAccess]
+    assert find("demo-1/train-g000000-s00").recorded.verdict.status is Status.COMPLETED
 
 
 @pytest.mark.parametrize(
