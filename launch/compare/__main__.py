@@ -58,7 +58,7 @@ def _parser() -> Parser:
 
 
 def _usual(comparison: Comparison) -> Path:
-    names = "-and-".join(_SHORT.sub("_", side.name) for side in comparison.sides[:2])
+    names = "-and-".join(_SHORT.sub("_", side.name)[-80:].strip("_") for side in comparison.sides[:2])
     more = f"-and-{len(comparison.sides) - 2}-more" if len(comparison.sides) > 2 else ""
     return comparison.first.path.parent / f"{names}{more}.html"
 

@@ -14,7 +14,7 @@ import orjson
 from launch.compare.comparing import Against, Comparison
 from launch.compare.paired import Pair
 from launch.compare.sides import Side
-from launch.compare.telling import AT_K, CHANGES, MATRIX, at_k, changes, matrix, signed
+from launch.compare.telling import AT_K, CHANGES, MATRIX, at_k, by_task, changes, matrix, signed
 from launch.evaluate.attempts import AttemptId, Record
 from launch.monitor.bundle import bundle
 from launch.monitor.html import Head, Section, document, page_section, table
@@ -40,6 +40,8 @@ def page(comparison: Comparison, most: int) -> str:
         sections.append(page_section(Section("Compared anyway", _list(comparison.notices))))
     for each in comparison.others:
         sections += _against(comparison.first, each, most, pairs)
+    heads = ("task", *(side.name for side in comparison.sides))
+    sections.append(page_section(Section("All tasks", table(heads, by_task(comparison)), "attempts that passed")))
     data = orjson.dumps({"terminals": pairs}).decode().replace("<", "\\u003c")
     other, *rest = comparison.others
     name = f"{other.side.name} against {comparison.first.name}{f' and {len(rest)} more' if rest else ''}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -58,11 +58,12 @@ class Side:
 
 
 def open_sides(names: Sequence[str]) -> list[Side]:
-    """Raises UserError for what is none, or is named twice."""
+    """Each has a name of its own.  Raises UserError for what is none, or is named twice."""
     sides = [_open(name) for name in names]
     if twice := [side for side, count in Counter(side.path for side in sides).items() if count > 1]:
         raise UserError(f"{twice[0]} is named twice: name each evaluation once")
-    return sides
+    names_of = Counter(side.name for side in sides)
+    return [side if names_of[side.name] == 1 else replace(side, name=str(side.path)) for side in sides]
 
 
 def _open(name: str) -> Side:

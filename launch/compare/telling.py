@@ -22,6 +22,14 @@ def told(comparison: Comparison) -> dict[str, Json]:
     return {
         "first": _side(comparison.first),
         "others": [_against(each) for each in comparison.others],
+        "tasks": {
+            task: {
+                side.name: cast("Json", tally._asdict())
+                for side in comparison.sides
+                if (tally := side.tallies.get(task))
+            }
+            for task in _tasks(comparison)
+        },
         "notices": [*comparison.notices],
     }
 
@@ -87,6 +95,16 @@ def _own_cells(side: Side) -> tuple[str, ...]:
 
 def _difference_cells(at: Difference | None) -> tuple[str, str]:
     return (signed(at.difference), between(at.low, at.high, plus=True)) if at else ("-", "-")
+
+
+def by_task(comparison: Comparison) -> list[tuple[str, ...]]:
+    """A row for each task, a column for each evaluation."""
+    tallies = [side.tallies for side in comparison.sides]
+    return [(task, *(_tally(each[task]) if task in each else "-" for each in tallies)) for task in _tasks(comparison)]
+
+
+def _tasks(comparison: Comparison) -> list[str]:
+    return sorted({task for side in comparison.sides for task in side.tallies})
 
 
 def at_k(each: Against) -> list[tuple[str, ...]]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
+from launch.config import RunConfig
 from launch.evaluate.attempts import AttemptId, Effort, Failure, Record, Stage, Verdict
 from launch.evaluate.folder import TERMINALS, opened
+from launch.evaluate.setting import setting_of, write_setting
 from protocol.events import Json
 from protocol.recordings import CastWriter
-from protocol.trajectory import Status
+from protocol.trajectory import Status, TestResult
+from tests.support.recorded import call
 
 WHAT: dict[str, Json] = {
     "agent": "url",
@@ -47,3 +51,24 @@ def record(folder: Path, attempt: AttemptId, output: str) -> None:
     with CastWriter.open(folder / TERMINALS / f"{attempt.uid}.cast", 80, 24, attempt.task) as cast:
         cast.prompt_command("ls")
         cast.output(output)
+
+
+def write_saved(folder: Path, run: RunConfig) -> Path:
+    """With the trajectory of one attempt, ``a/0``, at an agent of Hermes calls that thinks; it was tried twice."""
+    opening = [{"role": "system", "content": "sys"}, {"role": "user", "content": "Do a."}]
+    looks = {"role": "assistant", "content": f"<think>\nhm\n</think>\n\nI look.\n{call('ls')}"}
+    with opened(folder, WHAT) as made:
+        write_setting(folder, setting_of(run, str(folder.parent / "tasks"), folder.parent / "datasets.toml"))
+        for last in ("nothing", "done"):
+            ends = {"role": "assistant", "content": f"<think>\nok\n</think>\n\n{last}"}
+            told = {
+                "task": "a",
+                "number": 0,
+                "messages": [*opening, looks, {"role": "tool", "content": "a.txt"}, ends],
+                "observed": [{"tool": "shell_exec", "exit_code": 0, "ms": 1.0}, None],
+                "segments": [],
+            }
+            made.add_trajectory(cast("dict[str, Json]", told))
+        graded = Verdict(True, 1.0, 1.0, Status.COMPLETED, {"tests": 1.0}, (TestResult("one", True),))
+        made.add(Record("a", 0, "f", 1.0, graded, effort=Effort(2, 1, 1, 0, 40, 14)))
+    return folder

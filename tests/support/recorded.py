@@ -117,7 +117,7 @@ def trajectory(
 def write_run(folder: Path, run: RunConfig, trajectories: Sequence[Trajectory], *, template: str = "") -> Path:
     """A run's directory, as far as readers of its trajectories look."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", {"config": config_values(run)})  # pyright: ignore[reportArgumentType]  TOML's values
+    write_json(folder / "config.json", {"config": config_values(run)})
     save_tokenizer(cast("PreTrainedTokenizerFast", tokenizer(template)), folder / "model")
     exporter = Exporter(folder)
     for each in trajectories:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import fisher_exact  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]  it has no types
+from scipy.stats import fisher_exact
 
 from actors.evaluation import Attempt
 from launch.compare.__main__ import main
@@ -105,6 +105,8 @@ def test_errors_are_apart_and_tasks_of_one_alone_are_named(folders: list[str]) -
         ("a", {"attempts": 4, "passed": 4}),
         ("c", {"attempts": 3, "passed": 1}),
     ]
+    assert value["tasks"]["c"] == {"v1": {"attempts": 4, "passed": 2}, "v2": {"attempts": 3, "passed": 1}}
+    assert list(value["tasks"]["e"]) == ["v2"]
     notices = "\n".join(other["notices"])
     assert "v2 has 1 attempts without a verdict" in notices
     assert "1 tasks have a verdict in v1 alone, and are left out: d" in notices
@@ -118,6 +120,11 @@ def test_many_models_are_a_matrix_against_the_first(folders: list[str]) -> None:
     assert head[:3] == ["evaluation", "model", "pass@1"]
     assert [first[:2], second[:2], third[:2]] == [["v1", "v1"], ["v2", "v2"], ["v3", "v3"]]
     assert "+0.0" in third
+
+
+def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    names = [str(write_evaluation(tmp_path / when / "v1", BEFORE)) for when in ("monday", "friday")]
+    assert [side.name for side in open_sides(names)] == names
 
 
 @pytest.mark.parametrize(
@@ -184,7 +191,7 @@ def test_the_page_has_both_terminals_of_each_task_that_changed(folders: list[str
     assert [("a 0 False" in first, "a 0 True" in other) for first, other in shown[:1]] == [(True, True)]
     assert [("c 0 True" in first, "c 1 False" in other) for first, other in shown[1:]] == [(True, True)]
     assert page.count('class="pair"') == 2
-    assert (tmp_path / "page.html").exists()
+    assert "<td>e</td><td>-</td><td>1 of 1</td>" in page
     assert page_of(folders[:2], tmp_path, "--terminals", "1")[1] == terminals[:1]
 
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from launch.config import TooLong
-from launch.evaluate.attempts import Effort, Record, Verdict
-from launch.evaluate.folder import opened
-from launch.evaluate.setting import setting_of, write_setting
 from launch.export.__main__ import main
 from launch.export.hugging_face import COLUMNS
 from launch.sft.examples import Choice, read_examples
 from protocol.cli.exits import EXIT_OK, EXIT_USER, main_guard
-from protocol.events import Json
-from protocol.trajectory import Status, TestResult
-from tests.support.evaluations import WHAT
+from tests.support.evaluations import write_saved
 from tests.support.recorded import call, config, tokenizer, trajectory, write_run
 
 PASSES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "done"]
@@ -39,31 +34,7 @@ def run_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def evaluation(tmp_path: Path) -> Path:
     """One attempt by calls that its server read, and one that was tried again."""
-    folder = tmp_path / "eval-1"
-    run = config("agent.kind=hermes")
-    messages: list[dict[str, str]] = [
-        {"role": "system", "content": "sys"},
-        {"role": "user", "content": "Do a."},
-        {"role": "assistant", "content": f"<think>\nhm\n</think>\n\nI look.\n{call('ls')}"},
-        {"role": "tool", "content": "a.txt"},
-        {"role": "assistant", "content": "<think>\nok\n</think>\n\ndone"},
-    ]
-    with opened(folder, WHAT) as made:
-        write_setting(folder, setting_of(run, str(tmp_path / "tasks"), tmp_path / "datasets.toml"))
-        verdict = Verdict(True, 1.0, 1.0, Status.COMPLETED, {"tests": 1.0}, (TestResult("one", True),))
-        for last in ("nothing", "done"):
-            messages[-1] = {**messages[-1], "content": messages[-1]["content"].replace("done", last)}
-            told: dict[str, object] = {
-                "task": "a",
-                "number": 0,
-                "messages": messages,
-                "observed": [{"tool": "shell_exec", "exit_code": 0, "ms": 1.0}, None],
-                "segments": [],
-            }
-            made.add_trajectory(cast("dict[str, Json]", told))
-            messages[-1] = {**messages[-1], "content": messages[-1]["content"].replace("nothing", "done")}
-        made.add(Record("a", 0, "f", 1.0, verdict, effort=Effort(2, 1, 1, 0, 40, 14)))
-    return folder
+    return write_saved(tmp_path / "eval-1", config("agent.kind=hermes"))
 
 
 def exported(source: Path, kind: str, output: Path, *words: str) -> Path:

@@ -15,6 +15,7 @@ from launch.recorded.trajectory import Recorded
 from protocol.errors import UserError
 from protocol.trajectory import Status, Trajectory
 from sandbox.tasks.task import Task
+from tests.support.evaluations import write_saved
 from tests.support.recorded import call, chat_of, config, trajectory, write_run
 
 HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]
@@ -92,7 +93,7 @@ def test_a_trajectory_is_found_by_run_and_id(run_dir: Path, monkeypatch: pytest.
     assert [each.task for each in open_source("demo-1").read(lambda task, reward: task != "t0" and reward > 0)] == [
         "t1"
     ]
-    assert find("demo-1/train-g000000-s00").recorded.verdict.status is Status.COMPLETED  # pyright: ignore[reportOptionalMemberAccess]
+    assert find("demo-1/train-g000000-s00").recorded.verdict.status is Status.COMPLETED
 
 
 @pytest.mark.parametrize(
@@ -116,3 +117,45 @@ def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, 
         file.unlink()
     with pytest.raises(UserError, match="no tokenizer any more"):
         open_source(str(run_dir))
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Path:
+    return write_saved(tmp_path / "evaluations" / "eval-1", config("agent.kind=hermes"))
+
+
+def test_an_attempt_is_found_by_evaluation_task_and_number(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(evaluation.parent.parent)
+    for name in (f"{evaluation}/a/0", "eval-1/a/0", "evaluations/eval-1/a/0"):
+        found = find(name).recorded
+        assert (found.name, [reply.text.rpartition("\n")[2] for reply in found.replies]) == (
+            "eval-1/a/0",
+            ["</tool_call>", "done"],
+        )
+    assert [(reply.ran, reply.exit_code) for reply in found.replies] == [(1, 0), (None, None)]
+    assert [len(found.opening), len(found.messages)] == [2, 5]
+    assert found.verdict is not None
+    assert found.verdict.tests[0].name == "one"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("{out}/a/1", "did you mean 'a/0'"),
+        ("{out}/b/0", "trajectories.jsonl has 1, each named TASK/ATTEMPT"),
+        ("{out}/a/last", "'last' is no attempt's number"),
+    ],
+)
+def test_an_attempt_that_is_not_there_says_which_are(evaluation: Path, name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        find(name.format(out=evaluation))
+
+
+def test_a_line_that_is_being_written_is_none_yet_and_a_foreign_one_is_named(evaluation: Path) -> None:
+    file = evaluation / "trajectories.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"task": "b", "num')
+    assert find(f"{evaluation}/a/0").recorded.task == "a"
+    file.write_bytes(whole + b'{"task": "b"}\n')
+    with pytest.raises(UserError, match=r"trajectories\.jsonl:3 is no trajectory of an evaluation"):
+        find(f"{evaluation}/a/0")
