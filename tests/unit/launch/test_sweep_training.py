@@ -159,6 +159,8 @@ async def test_what_begins_alike_is_evaluated_once_before_training(tmp_path: Pat
         "s-cispo-seed1": "false",
     }
     assert [swept.outcome(point).figures["difference"] for point in swept.sweep.points] == [0.5] * 6
+    whose = [swept.outcome(point).before_of for point in swept.sweep.points]
+    assert whose == ["", "", *["s-clip-seed0", "s-clip-seed1"] * 2]
     swept.anew()
     swept.runs.check()
 
