@@ -59,6 +59,8 @@ class Outcome:
     """Column's key → value; what is not known is not there."""
     commit: str = ""
     """Of the code that ran it last."""
+    before_of: str = ""
+    """The run whose evaluation before training counts for this one too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,12 @@ from launch.sweep.axes import assignments
 from launch.sweep.figures import State
 from launch.sweep.table import Table, average_rows, point_rows
 
+_SHARED = "Runs that began with the same weights, by their checksum, share one evaluation before training."
+
 
 def page(found: Table) -> str:
-    sections = [Section("Points", table(*point_rows(found)))]
+    shared = any(row.outcome.before_of for row in found.rows)
+    sections = [Section("Points", table(*point_rows(found)), _SHARED if shared else "")]
     if found.averages:
         note = "Mean ± standard deviation over the points that differ in their seed alone."
         sections.insert(0, Section("Over seeds", table(*average_rows(found)), note))

@@ -61,6 +61,7 @@ def outcome_of(run_dir: Path, others: Sequence[Path], config: RunConfig) -> Outc
     summary = _read_summary(run_dir / SUMMARY_FILE)
     if summary is None:
         return Outcome(State.BROKEN_OFF if (run_dir / CONFIG_FILE).exists() else State.PLANNED)
+    before = evaluated_alike(run_dir, others)
     figures: dict[str, float] = {
         "steps": summary.steps,
         "trained": summary.trajectories.trained,
@@ -68,10 +69,11 @@ def outcome_of(run_dir: Path, others: Sequence[Path], config: RunConfig) -> Outc
         "age_max": summary.token_age.max,
         "versions": summary.weights.pushes,
         "seconds": summary.seconds,
-        **_scores(run_dir, evaluated_alike(run_dir, others), summary.steps, config),
+        **_scores(run_dir, before, summary.steps, config),
     }
     state = State.ENDED if summary.ok else State.FAILED
-    return Outcome(state, "; ".join(summary.failed_checks), figures, _commit(run_dir))
+    shared = before.name if before is not None and before != run_dir else ""
+    return Outcome(state, "; ".join(summary.failed_checks), figures, _commit(run_dir), shared)
 
 
 def _scores(run_dir: Path, before_dir: Path | None, steps: int, config: RunConfig) -> dict[str, float]:

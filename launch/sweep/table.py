@@ -95,6 +95,7 @@ def as_json(table: Table, place: Callable[[Point], Path]) -> dict[str, Json]:
                 "why": row.outcome.why,
                 "figures": {column.key: _rounded(row.outcome.figures.get(column.key)) for column in table.columns},
                 "commit": row.outcome.commit,
+                "before_of": row.outcome.before_of,
                 "folder": str(place(row.point)),
             }
             for row in table.rows

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -93,7 +93,7 @@ class Runs:
         run_dir = self.place(point)
         found = outcome_of(run_dir, [self.place(each) for each in self.others(point)], self.configs[point.name])
         why = self.running.failed.get(point.name)
-        return found if why is None or found.why else Outcome(State.FAILED, why, found.figures, found.commit)
+        return found if why is None or found.why else replace(found, state=State.FAILED, why=why)
 
     def again(self, point: Point) -> str:
         run_dir = self.place(point)

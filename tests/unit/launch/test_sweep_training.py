@@ -159,6 +159,8 @@ async def test_what_begins_alike_is_evaluated_once_before_training(tmp_path: Pat
         "s-cispo-seed1": "false",
     }
     assert [swept.outcome(point).figures["difference"] for point in swept.sweep.points] == [0.5] * 6
+    whose = [swept.outcome(point).before_of for point in swept.sweep.points]
+    assert whose == ["", "", *["s-clip-seed0", "s-clip-seed1"] * 2]
     swept.anew()
     swept.runs.check()
 
@@ -188,7 +190,7 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
     async with asyncio.TaskGroup() as group:
         group.create_task(swept.run(at_once=3))
         await asyncio.to_thread(eventually, "two runs", lambda: len(swept.calls) == 2)
-        assert [call["run"] for call in swept.calls] == ["s-clip-seed0", "s-clip-seed1"]
+        assert {call["run"] for call in swept.calls} == {"s-clip-seed0", "s-clip-seed1"}
         assert [each for each in swept.heard.order if each.startswith("gspo")] == []
         (swept.place / "go").touch()
     assert set(swept.states.values()) == {"ended"}
