@@ -13,18 +13,21 @@ from urllib.parse import urlsplit
 import orjson
 
 from actors.agents.agent import Agent
-from actors.provider_settings import ENVIRONMENT, POOL, ProviderSettings
+from actors.provider_settings import DAYTONA, ENVIRONMENT, POOL, ProviderSettings
 from launch.config import RunConfig
 from launch.config.rollout import SandboxSection
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
 from protocol.plugins import PluginGroup, load_plugin
+from sandbox.daytona.pool import DaytonaOptions
+from sandbox.daytona.sdk import load_sdk
 from sandbox.edge.auth import TOKEN_VARIABLE, read_token
 from sandbox.router.placement import worker_urls
 from sandbox.tools.elsewhere import bound_to_this_process
 
 URLS_VARIABLE = "WORKER_URLS"
 SERVICES_VARIABLE = "ENVIRONMENT_URLS"
+_DAYTONA_KEY = "DAYTONA_API_KEY"
 _ANSWER_S = 10.0
 
 
@@ -82,7 +85,12 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
             f"agent.kind = '{config.agent.kind}' calls {', '.join(bound)}, which acts on a sandbox of its worker's own "
             f"pool, and sandbox.provider = '{settings.name}': --set sandbox.provider=docker, or choose another agent"
         )
-    if settings.name != POOL:
+    if settings.name == DAYTONA:
+        DaytonaOptions.of(settings.options)
+        load_sdk()
+        if not environment.get(_DAYTONA_KEY):
+            raise UserError(f"sandbox.provider = 'daytona' needs a key: export {_DAYTONA_KEY}=…, from its dashboard")
+    elif settings.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
     for url in settings.urls:
         places = _places(_status(url, settings.token))

@@ -15,6 +15,7 @@ from actors.provider_settings import ProviderSettings
 from launch.config import RunConfig, load_recipe
 from launch.sandboxes import callback, check_provider, provider_settings
 from protocol.errors import UserError
+from sandbox.daytona import sdk
 from sandbox.edge.auth import Access
 from sandbox.leases import LeaseLimits
 from sandbox.router.app import create_app
@@ -147,7 +148,7 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
     [
         (["agent.history=individual"], "set agent.history = 'whole'"),
         (["agent.harness=x"], "has its sandboxes elsewhere"),
-        (["sandbox.options={a=1}"], "are for providers that packages add"),
+        (["sandbox.options={a=1}"], "are for daytona and providers that packages add"),
         (["sandbox.image=a:1"], "has been told such things where it was started"),
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),
     ],
@@ -155,3 +156,19 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
 def test_what_an_environment_service_would_not_read_is_refused(said: list[str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         load_recipe("demo", [*SERVICES, *said])
+
+
+def test_daytona_s_package_options_and_key_are_looked_for_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daytona = ("sandbox.provider=daytona", "warm_start.enabled=false")
+    with pytest.raises(UserError, match="imgae is no option of Daytona's"):
+        check(load_recipe("demo", [*daytona, "sandbox.options={imgae='x'}"]))
+    said = load_recipe("demo", [*daytona, "sandbox.options={image='debian:12'}"])
+    monkeypatch.setattr(sdk, "PACKAGE", "no_such_package_anywhere")
+    with pytest.raises(UserError, match=r"pip install 'longshore\[daytona\]'"):
+        check(said)
+    monkeypatch.setattr(sdk, "PACKAGE", "json")  # any that is there
+    with pytest.raises(UserError, match="export DAYTONA_API_KEY="):
+        check(said)
+    check(said, DAYTONA_API_KEY="k")
