@@ -45,7 +45,7 @@ def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
         check_text(words)
         wanted = asked(parser().parse_args(words))
-        config = load_recipe(wanted.recipe, wanted.overrides)
+        config = here(wanted.recipe, wanted.overrides)
         if config.agent.harness:
             raise UserError(
                 "evaluate runs agents of our own, and agent.harness is a program: leave it out, --set agent.harness="
@@ -60,6 +60,17 @@ def _main(words: Sequence[str]) -> int:
         summary = _run(wanted, config, chosen, plan, what)
         out.set(cast("dict[str, Json]", {**asdict(summary), "output": str(wanted.folder())}))
         return EXIT_OK if summary.complete and not summary.error_count else EXIT_FAILED
+
+
+_HERE = ("sandbox.provider=docker", "sandbox.urls=", "sandbox.callback=", "sandbox.group_slots=false",
+         "sandbox.options={}")  # fmt: skip
+"""Attempts have this machine's sandboxes, wherever a run's are."""
+
+
+def here(recipe: str, overrides: Sequence[str]) -> RunConfig:
+    """Raises ConfigError."""
+    config = load_recipe(recipe, overrides)
+    return config if config.sandbox.own else load_recipe(recipe, [*overrides, *_HERE])
 
 
 def _attempted(wanted: Asked, chosen: Chosen) -> Chosen:
