@@ -79,6 +79,7 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
     if settings.name == ENVIRONMENT:
         for url in settings.urls:
             _check_service(url, settings.token)
+        _check_callback(config, settings.urls)
         return
     if bound := bound_to_this_process(agent.tools):
         raise UserError(
@@ -112,6 +113,16 @@ def _check_service(url: str, token: str) -> None:
         raise UserError(
             f"what answers at {url} is no environment service: start one (python -m launch.environment), or set "
             "sandbox.provider = 'pool' for pool servers"
+        )
+
+
+def _check_callback(config: RunConfig, urls: Sequence[str]) -> None:
+    """Services elsewhere reach the policy.  The nodes that a run starts itself are on loopback."""
+    given = config.sandbox.callback or config.cluster.address
+    if not given and not is_loopback(callback(urls, "elsewhere")):
+        raise UserError(
+            "the environment services are on other machines, and call the policy back at this one: --set "
+            "sandbox.callback=ADDRESS, this machine's as they see it"
         )
 
 

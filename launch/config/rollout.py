@@ -470,8 +470,8 @@ class SandboxSection(Section):
     empty for those of ENVIRONMENT_URLS.  The token that they ask for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of
     several, each task has one, as long as that has room."""
     callback: str = ""
-    """Address of this machine at which environment services reach the policy; empty for that of each worker's node, or
-    for loopback where the services are there too."""
+    """Address of this machine at which environment services reach the policy; empty for that of each worker's node in a
+    cluster that was joined, or for loopback where the services are there too."""
     group_slots: bool = False
     """Begin a group's first episode when there is a place for each of them (``pool``, one server or a router): its
     members then run beside each other, and each place is free again as its episode ends."""

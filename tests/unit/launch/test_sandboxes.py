@@ -12,6 +12,7 @@ from actors.agents.choice import agent_of
 from actors.environment.play import Part
 from actors.environment.wire import EpisodeOutcome
 from actors.provider_settings import ProviderSettings
+from launch import sandboxes as launch_sandboxes
 from launch.config import RunConfig, load_recipe
 from launch.sandboxes import callback, check_provider, provider_settings
 from protocol.errors import UserError
@@ -141,6 +142,17 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
             await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, *agent, f"sandbox.urls={service}"]))
     with pytest.raises(UserError, match=r"the environment service \S+ does not answer"):
         await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, f"sandbox.urls={service}"]))
+
+
+def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -> None:
+    for said, told in (((), False), (("sandbox.callback=10.0.0.1",), True), (("cluster.address=head:6379",), True)):
+        config = load_recipe("demo", [*SERVICES, *said])
+        if told:
+            launch_sandboxes._check_callback(config, ["http://far:18082"])
+        else:
+            with pytest.raises(UserError, match=r"--set sandbox\.callback=ADDRESS"):
+                launch_sandboxes._check_callback(config, ["http://far:18082"])
+            launch_sandboxes._check_callback(config, ["http://127.0.0.1:18082"])
 
 
 @pytest.mark.parametrize(
