@@ -9,6 +9,8 @@ POOL = "pool"
 """Pool servers, or the router before them."""
 ENVIRONMENT = "environment"
 """Environment services: whole episodes run there."""
+DAYTONA = "daytona"
+"""Daytona's sandboxes, by its SDK."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,7 @@ class ProviderSettings:
     """Of a provider other than the node's own Docker daemon."""
 
     name: str
-    """:data:`POOL`, :data:`ENVIRONMENT`, or one that a package adds."""
+    """:data:`POOL`, :data:`ENVIRONMENT`, :data:`DAYTONA`, or one that a package adds."""
     urls: tuple[str, ...] = ()
     """Of pool servers, or of a router; of environment services."""
     token: str = field(default="", repr=False)
@@ -25,4 +27,4 @@ class ProviderSettings:
     callback: str = "127.0.0.1"
     """Address of a worker's node at which environment services reach the policy."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
-    """For one that a package adds."""
+    """For Daytona, or one that a package adds."""

@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from actors.provider_settings import ENVIRONMENT, POOL, ProviderSettings
+from actors.provider_settings import DAYTONA, ENVIRONMENT, POOL, ProviderSettings
 from protocol.trajectory import TRAIN, Ticket
 from sandbox.client import RemotePool
+from sandbox.daytona.pool import daytona_provider
 from sandbox.errors import SandboxStartError
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.pool_settings import PoolStatistics
@@ -117,4 +118,6 @@ def _others(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContex
         return RemotePool(settings.urls[0], settings.token, acquire_s=acquire_s)
     if settings.name == POOL:
         return PoolServers(settings.urls, settings.token, acquire_s=acquire_s)
+    if settings.name == DAYTONA:
+        return daytona_provider(settings.options)
     return added_provider(settings.name, settings.options)

@@ -13,18 +13,21 @@ from urllib.parse import urlsplit
 import orjson
 
 from actors.agents.agent import Agent
-from actors.provider_settings import ENVIRONMENT, POOL, ProviderSettings
+from actors.provider_settings import DAYTONA, ENVIRONMENT, POOL, ProviderSettings
 from launch.config import RunConfig
 from launch.config.rollout import SandboxSection
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
 from protocol.plugins import PluginGroup, load_plugin
+from sandbox.daytona.pool import DaytonaOptions
+from sandbox.daytona.sdk import load_sdk
 from sandbox.edge.auth import TOKEN_VARIABLE, read_token
 from sandbox.router.placement import worker_urls
 from sandbox.tools.elsewhere import bound_to_this_process
 
 URLS_VARIABLE = "WORKER_URLS"
 SERVICES_VARIABLE = "ENVIRONMENT_URLS"
+_DAYTONA_KEY = "DAYTONA_API_KEY"
 _ANSWER_S = 10.0
 
 
@@ -76,13 +79,19 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
     if settings.name == ENVIRONMENT:
         for url in settings.urls:
             _check_service(url, settings.token)
+        _check_callback(config, settings.urls)
         return
     if bound := bound_to_this_process(agent.tools):
         raise UserError(
             f"agent.kind = '{config.agent.kind}' calls {', '.join(bound)}, which acts on a sandbox of its worker's own "
             f"pool, and sandbox.provider = '{settings.name}': --set sandbox.provider=docker, or choose another agent"
         )
-    if settings.name != POOL:
+    if settings.name == DAYTONA:
+        DaytonaOptions.of(settings.options)
+        load_sdk()
+        if not environment.get(_DAYTONA_KEY):
+            raise UserError(f"sandbox.provider = 'daytona' needs a key: export {_DAYTONA_KEY}=…, from its dashboard")
+    elif settings.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
     for url in settings.urls:
         places = _places(_status(url, settings.token))
@@ -104,6 +113,16 @@ def _check_service(url: str, token: str) -> None:
         raise UserError(
             f"what answers at {url} is no environment service: start one (python -m launch.environment), or set "
             "sandbox.provider = 'pool' for pool servers"
+        )
+
+
+def _check_callback(config: RunConfig, urls: Sequence[str]) -> None:
+    """Services elsewhere reach the policy.  The nodes that a run starts itself are on loopback."""
+    given = config.sandbox.callback or config.cluster.address
+    if not given and not is_loopback(callback(urls, "elsewhere")):
+        raise UserError(
+            "the environment services are on other machines, and call the policy back at this one: --set "
+            "sandbox.callback=ADDRESS, this machine's as they see it"
         )
 
 

@@ -14,7 +14,7 @@ from actors.admission import SLACK_STEPS
 from actors.agents.prompt import Prompt, read_prompt
 from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
 from actors.curriculum import TaskOrder
-from actors.provider_settings import ENVIRONMENT, POOL
+from actors.provider_settings import DAYTONA, ENVIRONMENT, POOL
 from actors.rewards.named import BINARY
 from launch.config.base import CountInt, PositiveInt, Seconds, Section
 from protocol.cli.words import did_you_mean
@@ -459,7 +459,7 @@ class EngineSection(Section):
 
 DOCKER = "docker"
 """``sandbox.provider``: each worker has a pool of its own on its machine's Docker daemon."""
-_PROVIDERS = (DOCKER, POOL, ENVIRONMENT)
+_PROVIDERS = (DOCKER, POOL, ENVIRONMENT, DAYTONA)
 _OF_DOCKER = ("image", "allow_hosts", "python_index", "npm_index")
 """Keys of such pools that have no value unless somebody says one."""
 
@@ -468,20 +468,21 @@ class SandboxSection(Section):
     provider: str = DOCKER
     """Where sandboxes come from: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their
     router (python -m sandbox.server, sandbox.router); ``environment``, services that run whole episodes on machines of
-    their own (python -m launch.environment); or the name of a provider that a package adds (docs/plugins.md).
-    Images, networks, capacity and how long containers live are then as these have been told themselves."""
+    their own (python -m launch.environment); ``daytona``, those of an account there (pip install 'longshore[daytona]');
+    or the name of a provider that a package adds (docs/plugins.md).  Images, networks, capacity and how long containers
+    live are then as these have been told themselves."""
     urls: tuple[str, ...] = ()
     """Of the pool servers, or of their router; empty for those of the variable WORKER_URLS.  Of environment services;
     empty for those of ENVIRONMENT_URLS.  The token that they ask for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of
     several, each task has one, as long as that has room."""
     callback: str = ""
-    """Address of this machine at which environment services reach the policy; empty for that of each worker's node, or
-    for loopback where the services are there too."""
+    """Address of this machine at which environment services reach the policy; empty for that of each worker's node in a
+    cluster that was joined, or for loopback where the services are there too."""
     group_slots: bool = False
     """Begin a group's first episode when there is a place for each of them (``pool``, one server or a router): its
     members then run beside each other, and each place is free again as its episode ends."""
     options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
-    """Keys of a provider that a package adds."""
+    """Keys of ``daytona`` (docs/recipes.md), or of a provider that a package adds."""
     image: str = ""
     """Image of tasks that name none; empty for the base image that ``make setup`` leaves."""
     capacity_per_node: PositiveInt = 24
@@ -562,8 +563,8 @@ class SandboxSection(Section):
             )
         if self.options and self.provider in {DOCKER, POOL, ENVIRONMENT}:
             raise ValueError(
-                f"sandbox.options are for providers that packages add, and sandbox.provider = '{self.provider}' has "
-                f"none: remove {', '.join(self.options)}"
+                "sandbox.options are for daytona and providers that packages add, and sandbox.provider = "
+                f"'{self.provider}' has none: remove {', '.join(self.options)}"
             )
         unread = [f"sandbox.{name}" for name in _OF_DOCKER if not self.own and getattr(self, name)]
         if unread:

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from launch.evaluate.players import Player
 
 
+_HERE = ("sandbox.provider=docker", "sandbox.urls=", "sandbox.callback=", "sandbox.group_slots=false",
+         "sandbox.options={}")  # fmt: skip
+"""Attempts have this machine's sandboxes, wherever a run's are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     wanted: Asked
@@ -67,9 +72,15 @@ class Evaluation:
         )
 
 
+def here(recipe: str, overrides: Sequence[str]) -> RunConfig:
+    """Raises ConfigError."""
+    config = load_recipe(recipe, overrides)
+    return config if config.sandbox.own else load_recipe(recipe, [*overrides, *_HERE])
+
+
 def evaluation_of(wanted: Asked) -> Evaluation:
     """Raises UserError for what cannot be evaluated."""
-    config = load_recipe(wanted.recipe, wanted.overrides)
+    config = here(wanted.recipe, wanted.overrides)
     if config.agent.harness:
         raise UserError(
             "evaluate runs agents of our own, and agent.harness is a program: leave it out, --set agent.harness="

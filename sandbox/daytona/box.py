@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from protocol.errors import InfraError
-from sandbox.daytona import files
+from sandbox.daytona import files as carried
 from sandbox.daytona.grade import grade
 from sandbox.daytona.machine import Machine
 from sandbox.daytona.shells import Shell
@@ -45,17 +45,17 @@ class DaytonaSandbox:
         self._commands.append(command)
         return await self._shell.run(command, timeout_s)
 
-    async def write_files(self, files_: Mapping[str, bytes], /, *, mode: int = 0o644) -> None:
+    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         self._open()
-        await files.write_files(self.machine, files_, mode)
+        await carried.write_files(self.machine, files, mode)
 
     async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
         self._open()
-        return await files.read_file(self.machine, path, max_bytes)
+        return await carried.read_file(self.machine, path, max_bytes)
 
     async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
         self._open()
-        return await files.read_tree(self.machine, path, max_bytes)
+        return await carried.read_tree(self.machine, path, max_bytes)
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
         self._open()

@@ -44,8 +44,8 @@ class Machine:
         command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "box", verb, *arguments])
         limit_s = math.ceil(wait_s + _SPARE_S)
         done = await self._tried(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
-        said = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "@sbx ")
-        return Answer(done.exit_code, tuple(said.split(" ")[1:]))
+        said = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "")
+        return Answer(done.exit_code, tuple(said.split()[1:]))
 
     async def upload(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Raises SandboxLost."""

@@ -147,7 +147,14 @@ class DaytonaProvider:
             for sandbox in tuple(self._open):
                 group.create_task(one(sandbox))
 
+    async def keep(self, every_s: float) -> None:
+        """Renew them again and again."""
+        while True:
+            await asyncio.sleep(every_s)
+            await self.renew()
+
     async def close(self) -> None:
+        """Delete what is open."""
         async with asyncio.TaskGroup() as group:
             for sandbox in tuple(self._open):
                 group.create_task(sandbox.close())
@@ -185,17 +192,15 @@ async def daytona_provider(options: Options, sdk: Sdk | None = None) -> AsyncGen
     except package.DaytonaError as error:
         raise UserError(f"Daytona cannot be asked ({error}): export DAYTONA_API_KEY=…, from its dashboard") from error
     every_s = chosen.idle_minutes * 60 / _RENEWALS
-    async with client, asyncio.TaskGroup() as group:
-        provider = DaytonaProvider(client, package, chosen)
-
-        async def keep() -> None:
-            while True:
-                await asyncio.sleep(every_s)
-                await provider.renew()
-
-        keeping = group.create_task(keep())
+    async with client:
+        provider, tasks = DaytonaProvider(client, package, chosen), asyncio.TaskGroup()
+        await tasks.__aenter__()
+        keeping = tasks.create_task(provider.keep(every_s))
         try:
             yield provider
-        finally:
+        finally:  # the caller's own error leaves as it is, not in a group
             keeping.cancel()
-            await asyncio.shield(provider.close())
+            try:
+                await asyncio.shield(provider.close())
+            finally:
+                await tasks.__aexit__(None, None, None)

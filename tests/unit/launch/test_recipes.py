@@ -12,6 +12,7 @@ from actors.rewards.process import MOST_A_TURN, RULES, UNREADABLE
 from launch.bench.recipes.tries import overrides
 from launch.cluster import main
 from launch.config import RunConfig, load_recipe, recipe_names
+from launch.evaluate.__main__ import here
 from learner.objective import Shaping
 from tests.support.recipe_tables import ART, REFERENCE, STATED, TABLES, Row, Value
 
@@ -120,12 +121,23 @@ def test_openclaws_options_can_be_had(overrides: list[str]) -> None:
         ("seta_qwen3_8b", ["reward.bonus=1.0"]),
         ("seta_qwen3_8b", ["learner.advantage=group"]),
         ("seta_qwen3_8b", ["learner.minibatches=2", "correction.proximal=recomputed"]),
+        ("seta_qwen3_8b", ["sandbox.provider=pool", "sandbox.urls=http://router:18080", "sandbox.group_slots=true"]),
+        ("seta_qwen3_8b", ["sandbox.provider=environment", "sandbox.urls=http://a:18082,http://b:18082"]),
+        ("seta_qwen3_8b", ["data.path=datasets.toml", "data.label=seta-v1"]),
+        ("seta_miles_multinode", ["sandbox.provider=daytona", "sandbox.options={image='debian:12'}"]),
+        ("openclaw_terminal", ["sandbox.provider=docker"]),
+        ("art_terminal", ["data.task_ids=1-100"]),
         ("art_terminal", ["agent.kind=json", "run.steps=1000"]),
         ("seta_miles_multinode", ["agent.kind=keystrokes", "agent.toolset=shell_only", "agent.prompt="]),
     ],
 )
 def test_what_a_recipe_says_can_be_set_can_be_set(name: str, overrides: list[str]) -> None:
     assert load_recipe(name, overrides)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_is_evaluated_in_this_machine_s_sandboxes_wherever_its_run_s_are(name: str) -> None:
+    assert here(name, ()).sandbox.own
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,9 +12,11 @@ from actors.agents.choice import agent_of
 from actors.environment.play import Part
 from actors.environment.wire import EpisodeOutcome
 from actors.provider_settings import ProviderSettings
+from launch import sandboxes as launch_sandboxes
 from launch.config import RunConfig, load_recipe
 from launch.sandboxes import callback, check_provider, provider_settings
 from protocol.errors import UserError
+from sandbox.daytona import sdk
 from sandbox.edge.auth import Access
 from sandbox.leases import LeaseLimits
 from sandbox.router.app import create_app
@@ -142,12 +144,23 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
         await asyncio.to_thread(check, load_recipe("demo", [*SERVICES, f"sandbox.urls={service}"]))
 
 
+def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -> None:
+    for said, told in (((), False), (("sandbox.callback=10.0.0.1",), True), (("cluster.address=head:6379",), True)):
+        config = load_recipe("demo", [*SERVICES, *said])
+        if told:
+            launch_sandboxes._check_callback(config, ["http://far:18082"])
+        else:
+            with pytest.raises(UserError, match=r"--set sandbox\.callback=ADDRESS"):
+                launch_sandboxes._check_callback(config, ["http://far:18082"])
+            launch_sandboxes._check_callback(config, ["http://127.0.0.1:18082"])
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [
         (["agent.history=individual"], "set agent.history = 'whole'"),
         (["agent.harness=x"], "has its sandboxes elsewhere"),
-        (["sandbox.options={a=1}"], "are for providers that packages add"),
+        (["sandbox.options={a=1}"], "are for daytona and providers that packages add"),
         (["sandbox.image=a:1"], "has been told such things where it was started"),
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),
     ],
@@ -155,3 +168,19 @@ async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp
 def test_what_an_environment_service_would_not_read_is_refused(said: list[str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         load_recipe("demo", [*SERVICES, *said])
+
+
+def test_daytona_s_package_options_and_key_are_looked_for_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daytona = ("sandbox.provider=daytona", "warm_start.enabled=false")
+    with pytest.raises(UserError, match="imgae is no option of Daytona's"):
+        check(load_recipe("demo", [*daytona, "sandbox.options={imgae='x'}"]))
+    said = load_recipe("demo", [*daytona, "sandbox.options={image='debian:12'}"])
+    monkeypatch.setattr(sdk, "PACKAGE", "no_such_package_anywhere")
+    with pytest.raises(UserError, match=r"pip install 'longshore\[daytona\]'"):
+        check(said)
+    monkeypatch.setattr(sdk, "PACKAGE", "json")  # any that is there
+    with pytest.raises(UserError, match="export DAYTONA_API_KEY="):
+        check(said)
+    check(said, DAYTONA_API_KEY="k")

@@ -1,0 +1,43 @@
+"""If this fails, a run cannot have its episodes on an environment service, or starts sandboxes of its own all the same;
+or the service's command leaves some."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.export import read_exported, read_index
+from sandbox.host import Host
+from tests.support.books import assert_books_balance
+from tests.support.cluster_runs import ROOT, MiniRuns
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
+
+
+@pytest.fixture
+def service(docker_engine: Host, tmp_path: Path) -> Iterator[str]:
+    """Its address; it ends as a person ends it, and says nothing."""
+    command = [sys.executable, "-m", "launch.environment", "--port", "0", "--slots", "8", "--state", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip().rstrip("/")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_run_trains_on_what_its_agents_did_on_a_services_machine(mini_runs: MiniRuns, service: str) -> None:
+    keys = ("--set", "sandbox.provider=environment", "--set", "evaluation.tasks_per_family=0", "--steps", "1")
+    run = mini_runs.start("environment", *keys, env={"ENVIRONMENT_URLS": service})
+    assert run.succeed()["steps"] == 1
+    assert_books_balance(run.path)
+    trajectories = [read_exported(run.path, entry) for entry in read_index(run.path)]
+    assert len(trajectories) >= 16
+    assert all(each.sampled_tokens and "acquire" in each.timings_ms for each in trajectories)
+    assert not run.events("sandbox.started"), "a sandbox of the run's own"

@@ -1,0 +1,60 @@
+"""Where a fake Daytona's sandboxes are: plain containers of this machine's engine, with nothing of ours in them."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+from typing import Any
+
+from sandbox.engine import DockerEngine
+
+LONGEST_S = 1800
+
+
+class DockerGround:
+    """Ends by itself, and is removed then."""
+
+    def __init__(self, engine: DockerEngine, container: Any) -> None:
+        self._engine, self._container = engine, container
+
+    @classmethod
+    async def made(cls, engine: DockerEngine, image: str, labels: dict[str, str], *, network: bool) -> DockerGround:
+        container = await engine.docker.containers.create(
+            {
+                "Image": image,
+                "Entrypoint": [],
+                "Cmd": ["sleep", str(LONGEST_S)],
+                "Labels": labels,
+                "HostConfig": {"NetworkMode": "bridge" if network else "none", "AutoRemove": True},
+            }
+        )
+        await container.start()
+        return cls(engine, container)
+
+    async def run(self, command: str, cwd: str) -> tuple[int, str]:
+        made = await self._container.exec(cmd=["sh", "-c", command], workdir=cwd)
+        said = bytearray()
+        async with made.start(detach=False) as stream:
+            while (message := await stream.read_out()) is not None:
+                said += message.data
+        return (await made.inspect())["ExitCode"], said.decode(errors="replace")
+
+    async def put(self, files: dict[str, bytes]) -> None:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for path, data in files.items():
+                member = tarfile.TarInfo(path.lstrip("/"))
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+        await self._container.put_archive("/", packed.getvalue())
+
+    async def get(self, path: str) -> bytes:
+        tar = await self._container.get_archive(path)
+        with tar:
+            content = tar.extractfile(tar.getmembers()[0])
+            assert content is not None
+            return content.read()
+
+    async def end(self) -> None:
+        await asyncio.shield(self._engine.remove(self._container.id))

@@ -1,0 +1,203 @@
+"""Daytona's SDK without Daytona: its names and signatures, over sandboxes that a test gives it.
+
+``FAKE`` stands for the package ``daytona``; ``test_daytona_sdk.py`` holds it against that, where it is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+
+class DaytonaError(Exception): ...
+
+
+class DaytonaNotFoundError(DaytonaError): ...
+
+
+class DaytonaGoneError(DaytonaError): ...
+
+
+class DaytonaConnectionError(DaytonaError): ...
+
+
+class Ground(Protocol):
+    """Where a fake sandbox's commands and files are."""
+
+    async def run(self, command: str, cwd: str) -> tuple[int, str]: ...
+
+    async def put(self, files: dict[str, bytes]) -> None: ...
+
+    async def get(self, path: str) -> bytes: ...
+
+    async def end(self) -> None: ...
+
+
+@dataclass
+class DaytonaConfig:
+    api_url: str | None = None
+    target: str | None = None
+
+
+@dataclass
+class Resources:
+    cpu: int | None = None
+    memory: int | None = None
+    disk: int | None = None
+
+
+@dataclass
+class FileUpload:
+    source: bytes
+    destination: str
+
+
+@dataclass(kw_only=True)
+class CreateSandboxFromImageParams:
+    image: Any
+    os_user: str | None = None
+    env_vars: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    resources: Resources | None = None
+    auto_stop_interval: int | None = None
+    ttl_minutes: int | None = None
+    ephemeral: bool | None = None
+    network_block_all: bool | None = None
+    domain_allow_list: str | None = None
+
+
+@dataclass
+class Image:
+    dockerfile: str = ""
+
+    @staticmethod
+    def from_dockerfile(path: str | Path) -> Image:
+        return Image(Path(path).read_text())
+
+
+@dataclass
+class ExecuteResponse:
+    exit_code: int
+    result: str
+
+
+class AsyncProcess:
+    def __init__(self, box: AsyncSandbox) -> None:
+        self._box = box
+
+    async def exec(
+        self, command: str, cwd: str | None = None, env: dict[str, str] | None = None, timeout: int | None = None
+    ) -> ExecuteResponse:
+        async with asyncio.timeout(timeout):
+            return ExecuteResponse(*await self._box.does(lambda ground: ground.run(command, cwd or "/")))
+
+
+class AsyncFileSystem:
+    def __init__(self, box: AsyncSandbox) -> None:
+        self._box = box
+
+    async def upload_files(self, files: list[FileUpload], timeout: int = 1800) -> None:
+        await self._box.does(lambda ground: ground.put({each.destination: each.source for each in files}))
+
+    async def download_file(self, *args: Any) -> bytes:
+        return await self._box.does(lambda ground: ground.get(args[0]))
+
+
+class AsyncSandbox:
+    def __init__(self, client: AsyncDaytona, ground: Ground, params: CreateSandboxFromImageParams) -> None:
+        self.id = f"fake-{next(client.numbers)}"
+        self.client, self.ground, self.params = client, ground, params
+        self.process, self.fs = AsyncProcess(self), AsyncFileSystem(self)
+        self.gone = False
+        self.renewed = 0
+        self.fail: list[Exception] = []
+        """Raised by the next calls, one each."""
+
+    async def does(self, do: Callable[[Ground], Awaitable[Any]]) -> Any:
+        if self.fail:
+            raise self.fail.pop(0)
+        if self.gone:
+            raise DaytonaNotFoundError(f"Sandbox with ID {self.id} not found")
+        return await do(self.ground)
+
+    async def refresh_activity(self, request_timeout: float | None = None) -> None:
+        self.renewed += 1
+
+    async def update_network_settings(
+        self,
+        *,
+        network_block_all: bool | None = None,
+        network_allow_list: str | None = None,
+        domain_allow_list: str | None = None,
+        request_timeout: float | None = None,
+    ) -> None:
+        self.params.network_block_all, self.params.domain_allow_list = network_block_all, domain_allow_list
+
+    async def delete(self, timeout: float | None = 60, wait: bool = False) -> None:
+        if not self.gone:
+            self.gone = True
+            await self.ground.end()
+
+
+class AsyncDaytona:
+    def __init__(self, config: DaytonaConfig | None = None) -> None:
+        self.config = config
+        self.numbers = itertools.count()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None: ...
+
+    async def create(
+        self,
+        params: CreateSandboxFromImageParams | None = None,
+        *,
+        timeout: float = 60,
+        on_snapshot_create_logs: Callable[[str], None] | None = None,
+    ) -> AsyncSandbox:
+        raise NotImplementedError
+
+
+@dataclass
+class FakeSdk:
+    """The package, with sandboxes that ``make`` makes."""
+
+    make: Callable[[CreateSandboxFromImageParams], Awaitable[Ground]]
+    boxes: list[AsyncSandbox] = field(default_factory=list)
+    refuse: Exception | None = None
+    """Raised in place of a sandbox."""
+
+    DaytonaConfig: Any = DaytonaConfig
+    CreateSandboxFromImageParams: Any = CreateSandboxFromImageParams
+    Resources: Any = Resources
+    FileUpload: Any = FileUpload
+    Image: Any = Image
+    DaytonaError: Any = DaytonaError
+    DaytonaNotFoundError: Any = DaytonaNotFoundError
+    DaytonaGoneError: Any = DaytonaGoneError
+    DaytonaConnectionError: Any = DaytonaConnectionError
+
+    def AsyncDaytona(self, config: DaytonaConfig | None = None) -> AsyncDaytona:
+        sdk = self
+
+        class Client(AsyncDaytona):
+            async def create(
+                self,
+                params: CreateSandboxFromImageParams | None = None,
+                *,
+                timeout: float = 60,
+                on_snapshot_create_logs: Callable[[str], None] | None = None,
+            ) -> AsyncSandbox:
+                if sdk.refuse is not None:
+                    raise sdk.refuse
+                assert params is not None
+                box = AsyncSandbox(self, await sdk.make(params), params)
+                sdk.boxes.append(box)
+                return box
+
+        return Client(config)
