@@ -1,4 +1,4 @@
-"""If these fail, what a person is told of a run is not what the run did: its plan, its logs, its figures, its timeline."""
+"""If these fail, what a person is told of a run is not what it did: its plan, its logs, its figures, its timeline."""
 
 from __future__ import annotations
 
