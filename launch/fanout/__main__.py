@@ -34,6 +34,7 @@ from protocol.events import EventLog, Json
 _PATIENCE_S = 8.0
 """With takers, at the end of a run."""
 _LAST_PORT = 65_535
+_NICE = 10
 
 
 def parser() -> Parser:
@@ -64,6 +65,8 @@ def main() -> int:
     with parsed(parser()) as (given, out), _own_stdout() as announce:
         if not given.to and given.prometheus is None:
             raise UserError("nobody is named to hand the figures to: --to wandb, say, or --prometheus 0")
+        if given.follow:
+            os.nice(_NICE)  # the run's own processes come first, also on a machine of two cores
         settings = _settings(given.run, given.project)
         begin = _ends(given.run) if given.follow else {}
         endpoint = None

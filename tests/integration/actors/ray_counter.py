@@ -1,6 +1,7 @@
 """Small actor classes for the tests of the Ray seam; importable by name in an actor's process."""
 
 import asyncio
+import logging
 import os
 import threading
 
@@ -50,6 +51,11 @@ class Counter:
 
     def variable(self, name: str) -> str:
         return os.environ[name]
+
+    async def warn(self, text: str) -> int:
+        """As a library does; the process that did."""
+        logging.getLogger("a.library").warning(text)
+        return os.getpid()
 
     def pid(self) -> int:
         return os.getpid()

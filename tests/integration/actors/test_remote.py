@@ -1,13 +1,16 @@
 """The Ray seam on a real node: calls keep their types and errors, deaths have a name, values pass by reference."""
 
 import asyncio
+import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from actors.remote import ActorDied, ActorOptions, Ref, Remote, RemoteError, kill, spawn
 from protocol.errors import InfraError
+from protocol.logs import LogPlace
 from tests.integration.actors.ray_counter import Blocking, Counter, Forwarder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
@@ -71,6 +74,21 @@ async def test_a_call_that_is_made_once_is_not_repeated_in_the_actor_that_is_res
         os.kill(pid, signal.SIGKILL)
     assert failed.result()
     assert await counter.call(Counter.add, 1) == 1, "others are"
+    kill(counter)
+
+
+async def test_an_actors_process_logs_where_it_is_told_after_a_restart_too(tmp_path: Path) -> None:
+    """What a library says in a worker is gone with the worker else."""
+    log = LogPlace(tmp_path / "logs" / "counter.jsonl", "run-1", "counter", "node-0")
+    counter = spawn(Counter, ActorOptions(name="logged", max_restarts=1, max_task_retries=-1, beside=1, log=log), 0)
+    pid = await counter.call(Counter.warn, "before")
+    os.kill(pid, signal.SIGKILL)
+    assert await counter.call(Counter.warn, "after") != pid
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    assert [(line["event"], line["logger"], line["run"]) for line in lines] == [
+        ("before", "a.library", "run-1"),
+        ("after", "a.library", "run-1"),
+    ]
     kill(counter)
 
 

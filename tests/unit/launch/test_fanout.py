@@ -222,6 +222,28 @@ def test_a_tracker_that_cannot_be_opened_is_one_line_with_its_own_words(
     sys.modules.pop("wandb", None)
 
 
+def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that is no tracker is refused by its name."""
+    metadata = tmp_path / "site" / "ours-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[longshore.metric_sinks]\nours = our_sink:Ours\nodd = our_sink:seven\n")
+    (tmp_path / "site" / "our_sink.py").write_text(
+        "seven = 7\n"
+        "class Ours:\n"
+        "    def __init__(self, settings): self.file = open(settings.run_dir / f'{settings.project}.txt', 'a')\n"
+        "    def step(self, step, values): self.file.write(f'{step} ')\n"
+        "    def close(self): self.file.close()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert load_recipe("demo", ["metrics.sinks=ours"]).metrics.sinks == ("ours",)
+    sink = open_sink("ours", SinkSettings("fake", run_dir, "mine", {}))
+    Follower("ours", sink, run_dir, pytest.fail).send()
+    assert (run_dir / "mine.txt").read_text() == "1 2 3 "
+    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_sinks is no sink"):
+        open_sink("odd", SinkSettings("fake", run_dir, "mine", {}))
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [("wandbb", "did you mean 'wandb'"), ("wandb,wandb", "names one twice"), ("mlflow", "there are wandb, ")],

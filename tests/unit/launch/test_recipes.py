@@ -12,7 +12,7 @@ from actors.rewards.process import MOST_A_TURN, RULES, UNREADABLE
 from launch.bench.recipes.tries import overrides
 from launch.cluster import main
 from launch.config import RunConfig, load_recipe, recipe_names
-from launch.evaluate.__main__ import here
+from launch.evaluate.evaluation import here
 from learner.objective import Shaping
 from tests.support.recipe_tables import ART, REFERENCE, STATED, TABLES, Row, Value
 

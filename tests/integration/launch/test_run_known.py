@@ -1,0 +1,84 @@
+"""If these fail, what a person is told of a run is not what it did: its plan, its logs, its figures, its timeline."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.monitor.tail import parse_object
+from launch.plan.forecast import forecast, of_trace
+from launch.rundir import stored_config
+from launch.simulate.trace import read_trace
+from launch.trace.reading import read_timeline
+from launch.trace.spans import Span
+from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
+
+STEPS = 12
+SMALL = ("--set", "warm_start.enabled=false", "--set", "evaluation.tasks_per_family=0", "--steps", str(STEPS))
+IDS = {"run", "writer", "node", "step", "group", "rollout"}
+
+
+@pytest.fixture(scope="module")
+def known(mini_runs: MiniRuns) -> MiniRun:
+    """A run that serves its figures, and has come to its end."""
+    run = mini_runs.start("known", *SMALL, "--set", "metrics.prometheus=true", "--set", "stop.parity_every_steps=0")
+    url = eventually("it says where its figures are", lambda: re.search(r"metrics: (http://127\S+)", run.stderr))[1]
+    run.wait_event("a step is taken", "learner.step", lambda event: event["step"] >= 2)
+    eventually("the figures have it", lambda: _step(url) >= 2)
+    assert run.succeed()["steps"] == STEPS
+    return run
+
+
+def _step(url: str) -> float:
+    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  the run's own
+        found = re.search(r'^longshore_step\{run="known"\} (\S+)$', answer.read().decode(), re.MULTILINE)
+    assert found
+    return float(found[1])
+
+
+def test_the_plan_of_a_run_from_its_own_times_is_within_a_fifth_of_what_it_measured(known: MiniRun) -> None:
+    """From what episodes and steps took in this very run, however busy the machine was."""
+    trace, config = read_trace(known.path), stored_config(known.path)
+    planned, steps = forecast(config, of_trace(trace, config.rollout)), trace.file.steps
+    measured = 3600 * len(steps) / sum(step.busy_s + step.wait_s for step in steps)
+    assert planned.steps_per_hour == pytest.approx(measured, rel=0.2)
+    assert planned.age_mean == pytest.approx(trace.measured.age_mean, rel=0.2, abs=0.1)
+
+
+def test_every_process_logs_lines_that_say_what_they_are_about(known: MiniRun) -> None:
+    logs = {path.stem: _lines(path) for path in (known.path / "attempts" / "1" / "logs").glob("*.jsonl")}
+    assert {"driver", "worker-0-0", "learner-0"} <= set(logs)
+    assert all(set(line) >= IDS for lines in logs.values() for line in lines)
+    assert {line["run"] for lines in logs.values() for line in lines} == {"known"}
+    delivered = [line for line in logs["worker-0-0"] if line["event"] == "episode delivered"]
+    named = {event["trajectory"] for event in known.events("episode.finished")}
+    assert {line["rollout"] for line in delivered} <= named
+    assert len(delivered) >= STEPS
+    assert [line["step"] for line in logs["learner-0"] if line["event"] == "step computed"][-1] == STEPS
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    found = [parse_object(line) for line in path.read_bytes().splitlines()]
+    assert None not in found
+    return [line for line in found if line is not None]
+
+
+def test_its_timeline_has_what_each_process_was_at(known: MiniRun) -> None:
+    spans = [piece for piece in read_timeline(known.path).pieces() if isinstance(piece, Span)]
+    names = {(span.track.process, span.name) for span in spans}
+    assert {("learner", f"step {step}") for step in range(1, STEPS + 1)} <= names
+    assert {("engine-0", "paused"), ("worker-0-0", "generate"), ("worker-0-0", "grade")} <= names
+
+
+def test_a_tracker_that_cannot_be_opened_ends_a_run_before_it_begins(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("untracked", *SMALL, "--set", "metrics.sinks=tensorboard")
+    done = run.finish()
+    assert (done.code, done.json["exit_code"]) == (2, 2)
+    assert "pip install 'longshore[tensorboard]'" in done.json["error"]
+    assert not run.path.exists()
