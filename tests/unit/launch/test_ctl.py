@@ -146,6 +146,12 @@ def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
     assert read_status(alive).alive
 
 
+@pytest.mark.parametrize("record", [b"[]", b'{"retuned": [7]}', b'{"retuned": {}}'])
+def test_a_record_that_is_none_changes_nothing_about_the_status(alive: Path, record: bytes) -> None:
+    (alive / "config.json").write_bytes(record)
+    assert read_status(alive).retuned == []
+
+
 def test_what_an_agent_wrote_is_shown_only_when_it_is_asked_for(alive: Path) -> None:
     withheld, told = read_rollouts(alive, content=False), read_rollouts(alive, content=True)
     assert len(withheld) == len(told) == 6
