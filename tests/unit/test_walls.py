@@ -19,6 +19,8 @@ LIGHT = [
     "launch.rundir",
     "launch.cli",
     "launch.cluster",
+    "launch.ctl",
+    "launch.runs",
 ]
 
 PROBE = """
