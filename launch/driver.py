@@ -77,6 +77,7 @@ class Driver:
         self._config, self._directory, self._temporary, self._console = config, directory, temporary, console
         self._crew = crew
         self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
+        self._since = time.time()
         self._finished = False
         self._ended: Ending | None = None
         """Why training ended."""
@@ -283,6 +284,7 @@ class Driver:
             learn_from=fleet.learn_from,
             cancel_episodes=fleet.cancel,
             evaluate=lambda: self._evaluate_now(fleet, prepared, training),
+            since=self._since,
         )
 
     async def _train(self, fleet: Fleet, training: Training) -> None:

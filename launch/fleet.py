@@ -272,7 +272,7 @@ class Fleet:
                 group.create_task(self._keep_working(worker))
 
     async def _keep_answering(self, actor: Remote[Any]) -> None:
-        known, silence_s = 0, self._config.run.silence_s
+        known, offered, silence_s = 0, 0, self._config.run.silence_s
         while True:
             try:
                 async with asyncio.timeout(silence_s if known else max(silence_s, _START_S)):
@@ -284,20 +284,23 @@ class Fleet:
                 self._events.emit("process.hung", what=actor.name, why=why, pid=known)
                 restart(actor)
                 pid = known = 0
-            if pid not in {0, known}:
-                await self._let_offer(actor)
+            if pid not in {0, offered} and await self._offers_stacks(actor):
+                offered = pid
             if known and pid != known:
                 why = f"its process {known} ended; process {pid} is in its place"
                 self._events.emit("process.died", what=actor.name, why=why, pid=known)
             known = pid
             await asyncio.sleep(_LOOK_S)
 
-    async def _let_offer(self, actor: Remote[Any]) -> None:
-        """Let a process that has just begun offer its stacks; one that cannot yet is asked again by nobody."""
+    async def _offers_stacks(self, actor: Remote[Any]) -> bool:
+        """Let a process that has begun offer its stacks; false where it has not answered at once."""
         name = short_name(actor.name)
-        with suppress(RemoteError, TimeoutError):
+        try:
             async with asyncio.timeout(_ANSWER_S):
                 await actor.offer_stacks(self._directory.logs / f"{name}.stacks", name)
+        except (RemoteError, TimeoutError):
+            return False
+        return True
 
     async def hang_report(self, token: str) -> tuple[str, str]:
         """Who waits for whom, and the file that has the stacks of every process and task."""

@@ -55,7 +55,7 @@ def learner_turn_s(config: RunConfig) -> float:
 
 def own_in_flight(config: RunConfig) -> int:
     """What the engines are to hold at once."""
-    return config.rollout.in_flight or config.engine.count * config.engine.max_running
+    return config.in_flight
 
 
 def tuning_of(config: RunConfig) -> Tuning:

@@ -14,6 +14,8 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import cast
 
 _ROOT = Path(__file__).resolve().parent.parent
+_ROOMS = frozenset({"protocol", "sandbox", "actors", "learner", "launch", "tests"})
+"""Beside them may lie other packages, or an environment of them."""
 _MOST_FRAMES = 100
 
 Names = Callable[[FrameType], str | None]
@@ -83,5 +85,6 @@ def _group(innermost: FrameType) -> tuple[str, ...]:
 
 def _shown(frame: FrameType) -> str:
     code, path = frame.f_code, Path(frame.f_code.co_filename)
-    place = path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path
+    own = path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _ROOMS
+    place = path.relative_to(_ROOT) if own else path
     return f"{place}:{frame.f_lineno} {code.co_qualname}"

@@ -23,6 +23,8 @@ from protocol.filesystem import free_bytes
 
 _EVENTS, _METRICS = "events/*.jsonl", "metrics"
 _LOOK_S = 5.0
+_MOST_LINES = 100_000
+"""In one look."""
 
 
 def silent_for(config: RunConfig) -> frozenset[str]:
@@ -73,7 +75,7 @@ class AdvisoryWatch:
     def _read(self) -> list[Event]:
         """What is new, of events."""
         heard: list[Event] = []
-        for line in self._reader.read():
+        for line in self._reader.read(_MOST_LINES):
             if line.value is None:
                 continue
             if line.source == _METRICS:

@@ -211,6 +211,11 @@ class RunConfig(Section):
         return 0.0 if self.run.control is Control.LR0 else self.learner.lr
 
     @property
+    def in_flight(self) -> int:
+        """Most training episodes at once: what the engines are to hold."""
+        return self.rollout.in_flight or self.engine.count * self.engine.max_running
+
+    @property
     def publish_every(self) -> int:
         """Optimizer steps from one set of weights that the engines get to the next."""
         return self.run.mode.publish_every(self.learner.publish_every)

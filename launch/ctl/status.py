@@ -10,13 +10,15 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.config import RunConfig
 from launch.monitor.describe import FLOWS
 from launch.monitor.state import Advice, RunState, Session
 from launch.monitor.store import RunStore
 from launch.monitor.view import EngineView
-from launch.rundir import is_running
+from launch.rundir import is_running, stored_config
 from launch.steering.history import Retuned, read_changes
 from launch.steering.requests import read_request, request_files
+from launch.steering.tunable import Value, values_of
 from protocol.errors import UserError
 
 _SHOWN = (
@@ -69,6 +71,10 @@ class Status:
     advisories: list[Advice]
     """Health first."""
     asked: list[Asked]
+    in_flight: int | None
+    """Most rollouts at once; None where the run's record cannot be read."""
+    tunable: dict[str, Value]
+    """What ``retune`` takes, with the values that hold."""
     retuned: list[Retuned]
     url: str
     reason: str
@@ -93,7 +99,7 @@ def read_status(run_dir: Path) -> Status:
     """Raises NoSuchRunError."""
     store = _read(run_dir)
     view = store.view()
-    alive = is_running(run_dir)
+    alive, config = is_running(run_dir), _config(run_dir)
     return Status(
         run=view.run.id,
         as_of=view.last_event_at,
@@ -112,6 +118,8 @@ def read_status(run_dir: Path) -> Status:
         sandboxes=view.sandboxes.live,
         advisories=view.advisories,
         asked=_asked(run_dir),
+        in_flight=config.in_flight if config is not None else None,
+        tunable=values_of(config) if config is not None else {},
         retuned=read_changes(run_dir),
         url=view.run.url if alive else "",
         reason=view.run.reason,
@@ -159,7 +167,8 @@ def status_lines(status: Status) -> list[str]:
     lines.append("trajectories: " + ", ".join(f"{count:,} {name}" for name, count in (*counted, *failed)))
     if status.alive:
         engines = [f"{engine.name} {engine.state} at {engine.version}" for engine in status.engines]
-        lines.append(", ".join([*engines, f"{status.sandboxes} sandboxes"]))
+        most = [] if status.in_flight is None else [f"at most {status.in_flight} rollouts in flight"]
+        lines.append(", ".join([*engines, f"{status.sandboxes} sandboxes", *most]))
     lines += [f"! {advice.text}" for advice in status.advisories]
     lines += [f"retuned: {each.key} = {each.after} from step {each.first_step} on" for each in status.retuned]
     lines += [f"asked, not answered: {each.action}" for each in status.asked]
@@ -173,6 +182,13 @@ def rollout_lines(rollouts: list[Rollout]) -> list[str]:
         for each in rollouts
     ]
     return lines or ["no rollout runs"]
+
+
+def _config(run_dir: Path) -> RunConfig | None:
+    try:
+        return stored_config(run_dir)
+    except UserError:
+        return None
 
 
 def _read(run_dir: Path) -> RunStore:

@@ -73,6 +73,8 @@ class Desk:
     cancel_episodes: Callable[[Sequence[str]], Awaitable[None]]
     evaluate: Callable[[], Awaitable[str]]
     """Between two steps: evaluate the weights of the last one; what came of it."""
+    since: float = 0.0
+    """Unix time; what was asked before was asked of an attempt that has ended."""
     _taken: set[str] = field(default_factory=set[str])
 
     async def serve(self) -> None:
@@ -103,6 +105,8 @@ class Desk:
         )
         ok, text = False, _ENDED
         try:
+            if request.t < self.since:
+                raise UserError("it was asked of an attempt that has ended: ask again")
             text = await self._do(request)
             ok = True
         except LongshoreError as error:

@@ -55,9 +55,9 @@ def record_changes(
 
 
 def read_changes(run_dir: Path) -> list[Retuned]:
-    """In the order of time; none where there is no record."""
+    """In the order of time; none where there is no record that could be read."""
     try:
         record: dict[str, Json] = orjson.loads((run_dir / CONFIG_FILE).read_bytes())
-    except (OSError, ValueError):
+        return TypeAdapter(list[Retuned]).validate_python(record.get(RETUNED, []))
+    except (OSError, ValueError, AttributeError):
         return []
-    return TypeAdapter(list[Retuned]).validate_python(record.get(RETUNED, []))

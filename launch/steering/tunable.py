@@ -102,9 +102,15 @@ def retuned(config: RunConfig, changes: Mapping[str, str]) -> RunConfig:
 
 def changes_between(before: RunConfig, after: RunConfig) -> list[Change]:
     """What differs, of what can be changed."""
-    old, new = config_values(before), config_values(after)
-    found = [Change(key, *(_value(values, key) for values in (old, new))) for key in TUNABLE]
+    old, new = values_of(before), values_of(after)
+    found = [Change(key, old[key], new[key]) for key in TUNABLE]
     return [change for change in found if change.before != change.after]
+
+
+def values_of(config: RunConfig) -> dict[str, Value]:
+    """What holds, of what can be changed."""
+    values = config_values(config)
+    return {key: _value(values, key) for key in TUNABLE}
 
 
 def _value(values: Mapping[str, Mapping[str, Toml]], key: str) -> Value:

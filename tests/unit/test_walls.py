@@ -21,6 +21,8 @@ LIGHT = [
     "launch.cli",
     "launch.cluster",
     "launch.sweep",
+    "launch.ctl",
+    "launch.runs",
 ]
 
 PROBE = """

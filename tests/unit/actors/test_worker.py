@@ -192,6 +192,30 @@ async def test_an_episode_that_is_given_up_is_told(
     assert ("episode.cancelled", "train-g000001-s00-a0") in told_by_worker(tmp_path)
 
 
+async def test_only_the_episode_that_a_person_gives_up_ends(
+    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[int] = []
+
+    async def endless(_: Worker, ticket: Ticket) -> Trajectory:
+        begun.append(ticket.sample)
+        await asyncio.sleep(600)
+        raise AssertionError
+
+    monkeypatch.setattr(Worker, "_episode", endless)
+    conductor.tickets = [Ticket("r", GroupId(1), sample, 8, "t", 11) for sample in (0, 1)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        while len(begun) < 2:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        await made.cancel(["train-g000001-s00", "train-g000009-s00"])
+        while len(made._running) > 1:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        assert list(made._running) == ["train-g000001-s01-a0"]
+        assert ("episode.cancelled", "train-g000001-s00-a0") in told_by_worker(tmp_path)
+        await made.stop()
+
+
 async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: Worker, conductor: FakeConductor) -> None:
     """Its episode would be cancelled by nobody."""
     conductor.late = [Ticket("r", GroupId(1), 0, 8, "t", 11)]

@@ -129,6 +129,8 @@ def test_the_status_is_what_the_files_say(alive: Path) -> None:
     said = "\n".join(status_lines(status))
     assert "training, paused · step 2/3 · 6 rollouts" in said
     assert "! the disk fills" in said
+    assert f"at most {RunConfig().in_flight} rollouts in flight" in said
+    assert status.tunable["rollout.in_flight"] == 0
     orjson.dumps(dataclasses.asdict(status))
 
 
@@ -143,7 +145,14 @@ def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
     (alive / "config.json").write_bytes(b"{")
     (alive / "requests").mkdir()
     (alive / "requests" / "1.json").write_bytes(b"{")
-    assert read_status(alive).alive
+    status = read_status(alive)
+    assert (status.alive, status.in_flight, status.tunable) == (True, None, {})
+
+
+@pytest.mark.parametrize("record", [b"[]", b'{"retuned": [7]}', b'{"retuned": {}}'])
+def test_a_record_that_is_none_changes_nothing_about_the_status(alive: Path, record: bytes) -> None:
+    (alive / "config.json").write_bytes(record)
+    assert read_status(alive).retuned == []
 
 
 def test_what_an_agent_wrote_is_shown_only_when_it_is_asked_for(alive: Path) -> None:

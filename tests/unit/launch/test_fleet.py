@@ -19,11 +19,13 @@ from actors.worker import Worker
 from launch import fleet
 from launch.config import load_recipe
 from launch.fleet import Fleet
+from launch.learners import Learners
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from sandbox.sweep import SETTLED_S
+from tests.support.remotes import LocalRemote
 
 
 @contextmanager
@@ -138,3 +140,40 @@ async def test_sampled_tokens_are_summed_over_the_lives_of_engines_and_nobody_wa
         assert [await made.engine_tokens() for _ in range(5)] == [20, 25, 25, 25, 29], "it began anew at 5"
         made.engines = (cast("Remote[Engine]", well),)
         assert [await made.engine_tokens() for _ in range(2)] == [29 + 30, 29 + 50]
+
+
+class Busy:
+    """An engine that has so much to do; None where it does not answer."""
+
+    def __init__(self, running: int | None, queued: int = 0) -> None:
+        self.name, self._running, self._queued = "engine", running, queued
+
+    async def call(self, *_: object) -> EngineStatistics:
+        if self._running is None:
+            await asyncio.sleep(60)
+        return EngineStatistics(running=self._running or 0, queued=self._queued)
+
+
+async def test_only_engines_that_answer_count_as_idle_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "_ANSWER_S", 0.01)
+    with a_fleet(tmp_path) as made:
+        made.engines = tuple(cast("Remote[Engine]", each) for each in (Busy(3), Busy(0, queued=2), Busy(None), Busy(0)))
+        assert sorted(await made.engine_loads()) == [0, 2, 3]
+
+
+class NotedRank:
+    def __init__(self) -> None:
+        self.told: list[tuple[int, float]] = []
+
+    def learn_from(self, step: int, lr: float) -> None:
+        self.told.append((step, lr))
+
+
+async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there(tmp_path: Path) -> None:
+    rank = NotedRank()
+    with a_fleet(tmp_path) as made:
+        made._newest_learners = Learners((LocalRemote(rank, "run/1.1/learner-0"),), 60.0)
+        await made.learn_from(5, 1e-4)
+        await made.learn_from(9, 1e-5)
+        assert rank.told == [(5, 1e-4), (9, 1e-5)]
+        assert made._lr_changes == ((5, 1e-4), (9, 1e-5)), "one that is started again is told them too"

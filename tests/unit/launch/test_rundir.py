@@ -23,7 +23,9 @@ from launch.rundir import (
     resumed_config,
     stored_config,
 )
+from launch.steering.history import read_changes, record_changes
 from launch.steering.requests import Action, ask, new_request
+from launch.steering.tunable import changes_between, retuned
 from protocol.errors import UserError
 
 
@@ -123,6 +125,32 @@ def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: 
         write_record(again, resumed_config(run.path, ("run.steps=99",)))
     assert json.loads((run.path / "attempts" / "1" / "summary.json").read_text()) == {"ok": True}
     assert resumed_config(run.path, ()).run.steps == 99, "it did not come to its new end"
+
+
+@pytest.mark.parametrize(("ended", "goes_on"), [("drained", True), ("asked", True), ("steps", False), ("budget", False)])
+def test_a_run_that_a_person_ended_goes_on_as_it_was(tmp_path: Path, ended: str, goes_on: bool) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        write_record(run, load_recipe("demo"))
+        run.write_json("summary.json", {"ok": True, "ended": ended})
+    if goes_on:
+        assert resumed_config(run.path, ()) == stored_config(run.path)
+    else:
+        with pytest.raises(RunDirectoryError, match="has come to its end"):
+            resumed_config(run.path, ())
+
+
+def test_what_was_changed_while_a_run_went_on_stays_in_its_record(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path, "demo", "mine") as run:
+        write_record(run, load_recipe("demo"))
+        config = retuned(stored_config(run.path), {"learner.lr": "1e-5"})
+        changed = changes_between(stored_config(run.path), config)
+        record_changes(run.path, config, changed, new_request(Action.RETUNE, reason="too fast"), first_step=7)
+    with RunDirectory.open(run.path) as again:
+        write_record(again, resumed_config(run.path, ("run.steps=99",)))
+    assert (stored_config(run.path).learner.lr, stored_config(run.path).run.steps) == (1e-5, 99)
+    (change,) = read_changes(run.path)
+    assert (change.attempt, change.first_step, change.after, change.reason) == (1, 7, 1e-5, "too fast")
+    assert stored_config(run.path / "attempts" / "1").learner.lr == load_recipe("demo").learner.lr, "replays begin here"
 
 
 def test_a_driver_that_has_the_run_is_seen(tmp_path: Path) -> None:

@@ -281,6 +281,16 @@ async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_a
     assert request_files(scene.run_dir) == []
 
 
+async def test_what_was_asked_of_an_attempt_that_has_ended_is_not_done_by_the_next(scene: Scene) -> None:
+    """A stop that came too late would end the run that somebody goes on with."""
+    request = new_request(Action.STOP)
+    scene.desk.since = request.t + 1
+    async with scene.open():
+        ok, text = await scene.answer(request)
+    assert (ok, text) == (False, "it was asked of an attempt that has ended: ask again")
+    assert scene.training.boundary.ending is None
+
+
 async def test_a_file_that_is_no_request_is_named_and_taken_away(scene: Scene) -> None:
     (scene.run_dir / "requests").mkdir()
     (scene.run_dir / "requests" / "1.json").write_text('{"action": "explode"}')
