@@ -105,8 +105,6 @@ class Desk:
         )
         ok, text = False, _ENDED
         try:
-            if request.t < self.since:
-                raise UserError("it was asked of an attempt that has ended: ask again")
             text = await self._do(request)
             ok = True
         except LongshoreError as error:
@@ -129,6 +127,8 @@ class Desk:
 
     async def _do(self, request: Request) -> str:
         """What was done.  Raises UserError for what cannot be, InfraError for what failed."""
+        if request.t < self.since:
+            raise UserError("it was asked of an attempt that has ended: ask again")
         match request.action:
             case Action.PAUSE:
                 return await self._pause()

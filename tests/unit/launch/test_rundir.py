@@ -127,7 +127,9 @@ def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: 
     assert resumed_config(run.path, ()).run.steps == 99, "it did not come to its new end"
 
 
-@pytest.mark.parametrize(("ended", "goes_on"), [("drained", True), ("asked", True), ("steps", False), ("budget", False)])
+@pytest.mark.parametrize(
+    ("ended", "goes_on"), [("drained", True), ("asked", True), ("steps", False), ("budget", False)]
+)
 def test_a_run_that_a_person_ended_goes_on_as_it_was(tmp_path: Path, ended: str, goes_on: bool) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
