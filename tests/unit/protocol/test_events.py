@@ -26,7 +26,7 @@ class Clocks:
 
 
 PROTOCOL = Path(protocol.__file__).parent
-TELLS_THE_TIME = {"events.py", "recordings.py", "worker.py"}
+TELLS_THE_TIME = {"events.py", "export.py", "lanes.py", "recordings.py", "trained.py", "worker.py"}
 """For people: when something happened."""
 
 

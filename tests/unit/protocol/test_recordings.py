@@ -6,8 +6,6 @@ import json
 from itertools import count
 from pathlib import Path
 
-import pytest
-
 from protocol import recordings
 from protocol.recordings import CastWriter, turn_marker
 
@@ -59,9 +57,8 @@ def test_a_huge_output_keeps_head_and_tail_and_is_counted(tmp_path: Path):
     assert cast.cut_chars == 100_002 - recordings.MAX_EVENT_CHARS
 
 
-def test_a_full_recording_says_so_once_and_still_takes_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recordings, "MAX_FILE_BYTES", 3_000)
-    with CastWriter.open(tmp_path / "a.cast") as cast:
+def test_a_full_recording_says_so_once_and_still_takes_the_verdict(tmp_path: Path):
+    with CastWriter.open(tmp_path / "a.cast", max_bytes=3_000) as cast:
         for _ in range(400):
             cast.output("x" * 100)
         cast.note("reward 1")
