@@ -24,7 +24,7 @@ from tests.support.docker_ground import DockerGround
 from tests.support.fake_daytona import CreateSandboxFromImageParams, FakeSdk
 from tests.support.provider_cases import CASES, TASK, S
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 LABELS = {"longshore.test": f"daytona-{os.getpid()}"}
 
 
