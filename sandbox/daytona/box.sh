@@ -28,6 +28,7 @@ __sbx_settle() { # FOLDER: what was running when the supervisor was killed has d
 __sbx_raise() { # FOLDER
     __sbx_supervised "$1" && return
     __sbx_settle "$1"
+    [ -s "$1/pid" ] && kill -9 "$(< "$1/pid")" 2> /dev/null
     rm -f "$1/in" "$1/never"
     mkfifo "$1/in" "$1/never" || exit 12
     setsid bash --noprofile --norc -c "$BASH_EXECUTION_STRING" box supervise "$1" < /dev/null > /dev/null 2>&1 &

@@ -18,6 +18,7 @@ from sandbox.truncate import HeadTail
 _CHUNK_S = 20.0
 """Of one call: connections are cut that are silent for longer."""
 MOST_COMMAND_BYTES = 1 << 20
+_WORDS, _KILLED_TIMES = 6, 3
 
 
 class Look(NamedTuple):
@@ -76,12 +77,15 @@ class Shell:
 
     async def _drive(self, wait_s: float, *, kill: bool) -> Look:
         flags = (str(int(self._input)), str(round(wait_s * 1000)), str(int(kill)))
-        done = await self._machine.call(
-            "drive", self._folder, str(self._number), *flags, str(self._seen), str(KEEP_BYTES), wait_s=wait_s
-        )
-        if done.code or len(done.words) < 6:
+        asked = ("drive", self._folder, str(self._number), *flags, str(self._seen), str(KEEP_BYTES))
+        done = await self._machine.call(*asked, wait_s=wait_s)
+        for _ in range(_KILLED_TIMES):
+            if len(done.words) == _WORDS:
+                break
+            done = await self._machine.call(*asked, wait_s=wait_s)  # what the agent's command killed is asked again
+        else:
             raise SandboxLost(f"sandbox {self._machine.id} does not say how its command stands: code {done.code}")
-        how, code, size, timed_out, head, tail = done.words[:6]
+        how, code, size, timed_out, head, tail = done.words
         kept = HeadTail(KEEP_BYTES, KEEP_BYTES)
         for part in (head, tail):
             kept.feed(base64.b64decode(part[:-1]))

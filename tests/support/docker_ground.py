@@ -47,7 +47,8 @@ class DockerGround:
                 member = tarfile.TarInfo(path.lstrip("/"))
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
-        await self._container.put_archive("/", packed.getvalue())
+        packed.seek(0)
+        await self._container.put_archive("/", packed)
 
     async def get(self, path: str) -> bytes:
         tar = await self._container.get_archive(path)

@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 def service(docker_engine: Host, tmp_path: Path) -> Iterator[str]:
     """Its address; it ends as a person ends it, and says nothing."""
     command = [sys.executable, "-m", "launch.environment", "--port", "0", "--slots", "8", "--state", str(tmp_path)]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip().rstrip("/")
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip().rstrip("/")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
 
 
 def test_a_run_trains_on_what_its_agents_did_on_a_services_machine(mini_runs: MiniRuns, service: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.host import Host
+from sandbox.leases import LeaseLimits
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.provider import LocalProvider
 from tests.support.books import assert_books_balance
@@ -30,3 +31,22 @@ async def test_a_run_trains_on_what_its_agents_did_in_a_servers_sandboxes(
     assert_books_balance(run.path)
     counted = run.events("sandbox.stats")
     assert max(event["started"] for event in counted) >= 16
+
+
+async def test_a_run_s_groups_begin_when_there_is_a_place_for_each_of_their_episodes(
+    mini_runs: MiniRuns, docker_engine: Host, tmp_path: Path
+) -> None:
+    """And give the places back: a server with room for one and a half groups is enough for all."""
+    settings, limits = PoolSettings(f"test-group-{os.getpid()}", "test", 6), LeaseLimits(tasks=6, runs_per_task=1)
+    async with (
+        SandboxPool(settings, docker_engine) as pool,
+        pool_server(LocalProvider(pool), tmp_path, limits) as (url, service),
+    ):
+        keys = ("sandbox.provider=pool", f"sandbox.urls={url}", "sandbox.group_slots=true")
+        sets = [word for key in (*keys, "evaluation.tasks_per_family=0") for word in ("--set", key)]
+        run = mini_runs.start("groups", *sets, "--steps", "1")
+        assert (await asyncio.to_thread(run.succeed))["steps"] == 1
+        assert service.table.kept() == {}
+    assert_books_balance(run.path)
+    assert len(run.events("sandbox.started")) >= 16
+    assert not run.events("episode.failed")

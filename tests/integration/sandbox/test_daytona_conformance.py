@@ -24,7 +24,7 @@ from tests.support.docker_ground import DockerGround
 from tests.support.fake_daytona import CreateSandboxFromImageParams, FakeSdk
 from tests.support.provider_cases import CASES, TASK, S
 
-pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 LABELS = {"longshore.test": f"daytona-{os.getpid()}"}
 
 
@@ -108,11 +108,15 @@ async def test_a_task_that_cannot_start_is_infrastructure(provider: DaytonaProvi
         await provider.open(Task(id="bad", instruction="", setup="exit 7"))
 
 
-async def test_a_shell_whose_keeper_the_agent_killed_is_opened_again(provider: DaytonaProvider):
+async def test_an_agent_that_kills_all_it_can_goes_on(provider: DaytonaProvider):
+    """The shell's keeper too, and the call that waits for its command."""
     async with acquired(provider, TASK) as fresh:
-        done = await fresh.run("kill -9 -1; echo not here", S)
-        assert (done.shell_restarted, done.timed_out) == (True, False)
+        assert (await fresh.run("kill -9 -1; echo here", S)).output == "here\n"
         assert (await fresh.run("echo alive", S)).output == "alive\n"
+        died = await fresh.run("cd /tmp; bash -c 'kill -9 -1'; echo not here", S)
+        assert (died.timed_out, died.shell_restarted, died.exit_code) == (False, True, 137)
+        assert (await fresh.run("echo alive", S)).output == "alive\n"
+        assert (await fresh.grade()).pass_ratio == 0.5
 
 
 async def test_setas_sessions_go_on_in_the_background_and_are_written_to(provider: DaytonaProvider):

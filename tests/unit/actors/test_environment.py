@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import pytest
 
@@ -303,7 +302,7 @@ async def test_an_episode_whose_beginning_was_not_heard_of_is_never_run_twice(
     played = Played()
     played.go.set()
     async with environment_service(played) as (url, service), Caller(url) as inner, services(url) as opened:
-        opened._services = {url: cast("Caller", LostReplies(inner, 2, forgets, service))}
+        opened._services = {url: LostReplies(inner, 2, forgets, service)}
         if forgets:
             with pytest.raises(EnvironmentLost, match="a second time"):
                 await opened.play(begin(), untouched=lambda: False)
