@@ -41,8 +41,8 @@ class LaneLog:
         self._since = steady()
         self._begun = now()
         self._told: dict[str, float] = {}
-        self._gap = False
-        """Nothing has moved since the last line, which is more than a second old."""
+        self._told_at = -TELL_S
+        """Of the steady clock."""
         self._path = run_dir / FOLDER / f"{name}.jsonl"
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,9 +52,8 @@ class LaneLog:
     @contextmanager
     def during(self, state: str) -> Generator[None]:
         """One more thing is in ``state`` while the body runs."""
-        if self._gap and not self._counts.total():  # the quiet ends here, not at the next line
-            self._write()
-        self._gap = False
+        if not self._counts.total() and self._steady() - self._told_at > TELL_S:
+            self._write()  # the quiet ends here, not at the next line
         self._change(state, 1)
         try:
             yield
@@ -66,8 +65,6 @@ class LaneLog:
         self._add_up()
         if self._sums != self._told:
             self._write()
-        else:
-            self._gap = True
 
     async def keep_telling(self) -> None:
         """Every second until cancelled, and then once more."""
@@ -98,4 +95,4 @@ class LaneLog:
         }
         with suppress(OSError):
             append_whole(self._path, orjson.dumps(line) + b"\n")
-            self._told = dict(self._sums)
+            self._told, self._told_at = dict(self._sums), self._steady()

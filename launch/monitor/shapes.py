@@ -94,7 +94,7 @@ class RunCard:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The little that says where a run stands: on every page, twice a second at most."""
+    """The little that says where a run stands: on every page, once a second at most."""
 
     run: str
     revision: int

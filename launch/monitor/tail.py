@@ -104,6 +104,7 @@ class RunReader:
         self._run_dir, self._patterns, self._bounds = run_dir, patterns, bounds
         self._start = dict(cursor or {})
         self._tails: dict[str, JsonlTail] = {}
+        self._known: set[Path] = set()
         self._lines = self._damaged = 0
 
     def read(self, limit: int = 5_000) -> list[Line]:
@@ -138,10 +139,10 @@ class RunReader:
 
     def _discover(self) -> None:
         for pattern in self._patterns:
-            for path in sorted(self._run_dir.glob(pattern)):
+            for path in sorted(set(self._run_dir.glob(pattern)) - self._known):
                 source = path.relative_to(self._run_dir).with_suffix("").as_posix()
-                if source not in self._tails:
-                    self._tails[source] = JsonlTail(path, source, self._start.get(source, 0))
+                self._known.add(path)
+                self._tails[source] = JsonlTail(path, source, self._start.get(source, 0))
 
 
 def ends(run_dir: Path, patterns: tuple[str, ...]) -> Cursor:

@@ -14,9 +14,25 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
+import numpy as np
+
 from launch.metrics import MetricsLog, StepFacts
+from protocol import codec
 from protocol.events import EventLog
-from protocol.recordings import CastWriter
+from protocol.export import Exporter
+from protocol.recordings import CastWriter, turn_marker
+from protocol.trained import TrainedLog
+from protocol.trajectory import (
+    GroupId,
+    Reward,
+    Segment,
+    Status,
+    TestResult,
+    Ticket,
+    Trajectory,
+    Turn,
+    TurnKind,
+)
 from protocol.weights import make_version
 
 FAMILIES = ("copy_lines", "count_words", "fix_script", "rename_files", "sum_column", "find_largest")
@@ -57,6 +73,8 @@ class FakeRun:
         for folder in ("terminals", "trajectories", "attempts/1/logs"):
             (self.run_dir / folder).mkdir(parents=True, exist_ok=True)
         self.logs: dict[str, EventLog] = {}
+        self.exporter, self.records = Exporter(self.run_dir, now=self._now), TrainedLog(self.run_dir, now=self._now)
+        self.ready: list[str] = []
         self.group = 0
         self.counts = {"acked": 0, "trained": 0, "superseded": 0, "in_buffer": 0}
         self.dropped: dict[str, int] = {}
@@ -154,6 +172,8 @@ class FakeRun:
             closed, zero = closed + (outcome == "ready"), zero + (outcome == "zero_variance")
             rewards += got if outcome == "ready" else []
         self.now += 2.4
+        self.records.add(step, make_version(1, step - 1), self.ready, {}, {})
+        self.ready = []
         self.write_metrics(step, level, closed, zero, rewards)
         pause, version = self.rng.uniform(70, 160), make_version(1, step)
         self.pauses.append(pause)
@@ -191,6 +211,8 @@ class FakeRun:
         outcome = "zero_variance" if len(set(rewards)) == 1 else "ready"
         if outcome != "ready":
             self.dropped[outcome] = self.dropped.get(outcome, 0) + GROUP_SIZE
+        if outcome == "ready":
+            self.ready += [f"train-g{group:06d}-s{sample:02d}" for sample in range(GROUP_SIZE)]
         buffer.emit("group.closed", group=group, task=task, outcome=outcome, size=GROUP_SIZE, rewards=rewards)
         return outcome, rewards
 
@@ -227,6 +249,7 @@ class FakeRun:
                     ms=100.0,
                 )
                 log.emit("episode.tool", trajectory=name, tool="bash", command=command)
+                cast.marker(turn_marker(turn - 1))
                 cast.prompt_command(command)
                 self.now += 0.08
                 cast.output(output)
@@ -254,10 +277,26 @@ class FakeRun:
             "sampled": sampled,
         }
         self.log("buffer").emit("trajectory.stored", **row)
-        with (self.run_dir / "trajectories" / "index.jsonl").open("a") as index:
-            index.write(json.dumps({"t": self.now, "task": task} | row) + "\n")
+        self.export(group, sample, task, status, reward, turns)
         self.sampled_tokens += sampled
         return name
+
+    def export(self, group: int, sample: int, task: str, status: str, reward: float, turns: int) -> None:
+        """A trajectory of so many turns, each as long as its observation."""
+        length = 16
+        kinds = [TurnKind.PROMPT, *[TurnKind.MODEL, TurnKind.OBSERVATION] * turns]
+        spans = [Turn(kind, length * n, length * (n + 1)) for n, kind in enumerate(kinds)]
+        mask = np.repeat([kind is TurnKind.MODEL for kind in kinds], length).astype(np.uint8)
+        versions = np.where(mask == 1, make_version(1, group // 5), -1).astype(np.int32)
+        segment = Segment(
+            np.arange(len(mask), dtype=np.int32), mask, -0.1 * mask.astype(np.float32), versions, tuple(spans)
+        )
+        passed = round(4 * reward)
+        tests = tuple(TestResult(f"test_{number}", number < passed) for number in range(4))
+        ticket = Ticket(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample)
+        trajectory = Trajectory(ticket, Status(status), Reward(reward, {"tests": reward}), (segment,), tests)
+        blob = codec.dumps(trajectory)
+        self.exporter.add(codec.inspect_blob(blob), blob)
 
     def write_metrics(self, step: int, level: float, groups: int, zero: int, rewards: list[float]) -> None:
         sampled = groups * GROUP_SIZE * 150

@@ -151,7 +151,8 @@ class Catalog:
                     self._rewind(kept)
                 case None:
                     self.damaged += 1
-        self._use_rows(uses)
+        if uses:
+            self._use_rows(uses)
 
     def _uses(self, line: TrainedStep) -> list[Use]:
         if line.step is not None:

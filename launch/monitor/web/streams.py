@@ -22,7 +22,7 @@ from launch.monitor.web.answers import HEARTBEAT, HEARTBEAT_S, RefusedError, mes
 from launch.monitor.web.runs import POLL_S, Watched
 
 MAX_WATCHED = 64
-HEAD_S = 0.5
+HEAD_S = 1.0
 MESSAGE_EVENTS = 50
 _BATCH = 1_000
 _END_BYTES = 64 << 10

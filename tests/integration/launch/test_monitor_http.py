@@ -126,7 +126,8 @@ async def test_a_terminal_is_followed_and_resumed_by_offset(served, session):
     url, run_dir = served
     state = await (await _get(session, f"{url}/api/state")).json()
     name = state["running"][0]["trajectory"]
-    whole = [json.loads(line)[2] for line in (run_dir / "terminals" / f"{name}.cast").read_text().splitlines()[1:]]
+    lines = map(json.loads, (run_dir / "terminals" / f"{name}.cast").read_text().splitlines()[1:])
+    whole = [text for _, code, text in lines if code == "o"]
     async with session.get(f"{url}/api/terminals/{name}") as answer:
         stream = _messages(answer)
         offset, event, data = await anext(stream)

@@ -13,6 +13,10 @@ from urllib.request import urlopen
 import pytest
 
 from actors.agents.chat import ChatFormat, load_tokenizer
+from launch.monitor.archive.lanes import read_lanes
+from launch.monitor.archive.query import Ask, TrajectoryFilter, trajectories
+from launch.monitor.archive.tokens import token_page
+from launch.monitor.follow import Follower
 from launch.sft.examples import Choice, read_examples
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK
 from protocol.trajectory import is_training
@@ -211,3 +215,28 @@ def test_each_bound_of_the_clip_range_is_at_work(done: Done, bound: str) -> None
     assert clip["high_steps"] + clip["low_steps"] > 0
     narrow = replayed(done.run.path, "--set", f"{bound}=0.001")
     assert not narrow["equal"], f"{bound} changes nothing"
+
+
+def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> None:
+    """By what a step said for people, not by the journal, which it never opens."""
+    follower = Follower(done.run.path)
+    follower.list_all()
+    while follower.poll():
+        pass
+    page = follower.ask(lambda catalog: trajectories(catalog, TrajectoryFilter(), Ask("oldest", 500)))
+    rows = assert_books_balance(done.run.path).rows
+    assert {row.id: (row.state.value, row.reason or None) for row in page.rows} == {
+        name: (state, reason) for name, (state, _, reason) in rows.items()
+    }
+    used = [row for row in page.rows if row.step is not None]
+    assert {row.id: row.step for row in used} == {row.id: rows[row.id][1] for row in used}
+    trained = [row for row in page.rows if row.state == "trained"]
+    assert all(row.gap is not None and row.advantage is not None for row in trained)
+    known = follower.known()
+    for row in trained[:BATCH]:
+        tokens = token_page(known, follower.locate(row.id), 0, 0, 4_000)
+        assert tokens is not None
+        own = [gap for gap, age in zip(tokens.gap, tokens.age, strict=True) if age == 0 and gap is not None]
+        assert all(abs(gap) < 0.05 for gap in own), "engine and learner compute the same of the same weights"
+        assert "".join(tokens.text).strip(), "its tokens are text"
+    assert {lane.kind for lane in read_lanes(done.run.path, None, None, 50).lanes} == {"learner", "engine", "worker"}

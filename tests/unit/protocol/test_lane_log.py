@@ -90,3 +90,14 @@ def test_a_disk_that_takes_nothing_ends_nothing(tmp_path: Path) -> None:
     log = lane(tmp_path, Clock())
     with log.during("tool"):
         log.tell()
+
+
+def test_what_was_at_rest_before_anybody_told_of_it_is_no_slow_beginning(tmp_path: Path) -> None:
+    """An engine's server takes minutes to start, and nobody tells its lane meanwhile."""
+    clock = Clock()
+    log = lane(tmp_path, clock)
+    clock.t += 90.0
+    with log.during("generating"):
+        clock.t += 1.0
+    log.tell()
+    assert told(tmp_path) == [(100.0, {}), (190.0, {}), (191.0, {"generating": 1.0})]
