@@ -1,4 +1,4 @@
-"""If these fail, what a person asks of a real run is said to be done and is not, or a run that hangs tells nobody why."""
+"""If these fail, what is asked of a real run is said to be done and is not, or a run hangs and nobody learns why."""
 
 from __future__ import annotations
 
