@@ -1,4 +1,4 @@
-"""If these fail, what a person asks of a real run is said to be done and is not, or nobody is told why a run hangs."""
+"""If these fail, what is asked of a real run is said to be done and is not, or a run hangs and nobody learns why."""
 
 from __future__ import annotations
 
@@ -8,99 +8,100 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from launch.ctl.__main__ import request_of
+from launch.ctl.asking import answered
+from launch.ctl.status import read_rollouts, read_status
 from launch.metrics import read_metrics
 from launch.rundir import stored_config
 from launch.steering.history import read_changes
+from launch.steering.requests import Action
 from protocol.cli.exits import EXIT_USER
+from protocol.errors import UserError
 from tests.support.books import assert_books_balance
-from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replayed
-from tests.support.commands import Done, run_json
+from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replayed
+from tests.support.commands import run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
 MANY = ("--steps", "500", "--set", "checkpoint.every_steps=100")
 
 
-def ctl(run: MiniRun, *words: str) -> Done:
-    return run_json(
-        "launch.ctl", run.path, *words, *(["--timeout", "300"] if words[0] not in {"status", "list"} else [])
-    )
+def asked(run: MiniRun, action: Action, *words: str, reason: str = "") -> str:
+    """The run's word that it is done, as ``python -m launch.ctl`` gets it.  Raises UserError."""
+    return answered(run.path, request_of(action, words, reason), PATIENCE_S).text
 
 
-def asked(run: MiniRun, *words: str) -> dict[str, Any]:
-    """What a request that the run confirms came to."""
-    done = ctl(run, *words)
-    assert done.code == 0, done.stderr
-    return done.said
+def open_samples(run: MiniRun) -> list[str]:
+    """The trajectories that are to come of some group that has not closed."""
+    closed = {event["group"] for event in run.events("group.closed")}
+    stored = {event["trajectory"] for event in run.events("trajectory.stored")}
+    for event in run.events("group.opened"):
+        if event["group"] not in closed:
+            names = [f"train-g{event['group']:06d}-s{sample:02d}" for sample in range(event["size"])]
+            return [name for name in names if name not in stored]
+    return []
 
 
-def cancelled(run: MiniRun, what: str) -> str:
-    """Give up a rollout or its group: one that has not ended before the run hears of it."""
+def pause_with_samples_to_come(run: MiniRun) -> list[str]:
+    """Pause the run at a moment when a group waits for at least two samples, which nobody runs then."""
 
-    def attempt() -> str:
-        for rollout in asked(run, "list")["rollouts"]:
-            name = rollout["trajectory"] if what == "rollout" else str(rollout["group"])
-            if (
-                rollout["group"] >= 0
-                and name.startswith(("train-", *"0123456789"))
-                and ctl(run, "cancel", name).code == 0
-            ):
-                return name
-        return ""
+    def attempt() -> list[str]:
+        assert asked(run, Action.PAUSE, reason="lunch").startswith("no rollout begins, and the learner stands")
+        eventually("the end of what runs", lambda: not read_rollouts(run.path, content=False))
+        if len(found := open_samples(run)) >= 2:
+            return found
+        asked(run, Action.RESUME)
+        run.wait_step(read_status(run.path).step + 1)
+        return []
 
-    return eventually(f"a {what} that could be cancelled", attempt)
+    return eventually("a group that waits for samples", attempt)
 
 
 def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("steered", *MANY)
     run.wait_step(1)
 
-    asked(run, "pause", "--reason", "lunch")
-    paused = asked(run, "status")
-    assert (paused["alive"], paused["phase"], paused["flow"]) == (True, "training", "pause")
-    asked(run, "retune", "in_flight=4", "lr=1e-4", "--reason", "too fast")
-    kept = asked(run, "checkpoint-now")["text"]
-    assert kept == f"the checkpoint of step {paused['step']} is kept"
-    assert (run.path / "checkpoints" / f"step-{paused['step']:06d}" / "manifest.json").exists()
-    refused = ctl(run, "evaluate-now")
-    assert (refused.code, refused.stderr.count("\n")) == (EXIT_USER, 1)
-    assert asked(run, "status")["step"] == paused["step"], "the learner stood"
-    asked(run, "resume")
-    run.wait_step(paused["step"] + 1)
+    first, *others = pause_with_samples_to_come(run)
+    paused = read_status(run.path)
+    assert (paused.alive, paused.phase, paused.flow, paused.running) == (True, "training", "pause", 0)
+    asked(run, Action.RETUNE, "in_flight=4", "lr=1e-4", reason="too fast")
+    assert asked(run, Action.CHECKPOINT) == f"the checkpoint of step {paused.step} is kept"
+    assert (run.path / "checkpoints" / f"step-{paused.step:06d}" / "manifest.json").exists()
+    group = int(first[7:13])
+    assert asked(run, Action.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is given up")
+    assert f"group {group} is given up: {len(others)} rollouts" in asked(run, Action.CANCEL, str(group))
+    with pytest.raises(UserError, match="resume it first"):
+        asked(run, Action.EVALUATE)
+    assert read_status(run.path).step == paused.step, "the learner stood"
 
-    rollout, group = cancelled(run, "rollout"), cancelled(run, "group")
-    evaluated = asked(run, "evaluate-now")["text"]
-    (step,) = re.findall(r"evaluation of step (\d+): pass@1", evaluated)
+    asked(run, Action.RESUME)
+    run.wait_step(paused.step + 1)
+    (step,) = re.findall(r"evaluation of step (\d+): pass@1", asked(run, Action.EVALUATE))
     assert (run.path / f"evaluation-step-{step}.json").exists()
-
-    asked(run, "drain")
+    asked(run, Action.DRAIN)
     summary = run.succeed()
     assert summary["ended"] == "drained"
     books, _ = assert_books_balance(run.path)
-    assert books.abandoned >= 1
-    ended = {event["trajectory"] for event in run.events("ticket.cancelled")}
-    assert any(name.startswith(rollout.rpartition("-a")[0]) for name in ended)
-    assert any(name.startswith(f"train-g{int(group):06d}-") for name in ended)
-    assert {event["outcome"] for event in run.events("group.closed") if event["group"] == int(group)} == {"cancelled"}
+    assert books.abandoned == len(others) + 1
+    assert {event["trajectory"] for event in run.events("ticket.cancelled")} == {first, *others}
+    assert [event["outcome"] for event in run.events("group.closed") if event["group"] == group] == ["cancelled"]
     reasons = {event["action"]: event["reason"] for event in run.events("request.answered")}
     assert (reasons["pause"], reasons["retune"]) == ("lunch", "too fast")
-
     rates = {int(line["step"]): line["lr"] for line in read_metrics(run.path)}
-    assert rates[paused["step"]] == pytest.approx(2e-3)
-    assert rates[paused["step"] + 1] == pytest.approx(1e-4)
+    assert rates[paused.step] == pytest.approx(2e-3)
+    assert rates[paused.step + 1] == pytest.approx(1e-4)
     assert replayed(run.path)["equal"], "each step again by the rate that it had"
 
     again = mini_runs.resume("steered")
     again.wait_step(summary["steps"] + 1)
     assert stored_config(run.path).rollout.in_flight == 4
     assert [change.key for change in read_changes(run.path)] == ["rollout.in_flight", "learner.lr"]
-    asked(again, "stop")
+    asked(again, Action.STOP)
     assert again.succeed()["ended"] == "asked"
-    dead = ctl(again, "pause")
+    dead = run_json("launch.ctl", run.path, "pause")
     assert dead.code == EXIT_USER
     assert "--resume steered" in dead.said["error"]
 
@@ -127,5 +128,5 @@ def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRu
     assert "-- learner-0" in report
     assert "Training.run" in report
     run.wait_event("progress", "advisory.over", lambda event: event["about"] == "stalled")
-    asked(run, "stop")
+    asked(run, Action.STOP)
     assert run.succeed()["ended"] == "asked"
