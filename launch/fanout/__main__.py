@@ -7,14 +7,12 @@ hand it sends what a run has written, for example where a tracker was not to be 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
 import sys
-import threading
+import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import cast
 
 from launch.config.metrics import SINKS
@@ -86,7 +84,7 @@ def main() -> int:
         return EXIT_FAILED if any(each.failed for each in followers) else EXIT_OK
 
 
-@contextmanager
+@contextlib.contextmanager
 def _own_stdout() -> Generator[Callable[[str], None]]:
     """What trackers print goes to standard error, so that the one line on standard output is ours."""
     stdout = os.dup(1)
@@ -136,19 +134,13 @@ def _say(settings: SinkSettings, name: str, why: str) -> None:
 
 def _follow(followers: Sequence[Follower], endpoint: Endpoint | None) -> None:
     """Until this process is told to end, and then for as long as it has patience with takers."""
-    ended = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
     for follower in followers:
         follower.start()
-    while not ended.wait(EVERY_S):
-        if endpoint is not None:
-            endpoint.follow()
+    with contextlib.suppress(KeyboardInterrupt):  # of SIGTERM too
+        while True:
+            time.sleep(EVERY_S)
+            if endpoint is not None:
+                endpoint.follow()
     for follower in followers:
         follower.ask_to_stop()
     for follower in followers:

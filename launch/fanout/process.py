@@ -19,8 +19,8 @@ from launch.config.metrics import MetricsSection
 from launch.structured import beside, end_process
 from protocol.errors import UserError
 
-_OPEN_S = 90.0
-"""For a tracker to let itself be opened."""
+_OPEN_S = 300.0
+"""For a process to start on a machine that may be busy, and for a tracker to let itself be opened."""
 _STOP_S = 12.0
 
 

@@ -304,7 +304,7 @@ def doctor(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
         env=os.environ | env,
     )
 

@@ -288,7 +288,7 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def fanout(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "launch.fanout", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_by_hand_all_that_a_run_wrote_is_sent(run_dir: Path, tracker: Path) -> None:

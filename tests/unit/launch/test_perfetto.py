@@ -213,7 +213,7 @@ def test_a_window_keeps_what_reaches_into_it_and_the_levels_that_held() -> None:
 
 def trace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "launch.trace", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_the_command_writes_a_window_of_the_run(run_dir: Path, tmp_path: Path) -> None:

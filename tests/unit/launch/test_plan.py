@@ -210,7 +210,7 @@ def test_the_demo_models_shape_is_that_of_the_model_that_is_built() -> None:
 
 def plan(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "launch.plan", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_the_command_prints_one_object_and_a_table() -> None:
