@@ -20,7 +20,6 @@ import orjson
 from actors.engines.buckets import Piece
 from actors.engines.messages import Pause, Rendezvous, RequestRefused, ServerLost
 from actors.engines.replies import ReplyStream, Sampled
-from protocol.errors import InfraError
 from protocol.structured import task_group
 from protocol.weights import NO_VERSION
 
@@ -184,7 +183,7 @@ class EngineClient:
         await self._post("/begin_weight_update", {})
         try:
             yield
-        except InfraError:
+        except Exception:  # also what broke on our side, else the server takes no other update
             with suppress(ServerLost):
                 await self._post("/end_weight_update", {})
             raise
