@@ -68,7 +68,7 @@ class FramelessCoroutine(Coroutine[object, object, None]):
     """As Cython makes them: no coroutine of Python's, without a frame."""
 
     def __init__(self, inner: Coroutine[object, object, None]) -> None:
-        self.cr_frame, self.cr_await = None, inner
+        self.cr_frame, self.cr_await = None, inner.__await__()
 
     def send(self, value: object) -> object:
         return self.cr_await.send(value)
@@ -77,7 +77,7 @@ class FramelessCoroutine(Coroutine[object, object, None]):
         return self.cr_await.throw(*error)
 
     def __await__(self) -> Generator[object, object, None]:
-        yield from self.cr_await.__await__()
+        yield from self.cr_await
 
 
 async def test_what_a_frameless_coroutine_awaits_is_shown_all_the_same() -> None:
