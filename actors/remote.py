@@ -14,6 +14,7 @@ An actor is a plain class.  ``spawn(Engine, ActorOptions(name="engine-0"), setti
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 from collections.abc import Callable, Coroutine
@@ -175,7 +176,7 @@ class Remote(Generic[T]):
 
     async def tasks(self) -> tuple[TaskStack, ...]:
         """Every asyncio task of the actor, and where it waits; none of an actor without async methods.  Raises a
-        :class:`RemoteError`; never ends where the actor's event loop is held up."""
+        :class:`RemoteError`; never ends where the actor's event loop is held up: then its stacks tell."""
         return cast("tuple[TaskStack, ...]", await _value(self.name, self.handle.__ray_call__.remote(_own_tasks)))
 
     def _start(
@@ -245,12 +246,10 @@ def _offer_stacks(actor: object, path: str, name: str) -> None:
 
 
 def _own_tasks(actor: object) -> tuple[TaskStack, ...]:
+    """Ray runs this in a thread beside the actor's event loops, which are found among all objects."""
     del actor
-    try:
-        tasks = asyncio.all_tasks()
-    except RuntimeError:  # no event loop
-        return ()
-    return task_stacks(tasks, remote_call)
+    loops = [each for each in gc.get_objects() if issubclass(type(each), asyncio.AbstractEventLoop)]
+    return task_stacks([task for loop in loops for task in asyncio.all_tasks(loop)], remote_call)
 
 
 _CALLS = {vars(Remote)[name].__code__ for name in ("call", "once")}

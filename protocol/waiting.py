@@ -7,16 +7,33 @@ for people, for what those wait for.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import cast
+from types import CoroutineType, FrameType
 
 _ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = frozenset({"protocol", "sandbox", "actors", "learner", "launch", "tests"})
 """Beside them may lie other packages, or an environment of them."""
 _MOST_FRAMES = 100
+
+
+async def _nothing() -> None: ...
+
+
+def _wrapper_type() -> type:
+    """Of what ``__await__`` of a coroutine gives to those that are no coroutines of Python's; it has no name."""
+    coroutine = _nothing()
+    try:
+        return type(coroutine.__await__())
+    finally:
+        coroutine.close()
+
+
+_WRAPPER = _wrapper_type()
+_KINDS = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
+"""Attributes of coroutines, generators and asynchronous generators."""
 
 Names = Callable[[FrameType], str | None]
 """Whom a frame waits for, where that is known."""
@@ -54,24 +71,26 @@ def _stack(task: asyncio.Task[object], names: Names) -> TaskStack:
 
 def await_chain(coroutine: object) -> Iterator[FrameType]:
     """The frames of what ``coroutine`` awaits in turn, the outermost first."""
+    awaited: object | None = coroutine
     for _ in range(_MOST_FRAMES):
-        frame, coroutine = _awaited(coroutine)
-        if frame is None:
+        frame, awaited = _awaited(awaited)
+        if frame is not None:
+            yield frame
+        if awaited is None:
             return
-        yield frame
 
 
-def _awaited(awaitable: object) -> tuple[FrameType | None, object]:
-    match awaitable:
-        case CoroutineType():
-            return awaitable.cr_frame, awaitable.cr_await
-        case GeneratorType():
-            generator = cast("GeneratorType[object, object, object]", awaitable)
-            return generator.gi_frame, generator.gi_yieldfrom
-        case AsyncGeneratorType():
-            return awaitable.ag_frame, awaitable.ag_await
-        case _:
-            return None, None
+def _awaited(awaitable: object) -> tuple[FrameType | None, object | None]:
+    """The frame of a coroutine or generator, and what it awaits.  By their attributes: Cython has types of its own for
+    them, without frames, and what Ray calls in an actor is awaited by one, through Python's wrapper."""
+    if isinstance(awaitable, _WRAPPER):
+        wrapped: list[object] = [each for each in gc.get_referents(awaitable) if type(each) is CoroutineType]
+        return None, wrapped[0] if wrapped else None
+    for frame, awaits in _KINDS:
+        if hasattr(awaitable, awaits):
+            found: object = getattr(awaitable, frame, None)
+            return found if isinstance(found, FrameType) else None, getattr(awaitable, awaits)
+    return None, None
 
 
 def _group(innermost: FrameType) -> tuple[str, ...]:

@@ -71,6 +71,14 @@ class Forwarder:
     async def add_through(self, amount: int) -> int:
         return await self._counter.call(Counter.add, amount)
 
+    async def wait_through(self, value: int) -> int:
+        return await self._counter.call(Counter.wait_for, value)
+
+    async def hold_up(self) -> None:
+        """No other coroutine goes on."""
+        await self._counter.call(Counter.add, 1)
+        threading.Event().wait(600)
+
 
 class Blocking:
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 from actors.remote import ActorDied, ActorOptions, Ref, Remote, RemoteError, kill, spawn
 from protocol.errors import InfraError
 from protocol.logs import LogPlace
+from protocol.stacks import ask_stacks
 from tests.integration.actors.ray_counter import Blocking, Counter, Forwarder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
@@ -116,4 +117,31 @@ async def test_a_call_beside_others_neither_waits_nor_is_waited_for() -> None:
         thread = await blocking.call(Blocking.let_go)
         assert await waiting.get() != thread
         assert await blocking.call(Blocking.let_go) == thread, "its other calls have one thread for all"
+    kill(blocking)
+
+
+async def test_an_actor_says_what_its_tasks_wait_for_and_where_its_threads_are(tmp_path: Path) -> None:
+    counter = spawn(Counter, ActorOptions(name="run/1/counter"), 0)
+    forwarder = spawn(Forwarder, ActorOptions(name="run/1/forwarder"), counter)
+    path = tmp_path / "forwarder.stacks"
+    await forwarder.offer_stacks(path, "forwarder")
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        waits = group.create_task(forwarder.call(Forwarder.wait_through, 99))
+        await counter.call(Counter.someone_waits)
+        (found,) = [each for each in await forwarder.tasks() if each.waits_for]
+        assert found.waits_for == "counter.wait_for"
+        assert any(frame.endswith("Forwarder.wait_through") for frame in found.frames)
+        held_up = group.create_task(forwarder.call(Forwarder.hold_up))
+        await counter.call(Counter.wait_for, 1)
+        while "in hold_up" not in path.read_text():
+            assert await ask_stacks([path]) == {}
+        for each in (waits, held_up):
+            each.cancel()
+    kill(forwarder)
+    kill(counter)
+
+
+async def test_an_actor_without_coroutines_has_no_tasks() -> None:
+    blocking = spawn(Blocking, ActorOptions(name="no coroutines", beside=1))
+    assert await blocking.tasks() == ()
     kill(blocking)

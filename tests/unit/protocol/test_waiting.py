@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager
 from types import FrameType
 
@@ -62,6 +62,29 @@ async def test_what_is_entered_and_what_is_generated_is_followed_too() -> None:
     found = await stack_of(courier())
     assert found.waits_for in {"depot", ""}
     assert any("courier" in frame for frame in found.frames)
+
+
+class FramelessCoroutine(Coroutine[object, object, None]):
+    """As Cython makes them: no coroutine of Python's, without a frame."""
+
+    def __init__(self, inner: Coroutine[object, object, None]) -> None:
+        self.cr_frame, self.cr_await = None, inner.__await__()
+
+    def send(self, value: object) -> object:
+        return self.cr_await.send(value)
+
+    def throw(self, *error: object) -> object:
+        return self.cr_await.throw(*error)
+
+    def __await__(self) -> Generator[object, object, None]:
+        yield from self.cr_await
+
+
+async def test_what_a_frameless_coroutine_awaits_is_shown_all_the_same() -> None:
+    """Else no task of Ray's actors shows anything."""
+    found = await stack_of(FramelessCoroutine(HangingDepot().fetch()))
+    assert found.waits_for == "depot"
+    assert found.frames[0].endswith("HangingDepot.fetch")
 
 
 async def test_a_task_that_waits_for_a_group_names_its_tasks() -> None:
