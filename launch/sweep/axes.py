@@ -128,7 +128,7 @@ def toml(value: Toml) -> str:
         return f"{{{inner}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # which TOML wants escaped
 
 
 def flattened(values: Mapping[str, Toml], keys: Iterable[str], prefix: str = "") -> dict[str, Toml]:

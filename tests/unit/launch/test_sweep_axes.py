@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launch.config.load import Toml, parse_override
@@ -86,6 +86,7 @@ def test_every_point_has_a_folder_of_its_own(values: list[list[Toml]]) -> None:
 
 
 @given(st.sampled_from(KEYS), VALUES)
+@example("agent.kind", "\x7f")
 def test_set_reads_a_value_as_it_was(key: str, value: Toml) -> None:
     (word,) = assignments({key: value})
     assert parse_override(word) == (key, value)
