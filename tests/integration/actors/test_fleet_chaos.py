@@ -25,7 +25,7 @@ import pytest_asyncio
 
 from actors.engines import weight_files
 from actors.engines.engine import Engine
-from actors.engines.messages import BadWeights, EngineState, GenerateReply, GenerateRequest, LoadError
+from actors.engines.messages import BadWeights, EngineState, GenerateReply, GenerateRequest, LoadError, Watch
 from actors.engines.router import Router
 from actors.engines.settings import EngineSettings
 from protocol.weights import Version, WeightManifest
@@ -46,8 +46,8 @@ class Here:
     name: str
     engine: Engine
 
-    async def generate(self, request: GenerateRequest) -> GenerateReply:
-        return await self.engine.generate(request)
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        return await self.engine.generate(request, watch)
 
 
 class Fleet:
