@@ -213,6 +213,7 @@ class Engine:
         :class:`LoadError`."""
         if self._serves(manifest):
             return
+        self._staged = None  # it takes as much memory, of which there may be no more
         try:
             async with asyncio.timeout(deadline_s):
                 self._staged = await self._stage(manifest)
@@ -232,6 +233,11 @@ class Engine:
             load = await self._updates.stage(manifest, self._model)
         return _Staged(manifest, load, (time.monotonic() - begun) * 1000)
 
+    def _take_staged(self, manifest: WeightManifest) -> _Staged | None:
+        """What was staged, if it is this version; of another one nothing is kept."""
+        staged, self._staged = self._staged, None
+        return staged if staged is not None and staged.manifest == manifest else None
+
     async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True) -> LoadReport:
         """Exchange the weights in place, or take the memory back with them.  A version that is served already is a
         success at once.  ``patient``: a restart of the server is waited for.
@@ -247,9 +253,7 @@ class Engine:
         deadline = asyncio.get_running_loop().time() + deadline_s
         try:
             async with asyncio.timeout_at(deadline):
-                staged, self._staged = self._staged, None
-                if staged is None or staged.manifest != manifest:
-                    staged = await self._stage(manifest)
+                staged = self._take_staged(manifest) or await self._stage(manifest)
                 outcome = None
                 if self._turn is not None:
                     outcome = await self._turn.give_back(manifest)
