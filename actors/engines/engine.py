@@ -257,6 +257,8 @@ class Engine:
                 outcome = None
                 if self._turn is not None:
                     outcome = await self._turn.give_back(manifest)
+                    if isinstance(outcome, LoadReport) and outcome.version != manifest.version:
+                        outcome = None  # it had ended by itself, on the weights before
                 while outcome is None:
                     if not patient and (self._serving is None or self._serving.trouble.done()):
                         raise LoadError(f"engine {self._settings.name} lost its server and starts another")
@@ -343,13 +345,14 @@ class Engine:
             return
         if self._group is None or self._state is EngineState.STOPPED:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot lend its memory")
-        if self._turn is None:
-            self._turn = Turn()
-            self._turn.task = self._group.create_task(self._take_turn(self._turn))
-        self._turn.lease(lease_s)
+        turn = self._turn
+        if turn is None or turn.over:  # of the latter the lock lets go once the server is back
+            turn = self._turn = Turn()
+            turn.task = self._group.create_task(self._take_turn(turn))
+        turn.lease(lease_s)
         try:
             async with asyncio.timeout(deadline_s):
-                await self._turn.lent.wait()
+                await turn.lent.wait()
         except TimeoutError:
             raise LoadError(
                 f"engine {self._settings.name} has not given its memory away within {deadline_s:g} s; it is "
@@ -390,7 +393,8 @@ class Engine:
             load_ms=round(outcome.load_ms, 2) if isinstance(outcome, LoadReport) else 0.0,
             why=why,
         )
-        self._turn = None
+        if self._turn is turn:
+            self._turn = None
         return outcome
 
     async def _come_back(
