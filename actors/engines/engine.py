@@ -211,7 +211,7 @@ class Engine:
     async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
         """Do what :meth:`load` of this version can do while the server decodes.  Raises :class:`BadWeights` or
         :class:`LoadError`."""
-        if self._serves(manifest):
+        if self._serves(manifest) or (self._staged is not None and self._staged.manifest == manifest):
             return
         self._staged = None  # it takes as much memory, of which there may be no more
         try:
@@ -250,6 +250,8 @@ class Engine:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
         if self._serves(manifest):
             return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=0.0)
+        if self._turn is None:
+            self._check_server(patient=patient)  # before what was staged is used up
         deadline = asyncio.get_running_loop().time() + deadline_s
         try:
             async with asyncio.timeout_at(deadline):
@@ -260,8 +262,7 @@ class Engine:
                     if isinstance(outcome, LoadReport) and outcome.version != manifest.version:
                         outcome = None  # it had ended by itself, on the weights before
                 while outcome is None:
-                    if not patient and (self._serving is None or self._serving.trouble.done()):
-                        raise LoadError(f"engine {self._settings.name} lost its server and starts another")
+                    self._check_server(patient=patient)
                     swap = group.create_task(self._swap(staged, _Lease(manifest.version, deadline)))
                     outcome = await asyncio.shield(swap)
         except TimeoutError:
@@ -272,6 +273,11 @@ class Engine:
         if isinstance(outcome, LoadError):
             raise outcome
         return outcome
+
+    def _check_server(self, *, patient: bool) -> None:
+        """Raises :class:`LoadError` where there is none to exchange weights with, and nobody waits for the next."""
+        if not patient and (self._serving is None or self._serving.trouble.done()):
+            raise LoadError(f"engine {self._settings.name} lost its server and starts another")
 
     async def _swap(self, staged: _Staged, lease: _Lease) -> LoadReport | LoadError | None:
         """The exchange under the update lock; every error that it can have is its value.
