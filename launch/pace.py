@@ -40,13 +40,21 @@ class Pace:
         self._begun, self._stood_s = -math.inf, 0.0
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        """One engine's; whoever exchanged in it tells :meth:`took`."""
+    async def turn(self) -> AsyncGenerator[Callable[[LoadReport], None]]:
+        """One engine's, which tells what it gives that it exchanged.  A turn without that puts off nobody's."""
         async with self._places:
             while (wait := self._begun + spread_s(self._engines, self._stood_s, self._loss) - self._clock()) > 0:
                 await self._pause(wait)
-            self._begun = self._clock()
-            yield
+            before, begun, exchanged = self._begun, self._clock(), False
+            self._begun = begun
 
-    def took(self, report: LoadReport) -> None:
-        self._stood_s = report.pause_ms / 1000 if report.stood else 0.0
+            def took(report: LoadReport) -> None:
+                nonlocal exchanged
+                exchanged = True
+                self._stood_s = report.pause_ms / 1000 if report.stood else 0.0
+
+            try:
+                yield took
+            finally:
+                if not exchanged and self._begun == begun:
+                    self._begun = before

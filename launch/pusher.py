@@ -1,9 +1,10 @@
 """Brings published weights to the engines while everything else goes on.
 
 Each engine goes after the newest version by itself, so one that fails keeps no other from it.  First the files come to
-its machine and are read and checked, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.  A
-version that is overtaken before its push began is never pushed.  :mod:`launch.pace` says when an engine's turn is, and
-one whose server has to start again lets the others go first.  When all serve a version, the conductor is told.
+its machine and are read and checked, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.
+:mod:`launch.pace` says when an engine's turn is, and one whose server has to start again lets the others go first.  A
+version that was overtaken by then is passed over, but never two by one engine, one behind the other: however fast they
+come, each of its turns but one brings it weights.  When all serve a version or later ones, the conductor is told.
 
 While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
 had.
@@ -109,6 +110,7 @@ class Pusher:
 
     async def _keep(self, engine: Remote[Engine], pace: Pace) -> None:
         """Give the engine each newest version."""
+        passed_over = False
         while True:
             async with self._changed:
                 await self._changed.wait_for(
@@ -117,17 +119,21 @@ class Pusher:
                 manifest = self.newest
                 has = self._has  # another one once the engines were told to stand aside
             assert manifest is not None  # noqa: S101  # the condition above
-            if await self._load(engine, manifest, pace):
+            loaded = await self._load(engine, manifest, pace, even_if_overtaken=passed_over)
+            passed_over = not loaded
+            if loaded:
                 async with self._changed:
                     has[engine.name] = manifest
                     self._changed.notify_all()
 
     async def _tell(self) -> None:
-        """Say it when all engines have a version."""
+        """Say it when all engines have a version, or later ones."""
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: (self.served is not self.newest or self._away) and self._all_have)
-                manifest = self.newest
+                await self._changed.wait_for(
+                    lambda: (oldest := self._oldest) is not None and (self.served is not oldest or self._away)
+                )
+                manifest = self._oldest
             assert manifest is not None  # noqa: S101  # the condition above
             await self.stand.published(manifest.step)
             async with self._changed:
@@ -135,22 +141,29 @@ class Pusher:
                 self._changed.notify_all()
 
     @property
-    def _all_have(self) -> bool:
-        return self.newest is not None and all(self._has.get(engine.name) is self.newest for engine in self.engines)
+    def _oldest(self) -> WeightManifest | None:
+        """Of what the engines have; None while one has nothing."""
+        if any(engine.name not in self._has for engine in self.engines):
+            return None
+        return min(self._has.values(), key=lambda manifest: manifest.version)
 
-    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, pace: Pace) -> bool:
-        """False when a newer one came meanwhile."""
+    async def _load(
+        self, engine: Remote[Engine], manifest: WeightManifest, pace: Pace, *, even_if_overtaken: bool
+    ) -> bool:
+        """False when a newer one came meanwhile, or the engines are to stand aside."""
         said, anew = "", False
         while self.newest is manifest:
             try:
                 here = await self.delivery.to(engine, manifest, self.served, anew=anew)
                 async with asyncio.timeout(self.deadline_s + _RETRY_S):
                     await engine.call(Engine.stage, here, self.deadline_s)
-                async with pace.turn():
-                    if self.newest is not manifest:
+                async with pace.turn() as took:
+                    if self.held or (self.newest is not manifest and not even_if_overtaken):
                         return False
                     report = await self._exchange(engine, here)
-                    pace.took(report)
+                    if report.pause_ms:  # it may have had these weights already
+                        self.pause_ms = report.pause_ms
+                        took(report)
             except (InfraError, TimeoutError) as error:
                 anew = isinstance(error, BadWeights)
                 if said != str(error):
@@ -158,8 +171,6 @@ class Pusher:
                     self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=said)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if report.pause_ms:  # it may have had these weights already
-                self.pause_ms = report.pause_ms
             return True
         return False
 

@@ -152,9 +152,9 @@ class Fleet:
 async def _give(engine: HandEngine, handover: Handover, manifest: WeightManifest, pace: Pace, pushes: Pushes) -> None:
     """As a run's pusher does."""
     await engine.stage_by(handover, manifest, _DEADLINE_S)
-    async with pace.turn():
+    async with pace.turn() as took:
         report = await engine.load(manifest, _DEADLINE_S)
-        pace.took(report)
+        took(report)
     pushes.stall_ms.append(report.pause_ms)
 
 

@@ -40,6 +40,10 @@ class FakeTime:
                 first[1].set()
 
 
+def stood(pause_s: float, requests: int = 8) -> LoadReport:
+    return LoadReport(version=Version(1), pause_ms=pause_s * 1000, stood=requests, load_ms=0.0, prefetch_ms=0.0)
+
+
 @dataclass
 class FakeFleet:
     """Engines that stand still for so long in each exchange, with so many requests."""
@@ -53,13 +57,10 @@ class FakeFleet:
     begun: list[float] = field(default_factory=list)
 
     async def exchange(self, pace: Pace) -> None:
-        async with pace.turn():
+        async with pace.turn() as took:
             self.begun.append(self.time.now)
             await self.time.sleep(self.pause_s)
-            stood_ms = self.pause_s * 1000
-            pace.took(
-                LoadReport(version=Version(1), pause_ms=stood_ms, stood=self.requests, load_ms=0.0, prefetch_ms=0.0)
-            )
+            took(stood(self.pause_s, self.requests))
 
     async def push(self, pace: Pace) -> None:
         async with asyncio.TaskGroup() as group:
@@ -114,3 +115,22 @@ def test_two_engines_are_spread_over_twenty_pauses() -> None:
     fleet = FakeFleet(2, 0.5, 0.05, pause_s=0.04)
     assert fleet.pushes() == [pytest.approx(0.8)]
     assert fleet.begun == [0.0, pytest.approx(0.76)]
+
+
+async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:
+    """Else engines that pass a version over, or whose servers start again, keep the others from it."""
+    time, begun = FakeTime(), list[float]()
+    pace = Pace(2, 0.5, 0.05, clock=time.clock, pause=time.sleep)
+
+    async def turns() -> None:
+        async with pace.turn() as took:
+            took(stood(0.04))
+        for exchanges in (False, False, True, True):
+            async with pace.turn() as took:
+                begun.append(time.now)
+                if exchanges:
+                    took(stood(0.04))
+
+    async with asyncio.TaskGroup() as group:
+        await time.pass_for(group.create_task(turns()))
+    assert begun == [pytest.approx(at) for at in (0.76, 0.76, 0.76, 1.52)]
