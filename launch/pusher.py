@@ -50,6 +50,10 @@ class Pusher:
     _has: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
     """Engine → what it took last, since the engines were last told to stand aside."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(len(self.engines), self.share, self.loss)
 
     def begin(self, manifest: WeightManifest) -> None:
         """Every engine serves ``manifest``; nothing has been offered yet."""
@@ -87,12 +91,14 @@ class Pusher:
             )
 
     async def wait_served_newest(self, patience_s: float) -> None:
-        """Return when every engine serves what was offered last.  Raises InfraError when one does not in time."""
+        """Return when every engine serves what was offered last; no pauses are spread for that.  Raises InfraError when
+        one does not in time."""
         if self.newest is None:
             return
         try:
-            async with asyncio.timeout(patience_s):
-                await self.wait_served(self.newest)
+            with self._pace.hurried():
+                async with asyncio.timeout(patience_s):
+                    await self.wait_served(self.newest)
         except TimeoutError as error:
             last = version_label(self.newest.version)
             raise InfraError(
@@ -102,13 +108,12 @@ class Pusher:
 
     async def run(self) -> None:
         """Push until cancelled."""
-        pace = Pace(len(self.engines), self.share, self.loss)
         async with asyncio.TaskGroup() as group:
             for engine in self.engines:
-                group.create_task(self._keep(engine, pace), name=engine.name)
+                group.create_task(self._keep(engine), name=engine.name)
             group.create_task(self._tell())
 
-    async def _keep(self, engine: Remote[Engine], pace: Pace) -> None:
+    async def _keep(self, engine: Remote[Engine]) -> None:
         """Give the engine each newest version."""
         passed_over = False
         while True:
@@ -119,7 +124,7 @@ class Pusher:
                 manifest = self.newest
                 has = self._has  # another one once the engines were told to stand aside
             assert manifest is not None  # noqa: S101  # the condition above
-            loaded = await self._load(engine, manifest, pace, even_if_overtaken=passed_over)
+            loaded = await self._load(engine, manifest, even_if_overtaken=passed_over)
             passed_over = not loaded
             if loaded:
                 async with self._changed:
@@ -147,9 +152,7 @@ class Pusher:
             return None
         return min(self._has.values(), key=lambda manifest: manifest.version)
 
-    async def _load(
-        self, engine: Remote[Engine], manifest: WeightManifest, pace: Pace, *, even_if_overtaken: bool
-    ) -> bool:
+    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool) -> bool:
         """False when a newer one came meanwhile, or the engines are to stand aside."""
         said, anew = "", False
         while self.newest is manifest:
@@ -157,7 +160,7 @@ class Pusher:
                 here = await self.delivery.to(engine, manifest, self.served, anew=anew)
                 async with asyncio.timeout(self.deadline_s + _RETRY_S):
                     await engine.call(Engine.stage, here, self.deadline_s)
-                async with pace.turn() as took:
+                async with self._pace.turn() as took:
                     if self.held or (self.newest is not manifest and not even_if_overtaken):
                         return False
                     report = await self._exchange(engine, here)

@@ -24,6 +24,10 @@ class FakeTime:
     def clock(self) -> float:
         return self.now
 
+    async def until(self, _: asyncio.Event, seconds: float) -> None:
+        """Nobody sets it here."""
+        await self.sleep(seconds)
+
     async def sleep(self, seconds: float) -> None:
         woken = asyncio.Event()
         self.sleepers.append((self.now + seconds, woken))
@@ -71,7 +75,7 @@ class FakeFleet:
         """To all of them, one behind the other: how long each took."""
 
         async def run() -> list[float]:
-            pace = Pace(self.engines, self.share, self.loss, clock=self.time.clock, pause=self.time.sleep)
+            pace = Pace(self.engines, self.share, self.loss, clock=self.time.clock, pause=self.time.until)
             took = list[float]()
             for _ in range(count):
                 begun = self.time.now
@@ -120,7 +124,7 @@ def test_two_engines_are_spread_over_twenty_pauses() -> None:
 async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:
     """Else engines that pass a version over, or whose servers start again, keep the others from it."""
     time, begun = FakeTime(), list[float]()
-    pace = Pace(2, 0.5, 0.05, clock=time.clock, pause=time.sleep)
+    pace = Pace(2, 0.5, 0.05, clock=time.clock, pause=time.until)
 
     async def turns() -> None:
         async with pace.turn() as took:
@@ -134,3 +138,24 @@ async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:
     async with asyncio.TaskGroup() as group:
         await time.pass_for(group.create_task(turns()))
     assert begun == [pytest.approx(at) for at in (0.76, 0.76, 0.76, 1.52)]
+
+
+async def test_who_waits_for_the_weights_gets_them_without_the_spread() -> None:
+    """By the clock it would be hours."""
+    pace, exchanged = Pace(2, 0.5, 1e-6), asyncio.Event()
+
+    async def exchange() -> None:
+        async with pace.turn() as took:
+            took(LoadReport(version=Version(1), pause_ms=40.0, stood=8, load_ms=0.0, prefetch_ms=0.0))
+        exchanged.set()
+
+    await exchange()
+    exchanged.clear()
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        second = group.create_task(exchange())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not exchanged.is_set()
+        with pace.hurried():
+            await second
+            await exchange()
