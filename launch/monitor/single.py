@@ -101,7 +101,7 @@ def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
     styles = "\n".join([package_text("player.css"), *((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)])
     player, page = _inline(package_text("player.js")), _inline(bundle("page/app.js"))
     policy = (
-        f"default-src 'none'; img-src data:; font-src data:; style-src '{_hash(styles)}'; "
+        f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'; "
         f"script-src '{_hash(player)}' '{_hash(page)}' 'wasm-unsafe-eval'; base-uri 'none'; form-action 'none'"
     )
     mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()

@@ -85,7 +85,7 @@ function membersTable(run, members, missing) {
     cells("advantage", (each) => signed(each.row.advantage)),
     cells("ended", (each) => statusText(each.row.status)),
     cells("is", (each) => badge(each.row.state, each.row.state === "trained" ? "good" : "warn")),
-    cells("why dropped", (each) => h("span", { class: "why" }, words(each.row.reason))),
+    members.some((each) => each.row.reason) && cells("why dropped", (each) => h("span", { class: "why" }, words(each.row.reason))),
     cells("tests", (each) => (each.tests ? `${each.tests_passed} of ${each.tests}` : "–")),
     cells("turns", (each) => String(each.turns)),
     cells("sampled tokens", (each) => count(each.row.sampled)),

@@ -7,6 +7,8 @@ import { empty, failure, loading, table } from "./parts.js";
 
 const LIMIT = 50;
 const TYPING_MS = 250;
+const FIRST = 2; // fields
+const WIDE = 900; // px
 
 export class List {
   rows = [];
@@ -22,9 +24,16 @@ export class List {
     this.body = h("div", {}, loading(8));
     const clear = h("button", { type: "button", class: "button small", onclick: () => this.clear() }, "Clear");
     this.fields = spec.filters.map((field) => control(field, this.query, (value) => this.filter(field.name, value)));
-    const bar = h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, ...this.fields, clear);
-    this.element = h("section", { class: "panel", "aria-label": spec.what }, bar, h("div", { class: "panel-head" }, h("span", {}), this.fresh, this.note), this.body, this.more);
+    this.element = h("section", { class: "panel", "aria-label": spec.what }, this.bar(clear), h("div", { class: "panel-head" }, h("span", {}), this.fresh, this.note), this.body, this.more);
     this.first();
+  }
+
+  // The first fields are always there; the others where there is room, or where one of them is set.
+  bar(clear) {
+    const [first, others] = [this.fields.slice(0, FIRST), this.fields.slice(FIRST)];
+    const set = this.spec.filters.slice(FIRST).some((field) => this.query.has(field.name));
+    const more = h("details", { class: "more-filters", open: set || innerWidth > WIDE }, h("summary", {}, "Filters"), h("div", { class: "filters" }, ...others, clear));
+    return h("form", { class: "stack tight", role: "search", onsubmit: (event) => event.preventDefault() }, h("div", { class: "filters" }, ...first), others.length > 0 && more);
   }
 
   filter(name, value) {

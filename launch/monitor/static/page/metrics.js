@@ -26,7 +26,7 @@ export function titleOf(name) {
 
 export function formatOf(name) {
   if (name.endsWith("_ms")) return (value) => milliseconds(value);
-  if (SHARES.test(name)) return (value, tick) => percent(value, tick || Math.abs(value) >= 0.1 ? 0 : 1);
+  if (SHARES.test(name)) return (value, tick) => (tick ? `${number(100 * value)} %` : percent(value, Math.abs(value) >= 0.1 ? 0 : Math.abs(value) >= 0.01 || value === 0 ? 1 : 2));
   return number;
 }
 

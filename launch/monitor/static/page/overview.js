@@ -134,7 +134,7 @@ function cards(state) {
     card("Token age", fixed(latest.age_mean, 1), h("span", { class: over ? "bad" : "" }, `oldest ${fixed(latest.age_max, 0)}, ${bound}`), "steps"),
     card("Pause for weights", milliseconds(latest.pause_ms), blocked),
     card("Sandboxes", count(sandboxes.live), `${sandboxes.waiting} wait · ${count(sandboxes.started)} started`, "live"),
-    card("Trained", count(totals.trained), `${count(dropped)} dropped · ${masked}`),
+    card("Trained", count(totals.trained), h("span", { title: masked }, `${count(dropped)} dropped`)),
   ];
 }
 
@@ -146,7 +146,7 @@ function change(values, format) {
   const known = values.filter(Number.isFinite);
   if (known.length < 6) return "";
   const mean = (part) => part.reduce((sum, value) => sum + value, 0) / part.length;
-  return `${format(mean(known.slice(-3)) - mean(known.slice(0, 3)))} since the start`;
+  return `${format(mean(known.slice(-3)) - mean(known.slice(0, 3)))} so far`;
 }
 
 function worstTable(run, page) {

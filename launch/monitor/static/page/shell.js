@@ -49,13 +49,13 @@ export class Shell {
 
   place({ run, page, id, title }) {
     const pageName = PAGES.find(([name]) => name === page)?.[1] ?? "";
-    const links = saved ? [] : [["Runs", "#/runs", "far first"]];
-    if (run) links.push([run, saved ? "#" : address(run), id ? "far" : ""]);
-    if (run && page) links.push([pageName, address(run, page), ""]);
-    if (id) links.push([title || id, "", ""]);
-    const items = links.map(([text, href, kind], index) => {
+    const links = saved ? [] : [["Runs", "#/runs"]];
+    if (run) links.push([run, saved ? "#" : address(run)]);
+    if (run && page) links.push([pageName, saved ? "" : address(run, page)]);
+    if (id) links.push([title || id, ""]);
+    const items = links.map(([text, href], index) => {
       const last = index === links.length - 1;
-      return h("li", { class: kind }, last || !href ? h("span", { "aria-current": last ? "page" : undefined }, text) : h("a", { href }, text));
+      return h("li", {}, last || !href ? h("span", { "aria-current": last ? "page" : undefined }, text) : h("a", { href }, text));
     });
     replace(this.crumbs, ...items);
     const tabs = PAGES.map(([name, text]) => h("a", { href: address(run, name), "aria-current": name === page ? "page" : undefined }, text));

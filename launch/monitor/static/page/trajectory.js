@@ -138,7 +138,7 @@ class TrajectoryPage {
   verdict() {
     const { row, parts, tests, ms, engine, node, worker, started_at: at, trained_version: version, age_bound: bound } = this.detail;
     const reward = panel("Reward", { note: fixed(row.reward) }, facts([...Object.entries(parts).map(([name, value]) => [words(name), fixed(value, 3)]), ["advantage", signed(row.advantage, 3)], ["ended", statusText(row.status)]]));
-    const list = tests.map((test) => h("li", { class: test.passed ? "yes" : "no" }, h("i", { "aria-label": test.passed ? "passed" : "failed" }, test.passed ? "✓" : "✗"), h("span", {}, test.name), test.weight !== 1 && h("span", {}, `weight ${test.weight}`)));
+    const list = tests.map((test) => h("li", { class: test.passed ? "yes" : "no" }, h("i", { "aria-label": test.passed ? "passed" : "failed" }, test.passed ? "✓" : "✗"), h("span", {}, test.name), test.weight !== 1 && h("span", { class: "weight" }, `weight ${test.weight}`)));
     const passed = tests.filter((test) => test.passed).length;
     const checks = panel("Tests", { note: tests.length ? `${passed} of ${tests.length} passed` : "" }, tests.length ? h("ul", { class: "tests" }, ...list) : h("p", { class: "note" }, "No test's result was recorded."));
     const where = [["began", at ? new Date(at * 1000).toLocaleString("en-GB") : ""], ["engine", engine], ["worker", [worker, node].filter(Boolean).join(" on ")], ["trained for weights", version], ["bound on age", bound === null ? "" : String(bound)], ["mean gap", fixed(row.gap, 4)]];
