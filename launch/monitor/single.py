@@ -98,7 +98,9 @@ def _cast(run_dir: Path, name: str) -> str:
 def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
     """``at``: the view that opens first."""
     data = orjson.dumps({"at": at, "answers": answers}, option=orjson.OPT_NON_STR_KEYS).replace(b"<", b"\\u003c")
-    styles = "\n".join([package_text("player.css"), *((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)])
+    styles = "\n".join(
+        [package_text("player.css"), *((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)]
+    )
     player, page = _inline(package_text("player.js")), _inline(bundle("page/app.js"))
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'; "

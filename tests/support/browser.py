@@ -29,7 +29,13 @@ _FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
     *("--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-port=0", "--disable-dev-shm-usage"),
 )
-_KEYS = {" ": ("Space", 32), "Enter": ("Enter", 13), "Escape": ("Escape", 27), "ArrowRight": ("ArrowRight", 39), "Tab": ("Tab", 9)}
+_KEYS = {
+    " ": ("Space", 32),
+    "Enter": ("Enter", 13),
+    "Escape": ("Escape", 27),
+    "ArrowRight": ("ArrowRight", 39),
+    "Tab": ("Tab", 9),
+}
 
 
 def chromium() -> str | None:
@@ -92,7 +98,9 @@ class Page:
         until = time.monotonic() + DEADLINE_S
         while time.monotonic() < until:
             with suppress(AssertionError):  # between two pages there is nothing to ask
-                if value := await self.evaluate(f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"):
+                if value := await self.evaluate(
+                    f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"
+                ):
                     return value
             await asyncio.sleep(_LOOK_S)
         said = await self.evaluate("document.body.innerText.slice(0, 1500)")
@@ -123,14 +131,21 @@ class Page:
         await self.send("Input.insertText", text=text)
 
     async def size(self, width: int, height: int) -> None:
-        await self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        await self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
 
     async def light(self, name: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": name}, {"name": "prefers-reduced-motion", "value": "reduce"}]
+        features = [
+            {"name": "prefers-color-scheme", "value": name},
+            {"name": "prefers-reduced-motion", "value": "reduce"},
+        ]
         await self.send("Emulation.setEmulatedMedia", features=features)
 
     async def offline(self, *, off: bool) -> None:
-        await self.send("Network.emulateNetworkConditions", offline=off, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+        await self.send(
+            "Network.emulateNetworkConditions", offline=off, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
 
     async def picture(self) -> bytes:
         """PNG of what is on the screen."""
@@ -144,13 +159,19 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
     assert program is not None
     with (profile.parent / "chromium.log").open("wb") as log:
         process = subprocess.Popen(
-            [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"], stderr=log, stdout=log, start_new_session=True
+            [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            stderr=log,
+            stdout=log,
+            start_new_session=True,
         )
     try:
         port = await _port(profile / "DevToolsActivePort", process)
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/json") as answer:
             (target,) = [each for each in await answer.json() if each["type"] == "page"]
-            async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket, asyncio.TaskGroup() as group:
+            async with (
+                session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket,
+                asyncio.TaskGroup() as group,
+            ):
                 page = Page(socket)
                 listening = group.create_task(page.listen())
                 await page.begin()

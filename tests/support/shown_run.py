@@ -41,16 +41,39 @@ class Move(NamedTuple):
 
 
 LOOK = (
-    Move("Let me look at the folder first.", "ls -la /work", "total 12\ndrwxr-xr-x 2 root root 4096 Nov 21 02:26 .\ndrwxr-xr-x 1 root root 4096 Nov 21 02:26 ..\n-rw-r--r-- 1 root root  182 Nov 21 02:26 input.txt\n"),
-    Move("Now what the file has in it.", "cat /work/input.txt", "alpha 12\nbeta 7\ngamma 31\ndelta 4\nomega 8\nrho 19\n"),
+    Move(
+        "Let me look at the folder first.",
+        "ls -la /work",
+        "total 12\ndrwxr-xr-x 2 root root 4096 Nov 21 02:26 .\ndrwxr-xr-x 1 root root 4096 Nov 21 02:26 ..\n-rw-r--r-- 1 root root  182 Nov 21 02:26 input.txt\n",
+    ),
+    Move(
+        "Now what the file has in it.", "cat /work/input.txt", "alpha 12\nbeta 7\ngamma 31\ndelta 4\nomega 8\nrho 19\n"
+    ),
 )
 GOOD = (
-    Move("Five letters: alpha, gamma, delta, omega. I let awk do it.", "awk 'length($1)==5 {s+=$2} END {print s}' /work/input.txt", "55\n"),
-    Move("That is 12 + 31 + 4 + 8. I write it down.", "awk 'length($1)==5 {s+=$2} END {print s}' /work/input.txt > /work/answer.txt && cat /work/answer.txt", "\x1b[32m55\x1b[0m\n"),
+    Move(
+        "Five letters: alpha, gamma, delta, omega. I let awk do it.",
+        "awk 'length($1)==5 {s+=$2} END {print s}' /work/input.txt",
+        "55\n",
+    ),
+    Move(
+        "That is 12 + 31 + 4 + 8. I write it down.",
+        "awk 'length($1)==5 {s+=$2} END {print s}' /work/input.txt > /work/answer.txt && cat /work/answer.txt",
+        "\x1b[32m55\x1b[0m\n",
+    ),
 )
 BAD = (
-    Move("I add up the column.", "awk '{s+=$2} END {print s}' input.txt > answer.txt", "\x1b[31mawk: cannot open \"input.txt\" (No such file or directory)\x1b[0m\n", 2),
-    Move("Once more, with the whole path.", "awk '{s+=$2} END {print s}' /work/input.txt > /work/answer.txt; cat /work/answer.txt", "81\n"),
+    Move(
+        "I add up the column.",
+        "awk '{s+=$2} END {print s}' input.txt > answer.txt",
+        '\x1b[31mawk: cannot open "input.txt" (No such file or directory)\x1b[0m\n',
+        2,
+    ),
+    Move(
+        "Once more, with the whole path.",
+        "awk '{s+=$2} END {print s}' /work/input.txt > /work/answer.txt; cat /work/answer.txt",
+        "81\n",
+    ),
 )
 POOR = (Move("The answer must be a word.", "echo alpha > /work/answer.txt", ""),)
 
@@ -110,7 +133,11 @@ class ShownRun(FakeRun):
         self.log("learner-0").emit("weights.published", version=version, step=step)
         load = {"pause_ms": round(pause, 1), "load_ms": round(pause * 0.7, 1)}
         self.log("engine-0").emit("engine.load", engine="engine-0", version=version, **load)
-        counts = {"live": 14 + self.rng.randint(0, 2), "started": self.counts["acked"], "waiting": self.rng.randint(0, 3)}
+        counts = {
+            "live": 14 + self.rng.randint(0, 2),
+            "started": self.counts["acked"],
+            "waiting": self.rng.randint(0, 3),
+        }
         self.log("worker-0").emit("sandbox.stats", **counts)
 
     def episode(self, group: int, sample: int, task: str, family: str, reward: float, *, finish: bool = True) -> str:
@@ -139,13 +166,21 @@ class ShownRun(FakeRun):
             cast.note(f"{round(4 * reward)} of 4 hidden tests passed, reward {reward:g}")
         status = "completed" if reward else self.rng.choice(("turn_limit", "completed", "malformed_limit"))
         ms = {"acquire": 12.0, "generate": 2_400.0, "tool": 1_640.0, "grade": 220.0, "total": 1000 * (self.now - begun)}
-        log.emit("episode.finished", trajectory=name, status=status, reward=reward, sampled=sampled, turns=len(moves), ms=ms)
+        log.emit(
+            "episode.finished", trajectory=name, status=status, reward=reward, sampled=sampled, turns=len(moves), ms=ms
+        )
         self.counts["acked"] += 1
         self.sampled_tokens += sampled
-        self.store(self.trajectory(Ticket(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample), status, reward, moves, ms))
+        self.store(
+            self.trajectory(
+                Ticket(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample), status, reward, moves, ms
+            )
+        )
         return name
 
-    def trajectory(self, ticket: Ticket, status: str, reward: float, moves: Sequence[Move], ms: dict[str, float]) -> Trajectory:
+    def trajectory(
+        self, ticket: Ticket, status: str, reward: float, moves: Sequence[Move], ms: dict[str, float]
+    ) -> Trajectory:
         passed = round(4 * reward)
         tests = tuple(TestResult(name, number < passed) for number, name in enumerate(TESTS))
         parts = {"tests": reward, "brevity": 0.05 if len(moves) < 4 else 0.0}
@@ -160,7 +195,10 @@ class ShownRun(FakeRun):
         turns.append(Turn(TurnKind.PROMPT, 0, len(ids)))
         mask += [0] * len(ids)
         for move in moves:
-            spoken, answer = self.ids(said(move)), self.ids(f"<|im_start|>tool\n{move.output}<|im_end|>\n<|im_start|>assistant\n")
+            spoken, answer = (
+                self.ids(said(move)),
+                self.ids(f"<|im_start|>tool\n{move.output}<|im_end|>\n<|im_start|>assistant\n"),
+            )
             start, middle = len(ids), len(ids) + len(spoken)
             key = make_version(1, max(0, self.step - 1))
             turns.append(Turn(TurnKind.MODEL, start, middle, ms=620.0, key_version=key))
@@ -183,9 +221,16 @@ class ShownRun(FakeRun):
         self.exporter.add(summary, blob)
         self.kept[trajectory.ticket.trajectory_id] = trajectory
         ticket = trajectory.ticket
-        row = {"trajectory": ticket.trajectory_id, "group": ticket.group, "sample": ticket.sample, "outcome": "appended"}
+        row = {
+            "trajectory": ticket.trajectory_id,
+            "group": ticket.group,
+            "sample": ticket.sample,
+            "outcome": "appended",
+        }
         counts = {"tokens": summary.tokens, "sampled": summary.sampled}
-        self.log("buffer").emit("trajectory.stored", **row, **counts, status=trajectory.status.value, reward=trajectory.reward.total)
+        self.log("buffer").emit(
+            "trajectory.stored", **row, **counts, status=trajectory.status.value, reward=trajectory.reward.total
+        )
 
     def record_of(self, name: str) -> TokenRecord:
         """What a step made of each of its tokens: advantage within its group, and a gap that is wide for a few."""
@@ -227,8 +272,18 @@ def write_shown_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds:
     for step in range(1, taken + 1):
         run.train_step(step)
     driver = run.log("driver")
-    driver.emit("advisory", about="zero_variance", text="61 % of the groups of the last 8 steps have no variance: harder tasks, or rollout.group_size above 8", health=False)
-    driver.emit("advisory", about="disk", text="the disk of the run directory has 3.1 GB left, enough for about 40 steps: longshore runs prune", health=True)
+    driver.emit(
+        "advisory",
+        about="zero_variance",
+        text="61 % of the groups of the last 8 steps have no variance: harder tasks, or rollout.group_size above 8",
+        health=False,
+    )
+    driver.emit(
+        "advisory",
+        about="disk",
+        text="the disk of the run directory has 3.1 GB left, enough for about 40 steps: longshore runs prune",
+        health=True,
+    )
     for number in range(2):
         group, family = run.group + number, FAMILIES[number]
         task = f"{family}-{group:04d}"
@@ -241,4 +296,3 @@ def write_shown_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds:
 
 if __name__ == "__main__":
     write_shown_run(Path(sys.argv[1]))
-

@@ -123,7 +123,9 @@ class Api:
 
     async def group(self, request: Request) -> Response:
         follower, row = await self._grouped(request)
-        return as_json(await asyncio.to_thread(lambda: group_detail(follower.known(), row, follower.members(row.group))))
+        return as_json(
+            await asyncio.to_thread(lambda: group_detail(follower.known(), row, follower.members(row.group)))
+        )
 
     async def group_file(self, request: Request) -> Response:
         """It and its members as one file that needs no monitor."""
