@@ -93,15 +93,13 @@ class Page:
         assert "exceptionDetails" not in result, (expression, result["exceptionDetails"])
         return result["result"].get("value")
 
-    async def wait(self, expression: str) -> Any:
-        """Until it is true of the page; what it is then."""
+    async def wait(self, expression: str) -> None:
+        """Until it is true of the page."""
         until = time.monotonic() + DEADLINE_S
         while time.monotonic() < until:
             with suppress(AssertionError):  # between two pages there is nothing to ask
-                if value := await self.evaluate(
-                    f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"
-                ):
-                    return value
+                if await self.evaluate(f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"):
+                    return
             await asyncio.sleep(_LOOK_S)
         said = await self.evaluate("document.body.innerText.slice(0, 1500)")
         raise AssertionError(f"never true: {expression}\nerrors: {self.errors}\nthe page says:\n{said}")

@@ -137,6 +137,7 @@ async def replay(page: Page) -> None:
     await page.wait("document.querySelector('.marks [aria-current=true]')?.textContent === '3'")
     await page.click(".marks button", "1")
     await page.wait("document.querySelector('.turn.current')?.dataset.turn === '0'")
+    await page.evaluate("document.activeElement.blur()")
     await page.press(" ")
     await page.wait("Number(document.querySelector('.turn.current').dataset.turn) > 0")
     await page.press(" ")

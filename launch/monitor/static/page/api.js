@@ -38,7 +38,10 @@ async function answered(path, signal) {
     answer = await fetch(path, { signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, "The monitor does not answer. It may have been ended: longshore monitor runs/ID starts it again.");
+    throw new Refused(
+      0,
+      "The monitor does not answer. It may have been ended: longshore monitor runs/ID starts it again.",
+    );
   }
   if (answer.ok) return answer;
   throw new Refused(answer.status, await lineOf(answer));

@@ -17,7 +17,16 @@ import { trajectoriesView } from "./trajectories.js";
 import { trajectoryView } from "./trajectory.js";
 import { wallView } from "./wall.js";
 
-const VIEWS = { "": overviewView, runs: runsView, curves: curvesView, steps: stepsView, groups: groupsView, trajectories: trajectoriesView, terminals: wallView, log: logView };
+const VIEWS = {
+  "": overviewView,
+  runs: runsView,
+  curves: curvesView,
+  steps: stepsView,
+  groups: groupsView,
+  trajectories: trajectoriesView,
+  terminals: wallView,
+  log: logView,
+};
 const ONE = { steps: stepView, groups: groupView, trajectories: trajectoryView };
 const HEAD_MS = 5000;
 
@@ -34,7 +43,9 @@ function render() {
   const make = place.id ? ONE[place.page] : VIEWS[place.page];
   const abort = new AbortController();
   const setQuery = (query) => history.replaceState(null, "", address(place.run, place.page, place.id, query));
-  const view = make ? make({ ...place, signal: abort.signal, setQuery }) : { title: "", element: empty("There is no such page.", "g o leads to the overview.") };
+  const view = make
+    ? make({ ...place, signal: abort.signal, setQuery })
+    : { title: "", element: empty("There is no such page.", "g o leads to the overview.") };
   shown = { view, place, abort };
   shell.place({ ...place, title: view.title });
   shell.main.replaceChildren(view.element);

@@ -39,7 +39,8 @@ export class Chart {
     if (!this.data) return;
     const known = this.data.slice(1).some((values) => values.some(Number.isFinite));
     if (!known) return replace(this.box, h("p", { class: "blank" }, "after the first step"));
-    if (!globalThis.uPlot) return replace(this.box, h("p", { class: "blank" }, "Curves need uPlot: run make setup with a network."));
+    if (!globalThis.uPlot)
+      return replace(this.box, h("p", { class: "blank" }, "Curves need uPlot: run make setup with a network."));
     replace(this.box);
     this.plot = new globalThis.uPlot(this.options(), this.data, this.box);
   }
@@ -56,8 +57,20 @@ export class Chart {
       cursor: { sync: { key: SYNC }, y: false, drag: { x: true, y: false }, points: { size: 6 } },
       scales: { x: { time: false }, y: { range: (_, min, max) => range(min, max, low, this.spec.bound) } },
       axes: [
-        { ...axis, size: 22, gap: 2, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 5e4, 1e5] },
-        { ...axis, size: 46, gap: 4, space: 28, values: (_, ticks) => ticks.map((tick) => this.spec.format(tick, true)) },
+        {
+          ...axis,
+          size: 22,
+          gap: 2,
+          grid: { show: false },
+          incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 5e4, 1e5],
+        },
+        {
+          ...axis,
+          size: 46,
+          gap: 4,
+          space: 28,
+          values: (_, ticks) => ticks.map((tick) => this.spec.format(tick, true)),
+        },
       ],
       series: [{}, ...this.spec.series.map((_, index) => this.stroke(index))],
       hooks: { setCursor: [(plot) => this.read(plot.cursor.idx)], draw: [(plot) => this.drawBound(plot)] },

@@ -19,13 +19,23 @@ class Curves {
 
   constructor(run, query, setQuery, signal) {
     Object.assign(this, { run, query, setQuery, signal });
-    this.search = h("input", { type: "search", placeholder: "part of a name", value: query.get("q") ?? "", "data-filter": true });
+    this.search = h("input", {
+      type: "search",
+      placeholder: "part of a name",
+      value: query.get("q") ?? "",
+      "data-filter": true,
+    });
     this.search.addEventListener("input", () => this.narrow("q", this.search.value));
     this.chips = h("div", { class: "filters", role: "group", "aria-label": "Groups" });
     this.note = h("p", { class: "note" });
     this.body = h("div", { class: "stack" }, loading(6));
     const find = h("label", { class: "field" }, "Filter", this.search);
-    this.element = h("div", { class: "stack" }, h("div", { class: "filters" }, find, this.chips, this.note), this.body);
+    this.element = h(
+      "div",
+      { class: "stack" },
+      h("div", { class: "filters" }, find, this.chips, this.note),
+      this.body,
+    );
   }
 
   narrow(name, value) {
@@ -39,12 +49,17 @@ class Curves {
     try {
       this.columns = await getJson(ofRun(this.run, "metrics", { points: POINTS }), this.signal);
     } catch (error) {
-      if (error.name !== "AbortError") replace(this.body, failure(error, () => this.load()));
+      if (error.name !== "AbortError")
+        replace(
+          this.body,
+          failure(error, () => this.load()),
+        );
       return;
     }
     const names = this.columns.names.filter((name) => name !== "step");
     if (names.length !== this.shownOf?.length) this.arrange();
-    for (const [name, chart] of this.charts) chart.update({ step: this.columns.step, [name]: this.columns.columns[name] });
+    for (const [name, chart] of this.charts)
+      chart.update({ step: this.columns.step, [name]: this.columns.columns[name] });
   }
 
   arrange() {
@@ -56,7 +71,12 @@ class Curves {
     this.drawChips(names, chosen);
     this.note.textContent = `${here.length} of ${names.length}`;
     this.close();
-    const sections = groupNames.map((group) => this.section(group, here.filter((name) => groupOf(name) === group)));
+    const sections = groupNames.map((group) =>
+      this.section(
+        group,
+        here.filter((name) => groupOf(name) === group),
+      ),
+    );
     const none = names.length ? "No metric has this in its name." : "No step has been taken yet.";
     replace(this.body, ...sections.filter(Boolean), !here.length && empty(none));
   }
@@ -77,7 +97,16 @@ class Curves {
   drawChips(names, chosen) {
     const there = groupNames.filter((group) => names.some((name) => groupOf(name) === group));
     const chip = (group, text) =>
-      h("button", { type: "button", class: "button small", "aria-pressed": String(chosen === group), onclick: () => this.narrow("group", group) }, text);
+      h(
+        "button",
+        {
+          type: "button",
+          class: "button small",
+          "aria-pressed": String(chosen === group),
+          onclick: () => this.narrow("group", group),
+        },
+        text,
+      );
     replace(this.chips, chip("", "All"), ...there.map((group) => chip(group, group)));
   }
 

@@ -1,18 +1,36 @@
-// Keys.  They work where nothing is typed; a view's own come first.
+// Keys.  They work where nothing is typed, and not in the player, which has its own; a view's come first.
 
 import { h } from "../dom.js";
 import { address } from "./router.js";
 
 const GO = { o: "", c: "curves", s: "steps", g: "groups", t: "trajectories", w: "terminals", l: "log" };
 const HELP = [
-  ["?", "these keys"], ["/", "to the search"], ["j  k", "next row, row before"], ["Enter", "open the row"], ["u", "up: to the list, the run, all runs"], ["[  ]", "before and after: samples, steps"],
-  ["n  p", "next turn, turn before"], ["Space", "play or pause the terminal"], ["e", "export"], ["t", "light, dark, system"],
-  ["g o", "overview"], ["g c", "curves"], ["g s", "steps"], ["g g", "groups"], ["g t", "trajectories"], ["g w", "wall of terminals"], ["g l", "log"], ["g r", "all runs"],
+  ["?", "these keys"],
+  ["/", "to the search"],
+  ["j  k", "next row, row before"],
+  ["Enter", "open the row"],
+  ["u", "up: to the list, the run, all runs"],
+  ["[  ]", "before and after: samples, steps"],
+  ["n  p", "next turn, turn before"],
+  ["Space", "play or pause the terminal"],
+  ["e", "export"],
+  ["t", "light, dark, system"],
+  ["g o", "overview"],
+  ["g c", "curves"],
+  ["g s", "steps"],
+  ["g g", "groups"],
+  ["g t", "trajectories"],
+  ["g w", "wall of terminals"],
+  ["g l", "log"],
+  ["g r", "all runs"],
 ];
 const SECOND_MS = 1200;
 
 export function helpDialog() {
-  const rows = HELP.flatMap(([keys, what]) => [h("dt", {}, ...keys.split(/ +/).flatMap((key) => [h("kbd", {}, key), " "])), h("dd", {}, what)]);
+  const rows = HELP.flatMap(([keys, what]) => [
+    h("dt", {}, ...keys.split(/ +/).flatMap((key) => [h("kbd", {}, key), " "])),
+    h("dd", {}, what),
+  ]);
   const dialog = h("dialog", { "aria-label": "Keys" }, h("h2", {}, "Keys"), h("dl", {}, ...rows));
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return dialog;
@@ -27,7 +45,7 @@ export function listenToKeys({ shell, place, view }) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    if (shell.help.open) return;
+    if (shell.help.open || event.target.closest?.(".ap-player")) return;
     const second = performance.now() - pending < SECOND_MS;
     pending = 0;
     if (second && go(event.key, place().run)) return event.preventDefault();
@@ -68,5 +86,9 @@ function moveRow(by) {
 }
 
 function typing(target) {
-  return target instanceof HTMLSelectElement || target instanceof HTMLTextAreaElement || (target instanceof HTMLInputElement && target.type !== "checkbox");
+  return (
+    target instanceof HTMLSelectElement ||
+    target instanceof HTMLTextAreaElement ||
+    (target instanceof HTMLInputElement && target.type !== "checkbox")
+  );
 }

@@ -9,15 +9,35 @@ const SLOTS = 240;
 const TALL = 22;
 const MAX_SHOWN = 24;
 const HUES = {
-  generating: "teal", training: "teal", tool: "blue", grading: "violet", starting: "slate", waiting: "line",
-  paused: "amber", loading: "rose", publishing: "violet", saving: "blue", delivering: "rose", lent: "amber", down: "red",
+  generating: "teal",
+  training: "teal",
+  tool: "blue",
+  grading: "violet",
+  starting: "slate",
+  waiting: "line",
+  paused: "amber",
+  loading: "rose",
+  publishing: "violet",
+  saving: "blue",
+  delivering: "rose",
+  lent: "amber",
+  down: "red",
 };
-const WINDOWS = [["the whole run", 0], ["last hour", 3600], ["last 10 min", 600], ["last minute", 60]];
+const WINDOWS = [
+  ["the whole run", 0],
+  ["last hour", 3600],
+  ["last 10 min", 600],
+  ["last minute", 60],
+];
 const hue = (state) => `var(--${HUES[state] ?? "ink-3"})`;
 
 export function lanesPanel(run, signal) {
   const box = h("div", {});
-  const choose = h("select", { "aria-label": "Span of time" }, ...WINDOWS.map(([name, seconds]) => h("option", { value: seconds }, name)));
+  const choose = h(
+    "select",
+    { "aria-label": "Span of time" },
+    ...WINDOWS.map(([name, seconds]) => h("option", { value: seconds }, name)),
+  );
   const load = () => show(box, () => ask(run, Number(choose.value), signal), draw);
   choose.addEventListener("change", load);
   const tools = [h("label", { class: "field right" }, choose)];
@@ -32,7 +52,8 @@ async function ask(run, seconds, signal) {
 }
 
 function draw(lanes) {
-  if (!lanes.lanes.length) return empty("No process of this run has told what it was at.", "Lanes are written as soon as workers start.");
+  if (!lanes.lanes.length)
+    return empty("No process of this run has told what it was at.", "Lanes are written as soon as workers start.");
   const tip = h("p", { class: "lane-tip" }, "Point at a strip for its figures.");
   const states = [...new Set(lanes.lanes.flatMap((lane) => Object.keys(lane.states)))];
   const more = lanes.lanes.length - MAX_SHOWN;
@@ -48,11 +69,15 @@ function draw(lanes) {
 }
 
 function legend(states) {
-  return h("p", { class: "legend" }, ...states.map((state) => {
-    const mark = h("i", {});
-    mark.style.background = hue(state);
-    return h("span", {}, mark, words(state));
-  }));
+  return h(
+    "p",
+    { class: "legend" },
+    ...states.map((state) => {
+      const mark = h("i", {});
+      mark.style.background = hue(state);
+      return h("span", {}, mark, words(state));
+    }),
+  );
 }
 
 function axis({ since, until }) {
@@ -65,7 +90,12 @@ function strip(lane, lanes, tip) {
   const slots = states[0]?.[1].length ?? 0;
   const sums = Array.from({ length: slots }, (_, slot) => states.reduce((sum, [, values]) => sum + values[slot], 0));
   const most = Math.max(1, ...sums);
-  const svg = s("svg", { viewBox: `0 0 ${slots} ${TALL}`, preserveAspectRatio: "none", role: "img", "aria-label": `${lane.name} over time` });
+  const svg = s("svg", {
+    viewBox: `0 0 ${slots} ${TALL}`,
+    preserveAspectRatio: "none",
+    role: "img",
+    "aria-label": `${lane.name} over time`,
+  });
   const floor = new Array(slots).fill(0);
   for (const [state, values] of states) {
     const path = s("path", { d: area(values, floor, most) });
@@ -75,7 +105,9 @@ function strip(lane, lanes, tip) {
   svg.addEventListener("pointermove", (event) => {
     const frame = svg.getBoundingClientRect();
     const slot = Math.min(slots - 1, Math.max(0, Math.floor(((event.clientX - frame.left) / frame.width) * slots)));
-    const said = states.filter(([, values]) => values[slot] > 0.005).map(([state, values]) => `${words(state)} ${fixed(values[slot])}`);
+    const said = states
+      .filter(([, values]) => values[slot] > 0.005)
+      .map(([state, values]) => `${words(state)} ${fixed(values[slot])}`);
     replace(tip, `${lane.name}, ${clock(lanes.since + slot * lanes.slot_s)}: ${said.join(" · ") || "nothing"}`);
   });
   return h("div", { class: "lane", "data-kind": lane.kind }, h("span", { title: lane.name }, lane.name), svg);

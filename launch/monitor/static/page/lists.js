@@ -19,12 +19,24 @@ export class List {
   constructor(context, spec) {
     Object.assign(this, { ...context, spec });
     this.note = h("p", { class: "note", role: "status" });
-    this.fresh = h("button", { type: "button", class: "button small fresh", hidden: true, onclick: () => this.first() });
+    this.fresh = h("button", {
+      type: "button",
+      class: "button small fresh",
+      hidden: true,
+      onclick: () => this.first(),
+    });
     this.more = h("button", { type: "button", class: "button", hidden: true, onclick: () => this.further() }, "More");
     this.body = h("div", {}, loading(8));
     const clear = h("button", { type: "button", class: "button small", onclick: () => this.clear() }, "Clear");
     this.fields = spec.filters.map((field) => control(field, this.query, (value) => this.filter(field.name, value)));
-    this.element = h("section", { class: "panel", "aria-label": spec.what }, this.bar(clear), h("div", { class: "panel-head" }, h("span", {}), this.fresh, this.note), this.body, this.more);
+    this.element = h(
+      "section",
+      { class: "panel", "aria-label": spec.what },
+      this.bar(clear),
+      h("div", { class: "panel-head" }, h("span", {}), this.fresh, this.note),
+      this.body,
+      this.more,
+    );
     this.first();
   }
 
@@ -32,8 +44,18 @@ export class List {
   bar(clear) {
     const [first, others] = [this.fields.slice(0, FIRST), this.fields.slice(FIRST)];
     const set = this.spec.filters.slice(FIRST).some((field) => this.query.has(field.name));
-    const more = h("details", { class: "more-filters", open: set || innerWidth > WIDE }, h("summary", {}, "Filters"), h("div", { class: "filters" }, ...others, clear));
-    return h("form", { class: "stack tight", role: "search", onsubmit: (event) => event.preventDefault() }, h("div", { class: "filters" }, ...first), others.length > 0 && more);
+    const more = h(
+      "details",
+      { class: "more-filters", open: set || innerWidth > WIDE },
+      h("summary", {}, "Filters"),
+      h("div", { class: "filters" }, ...others, clear),
+    );
+    return h(
+      "form",
+      { class: "stack tight", role: "search", onsubmit: (event) => event.preventDefault() },
+      h("div", { class: "filters" }, ...first),
+      others.length > 0 && more,
+    );
   }
 
   filter(name, value) {
@@ -51,7 +73,9 @@ export class List {
   }
 
   async ask(cursor) {
-    const given = Object.fromEntries([...this.query].filter(([name]) => this.spec.filters.some((field) => field.name === name)));
+    const given = Object.fromEntries(
+      [...this.query].filter(([name]) => this.spec.filters.some((field) => field.name === name)),
+    );
     return getJson(ofRun(this.run, this.spec.path, { ...given, limit: LIMIT, cursor }), this.signal);
   }
 
@@ -82,7 +106,10 @@ export class List {
       this.draw();
     } catch (error) {
       if (error.name === "AbortError" || turn !== this.turn) return;
-      replace(this.body, failure(error, () => this.first()));
+      replace(
+        this.body,
+        failure(error, () => this.first()),
+      );
     }
   }
 
@@ -99,7 +126,10 @@ export class List {
     this.note.textContent = `${count(this.rows.length)} of ${pluralOf(this.total, this.spec.noun)}`;
     this.more.hidden = this.next === null;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    replace(this.body, this.rows.length ? table(this.spec.columns, this.rows, { label: this.spec.what }) : empty(...this.spec.none));
+    replace(
+      this.body,
+      this.rows.length ? table(this.spec.columns, this.rows, { label: this.spec.what }) : empty(...this.spec.none),
+    );
     if (focused) this.body.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 }
@@ -107,10 +137,15 @@ export class List {
 function control(field, query, changed) {
   const value = query.get(field.name) ?? "";
   if (field.options) {
-    const choices = field.options.map(([given, text]) => h("option", { value: given, selected: given === value }, text));
+    const choices = field.options.map(([given, text]) =>
+      h("option", { value: given, selected: given === value }, text),
+    );
     const known = field.options.some(([given]) => given === value);
     const own = known ? [] : [h("option", { value, selected: true }, value)];
-    return label(field, h("select", { name: field.name, onchange: (event) => changed(event.target.value) }, ...choices, ...own));
+    return label(
+      field,
+      h("select", { name: field.name, onchange: (event) => changed(event.target.value) }, ...choices, ...own),
+    );
   }
   let timer = 0;
   const oninput = (event) => {

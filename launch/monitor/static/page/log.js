@@ -9,7 +9,11 @@ import { trajectoryOf } from "./names.js";
 
 const MOST = 2000;
 const NEAR_END = 24;
-const LEVELS = [["", "all but turns"], ["detail", "every turn"], ["warn", "warnings and worse"]];
+const LEVELS = [
+  ["", "all but turns"],
+  ["detail", "every turn"],
+  ["warn", "warnings and worse"],
+];
 
 export function logView(context) {
   const log = new Log(context);
@@ -24,12 +28,34 @@ class Log {
   constructor({ run, query, setQuery, signal }) {
     Object.assign(this, { run, query, setQuery, signal });
     const set = (name) => (event) => this.narrow(name, event.target.value);
-    const search = h("input", { type: "search", placeholder: "part of a line", value: query.get("q") ?? "", oninput: set("q"), "data-filter": true });
-    const level = h("select", { onchange: set("level") }, ...LEVELS.map(([value, text]) => h("option", { value, selected: value === (query.get("level") ?? "") }, text)));
-    this.fresh = h("button", { type: "button", class: "button small fresh", hidden: true, onclick: () => this.toEnd() });
+    const search = h("input", {
+      type: "search",
+      placeholder: "part of a line",
+      value: query.get("q") ?? "",
+      oninput: set("q"),
+      "data-filter": true,
+    });
+    const level = h(
+      "select",
+      { onchange: set("level") },
+      ...LEVELS.map(([value, text]) => h("option", { value, selected: value === (query.get("level") ?? "") }, text)),
+    );
+    this.fresh = h("button", {
+      type: "button",
+      class: "button small fresh",
+      hidden: true,
+      onclick: () => this.toEnd(),
+    });
     this.note = h("p", { class: "note", role: "status" }, "follows the run");
     this.list = h("ol", { class: "log", tabindex: "0", "aria-label": "Log", onscroll: () => this.scrolled() });
-    const bar = h("div", { class: "filters" }, h("label", { class: "field" }, "Search", search), h("label", { class: "field" }, "Show", level), this.fresh, this.note);
+    const bar = h(
+      "div",
+      { class: "filters" },
+      h("label", { class: "field" }, "Search", search),
+      h("label", { class: "field" }, "Show", level),
+      this.fresh,
+      this.note,
+    );
     this.element = h("section", { class: "panel stack", "aria-label": "Log" }, bar, this.list);
   }
 
@@ -51,7 +77,11 @@ class Log {
       this.append(this.lines);
       this.toEnd();
     } catch (error) {
-      if (error.name !== "AbortError") replace(this.list, failure(error, () => this.load()));
+      if (error.name !== "AbortError")
+        replace(
+          this.list,
+          failure(error, () => this.load()),
+        );
     }
   }
 
@@ -79,7 +109,9 @@ class Log {
   }
 
   line({ t, level, text, trajectory }) {
-    const said = trajectory ? h("a", { href: address(this.run, "trajectories", trajectoryOf(trajectory)) }, text) : text;
+    const said = trajectory
+      ? h("a", { href: address(this.run, "trajectories", trajectoryOf(trajectory)) }, text)
+      : text;
     return h("li", { class: level }, h("time", {}, clock(t)), h("i", { "aria-hidden": "true" }), h("span", {}, said));
   }
 

@@ -20,13 +20,21 @@ export function groupOf(name) {
 }
 
 export function titleOf(name) {
-  const text = words(name).replace(/\bkl\b/, "KL").replace(/\blr\b/, "learning rate").replace(/ per s\b/, "/s").replace(/ (ms|s)$/, ", $1");
+  const text = words(name)
+    .replace(/\bkl\b/, "KL")
+    .replace(/\blr\b/, "learning rate")
+    .replace(/ per s\b/, "/s")
+    .replace(/ (ms|s)$/, ", $1");
   return text[0].toUpperCase() + text.slice(1);
 }
 
 export function formatOf(name) {
   if (name.endsWith("_ms")) return (value) => milliseconds(value);
-  if (SHARES.test(name)) return (value, tick) => (tick ? `${number(100 * value)} %` : percent(value, Math.abs(value) >= 0.1 ? 0 : Math.abs(value) >= 0.01 || value === 0 ? 1 : 2));
+  if (SHARES.test(name))
+    return (value, tick) =>
+      tick
+        ? `${number(100 * value)} %`
+        : percent(value, Math.abs(value) >= 0.1 ? 0 : Math.abs(value) >= 0.01 || value === 0 ? 1 : 2);
   return number;
 }
 
@@ -36,6 +44,9 @@ export function number(value) {
   const size = Math.abs(value);
   if (size >= 1e4) return count(value);
   if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
-  if (size >= 0.01 || size === 0) return fixed(value, size >= 10 ? 1 : size >= 1 ? 2 : 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+  if (size >= 0.01 || size === 0)
+    return fixed(value, size >= 10 ? 1 : size >= 1 ? 2 : 3)
+      .replace(/(\.\d*?)0+$/, "$1")
+      .replace(/\.$/, "");
   return value.toExponential(1);
 }

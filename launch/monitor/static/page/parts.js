@@ -7,13 +7,23 @@ export const signed = (value, digits = 2) =>
   Number.isFinite(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}` : "–";
 
 export function panel(title, { note, tools = [], wide, id } = {}, ...children) {
-  const head = h("div", { class: "panel-head" }, h("h2", {}, title), note && h("p", { class: "note" }, note), ...tools);
+  const head = h(
+    "div",
+    { class: "panel-head" },
+    h("h2", {}, title),
+    note && h("p", { class: "note" }, note),
+    ...tools,
+  );
   return h("section", { class: `panel${wide ? " wide" : ""}`, "aria-label": title, id }, head, ...children);
 }
 
 export function facts(pairs) {
   const rows = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return h("dl", { class: "facts" }, ...rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    ...rows.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
 }
 
 export function badge(text, kind = "") {
@@ -23,7 +33,12 @@ export function badge(text, kind = "") {
 const STATE_KINDS = { trained: "good", held: "", dropped: "warn", open: "live", mixed: "warn" };
 
 export function stateBadge(state, reason) {
-  return h("span", { class: "badges" }, badge(state, STATE_KINDS[state]), reason && h("span", { class: "why" }, words(reason)));
+  return h(
+    "span",
+    { class: "badges" },
+    badge(state, STATE_KINDS[state]),
+    reason && h("span", { class: "why" }, words(reason)),
+  );
 }
 
 export function passBadge(passed) {
@@ -39,7 +54,12 @@ export function rewardCell(value) {
   if (!Number.isFinite(value)) return h("span", { class: "reward" }, "–");
   const kind = value >= 1 ? "full" : value > 0 ? "part" : "none";
   const fill = h("i", { class: kind, width: `${100 * Math.min(1, Math.max(0, value))}%` });
-  return h("span", { class: "reward" }, h("b", {}, fixed(value)), h("span", { class: "bar", "aria-hidden": "true" }, fill));
+  return h(
+    "span",
+    { class: "reward" },
+    h("b", {}, fixed(value)),
+    h("span", { class: "bar", "aria-hidden": "true" }, fill),
+  );
 }
 
 // columns: [{title, cell(row), kind: "text" | "number", hide: "narrow"}]; the first one's link opens the row.
@@ -47,7 +67,11 @@ export function table(columns, rows, { label }) {
   const className = (column) => [column.kind === "text" ? "text" : "num", column.hide ?? ""].join(" ").trim();
   const head = columns.map((column) => h("th", { scope: "col", class: className(column) }, column.title));
   const body = rows.map((row) =>
-    h("tr", {}, ...columns.map((column) => h("td", { class: className(column), "data-title": column.title }, column.cell(row)))),
+    h(
+      "tr",
+      {},
+      ...columns.map((column) => h("td", { class: className(column), "data-title": column.title }, column.cell(row))),
+    ),
   );
   const grid = h("table", { "aria-label": label }, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...body));
   return h("div", { class: "scroll" }, grid);
@@ -89,7 +113,11 @@ export function copyable(command) {
       copied.textContent = "select and copy";
     }
   };
-  const button = h("button", { type: "button", class: "button small", onclick: copy, "aria-label": `Copy: ${command}` }, "Copy");
+  const button = h(
+    "button",
+    { type: "button", class: "button small", onclick: copy, "aria-label": `Copy: ${command}` },
+    "Copy",
+  );
   return h("div", { class: "command" }, h("code", {}, command), copied, button);
 }
 

@@ -8,7 +8,7 @@ const LATE_S = 0.02;
 
 export class Recording {
   player = null;
-  at = 0;
+  playing = false;
 
   // onTime(seconds): told while it plays and after each seek, in the recording's own time.
   constructor(box, onTime) {
@@ -24,15 +24,30 @@ export class Recording {
     const { data, places } = shortened(cast);
     this.places = places;
     replace(this.box);
-    const look = { fit: "width", theme: "longshore", preload: true, controls: true, terminalLineHeight: 1.35, poster: `npt:${(places.at(-1)?.played ?? 0) + 1}` };
+    const look = {
+      fit: "width",
+      theme: "longshore",
+      preload: true,
+      controls: true,
+      terminalLineHeight: 1.35,
+      poster: `npt:${(places.at(-1)?.played ?? 0) + 1}`,
+    };
     this.player = globalThis.AsciinemaPlayer.create({ data }, this.box, look);
-    for (const name of ["play", "playing"]) this.player.addEventListener(name, () => this.watch());
-    for (const name of ["pause", "ended", "seeked"]) this.player.addEventListener(name, () => this.tell());
+    this.player.addEventListener("playing", () => this.watch());
+    for (const name of ["pause", "ended"]) this.player.addEventListener(name, () => this.rest());
+    this.player.addEventListener("seeked", () => this.tell());
   }
 
   watch() {
-    clearInterval(this.timer);
+    this.rest();
+    this.playing = true;
     this.timer = setInterval(() => this.tell(), LOOK_MS);
+  }
+
+  rest() {
+    this.playing = false;
+    clearInterval(this.timer);
+    this.tell();
   }
 
   async tell() {
@@ -47,10 +62,8 @@ export class Recording {
   }
 
   async toggle() {
-    if (!this.player) return;
     if (this.playing) await this.player.pause();
-    else await this.player.play();
-    this.playing = !this.playing;
+    else await this.player?.play();
   }
 
   close() {

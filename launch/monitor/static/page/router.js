@@ -6,7 +6,12 @@ export function parseRoute(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
   const [kind, run = "", page = "", ...rest] = path.split("/").map(unescaped);
   const known = kind === "run" && run;
-  return { run: known ? run : "", page: known ? page : "runs", id: rest.join("/"), query: new URLSearchParams(query) };
+  return {
+    run: known ? run : "",
+    page: known ? page : "runs",
+    id: rest.join("/"),
+    query: new URLSearchParams(query),
+  };
 }
 
 export function address(run, page = "", id = "", query = {}) {

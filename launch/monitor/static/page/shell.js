@@ -9,7 +9,13 @@ import { nextTheme, theme } from "./theme.js";
 
 const QUIET_S = 60;
 export const PAGES = [
-  ["", "Overview"], ["curves", "Curves"], ["steps", "Steps"], ["groups", "Groups"], ["trajectories", "Trajectories"], ["terminals", "Terminals"], ["log", "Log"],
+  ["", "Overview"],
+  ["curves", "Curves"],
+  ["steps", "Steps"],
+  ["groups", "Groups"],
+  ["trajectories", "Trajectories"],
+  ["terminals", "Terminals"],
+  ["log", "Log"],
 ];
 const THEMES = { system: "◐", light: "○", dark: "●" };
 
@@ -21,12 +27,37 @@ export class Shell {
     this.banner = h("div", { class: "banner", role: "status", hidden: true });
     this.help = helpDialog();
     this.light = h("button", { type: "button", class: "tool", id: "theme", onclick: () => this.turnLight() });
-    const help = h("button", { type: "button", class: "tool", id: "help", "aria-label": "Keys", title: "Keys (?)", onclick: () => this.help.showModal() }, "?");
-    const brand = h("a", { class: "brand", href: saved ? "#" : "#/runs", "aria-label": "longshore: all runs" }, h("img", { src: mark, alt: "", width: "22px", height: "22px" }), h("span", {}, "longshore"));
+    const help = h(
+      "button",
+      {
+        type: "button",
+        class: "tool",
+        id: "help",
+        "aria-label": "Keys",
+        title: "Keys (?)",
+        onclick: () => this.help.showModal(),
+      },
+      "?",
+    );
+    const brand = h(
+      "a",
+      { class: "brand", href: saved ? "#" : "#/runs", "aria-label": "longshore: all runs" },
+      h("img", { src: mark, alt: "", width: "22px", height: "22px" }),
+      h("span", {}, "longshore"),
+    );
     const top = h("div", { class: "top" }, brand, this.crumbs, this.now, this.light, !saved && help);
     this.main = h("main", { id: "main", tabindex: "-1" });
-    const skip = h("a", { class: "skip", href: "#main", onclick: (event) => this.skip(event) }, "Skip to the content");
-    document.body.replaceChildren(skip, h("header", { class: "bar" }, top, this.nav, this.banner), this.main, this.help);
+    const skip = h(
+      "a",
+      { class: "skip", href: "#main", onclick: (event) => this.skip(event) },
+      "Skip to the content",
+    );
+    document.body.replaceChildren(
+      skip,
+      h("header", { class: "bar" }, top, this.nav, this.banner),
+      this.main,
+      this.help,
+    );
     this.sayLight();
   }
 
@@ -55,10 +86,16 @@ export class Shell {
     if (id) links.push([title || id, ""]);
     const items = links.map(([text, href], index) => {
       const last = index === links.length - 1;
-      return h("li", {}, last || !href ? h("span", { "aria-current": last ? "page" : undefined }, text) : h("a", { href }, text));
+      return h(
+        "li",
+        {},
+        last || !href ? h("span", { "aria-current": last ? "page" : undefined }, text) : h("a", { href }, text),
+      );
     });
     replace(this.crumbs, ...items);
-    const tabs = PAGES.map(([name, text]) => h("a", { href: address(run, name), "aria-current": name === page ? "page" : undefined }, text));
+    const tabs = PAGES.map(([name, text]) =>
+      h("a", { href: address(run, name), "aria-current": name === page ? "page" : undefined }, text),
+    );
     replace(this.nav, ...(run && !saved ? tabs : []));
     this.nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
@@ -68,9 +105,18 @@ export class Shell {
     if (!head) return replace(this.now);
     const [text, kind] = standing(head, connection);
     document.title = `${head.step}${head.steps ? `/${head.steps}` : ""} · ${head.run} · longshore`;
-    const steps = h("span", { class: "steps" }, "step ", h("b", {}, count(head.step)), head.steps ? ` of ${count(head.steps)}` : "");
+    const steps = h(
+      "span",
+      { class: "steps" },
+      "step ",
+      h("b", {}, count(head.step)),
+      head.steps ? ` of ${count(head.steps)}` : "",
+    );
     replace(this.now, steps, h("span", { class: `pill ${kind}` }, text));
-    const behind = head.behind_bytes > 0 ? `Still reading: ${count(head.behind_bytes)} bytes of this run's files are to come.` : "";
+    const behind =
+      head.behind_bytes > 0
+        ? `Still reading: ${count(head.behind_bytes)} bytes of this run's files are to come.`
+        : "";
     this.tell(head.problem || behind, head.problem ? "bad" : "");
   }
 

@@ -11,10 +11,17 @@ const SHADES = ["probability", "age", "fate", "version", "gap", "advantage"];
 const UNSAMPLED = new Set(["prompt", "observation"]);
 const GAP_FULL = 0.5;
 const WHY = {
-  prompt: "not sampled: of the prompt", observation: "not sampled: what the environment answered", waiting: "sampled, no step has used it",
-  trained: "trained", stale: "no loss: older than the bound", dropped: "no loss: its trajectory was dropped",
-  untrained: "no loss, for no recorded reason", clip_high: "no gradient: ratio above the upper bound", clip_low: "no gradient: ratio below the lower bound",
-  clip_dual: "no gradient: under the dual bound", corrected: "no loss: a correction took it",
+  prompt: "not sampled: of the prompt",
+  observation: "not sampled: what the environment answered",
+  waiting: "sampled, no step has used it",
+  trained: "trained",
+  stale: "no loss: older than the bound",
+  dropped: "no loss: its trajectory was dropped",
+  untrained: "no loss, for no recorded reason",
+  clip_high: "no gradient: ratio above the upper bound",
+  clip_low: "no gradient: ratio below the lower bound",
+  clip_dual: "no gradient: under the dual bound",
+  corrected: "no loss: a correction took it",
 };
 
 export class TokenView {
@@ -25,19 +32,36 @@ export class TokenView {
   constructor({ path, signal, query, setQuery }, detail) {
     Object.assign(this, { path, signal, query, setQuery, detail });
     this.segment = 0;
-    this.stream = h("div", { class: "stream", tabindex: "0", role: "listbox", "aria-label": "Tokens; arrow keys move" });
+    this.stream = h("div", {
+      class: "stream",
+      tabindex: "0",
+      role: "listbox",
+      "aria-label": "Tokens; arrow keys move",
+    });
     this.facts = h("aside", { class: "token-facts", "aria-live": "polite", "aria-label": "The token" });
     this.pager = h("span", { class: "filters" });
     this.scale = h("span", { class: "scale" });
-    this.stream.addEventListener("pointerover", (event) => event.target.dataset.at && this.look(Number(event.target.dataset.at)));
+    this.stream.addEventListener(
+      "pointerover",
+      (event) => event.target.dataset.at && this.look(Number(event.target.dataset.at)),
+    );
     this.stream.addEventListener("keydown", (event) => this.key(event));
-    const shade = h("select", { "aria-label": "Shade by", onchange: (event) => this.reshade(event.target.value) }, ...SHADES.map((name) => h("option", { value: name }, name)));
+    const shade = h(
+      "select",
+      { "aria-label": "Shade by", onchange: (event) => this.reshade(event.target.value) },
+      ...SHADES.map((name) => h("option", { value: name }, name)),
+    );
     const field = h("label", { class: "field" }, "Shade by", shade);
     this.body = h("div", { class: "tokens", hidden: true }, this.stream, this.facts);
-    this.button = h("button", { type: "button", class: "button small", onclick: () => this.open(0, 0) }, "Show tokens");
+    this.button = h(
+      "button",
+      { type: "button", class: "button small", onclick: () => this.open(0, 0) },
+      "Show tokens",
+    );
     this.tools = h("span", { class: "filters", hidden: true }, field, this.scale, this.pager);
     this.element = panel("Tokens", { tools: [this.button, this.tools], id: "tokens" }, this.body);
-    if (query.has("token")) queueMicrotask(() => this.open(Number(query.get("segment") ?? 0), Number(query.get("token")), false));
+    if (query.has("token"))
+      queueMicrotask(() => this.open(Number(query.get("segment") ?? 0), Number(query.get("token")), false));
   }
 
   async open(segment, token, jump = true) {
@@ -50,7 +74,11 @@ export class TokenView {
       try {
         this.page = await getJson(this.path(`/tokens?segment=${segment}&start=${start}&limit=${PAGE}`), this.signal);
       } catch (error) {
-        if (error.name !== "AbortError") replace(this.stream, failure(error, () => this.open(segment, token, jump)));
+        if (error.name !== "AbortError")
+          replace(
+            this.stream,
+            failure(error, () => this.open(segment, token, jump)),
+          );
         return;
       }
       this.draw();
@@ -69,7 +97,8 @@ export class TokenView {
     const nodes = [];
     this.page.text.forEach((text, index) => {
       const turn = starts.get(this.page.start + index);
-      if (turn) nodes.push(h("span", { class: "edge" }, turn.kind === "model" ? `turn ${turn.index + 1}` : words(turn.kind)));
+      if (turn)
+        nodes.push(h("span", { class: "edge" }, turn.kind === "model" ? `turn ${turn.index + 1}` : words(turn.kind)));
       const span = h("span", { "data-at": index, role: "option" }, visible(text));
       this.spans.push(span);
       nodes.push(span);
@@ -87,7 +116,13 @@ export class TokenView {
       const level = this.shade === "fate" ? `fate-${this.page.fate[index]}` : `q${levels[index]}`;
       span.className = `${unsampled ? "off" : level}${index === this.at ? " on" : ""}`;
     });
-    const ends = { probability: ["likely", "unlikely"], age: ["new", "old"], version: ["oldest", "newest"], gap: ["none", "wide"], advantage: ["none", "large"] }[this.shade];
+    const ends = {
+      probability: ["likely", "unlikely"],
+      age: ["new", "old"],
+      version: ["oldest", "newest"],
+      gap: ["none", "wide"],
+      advantage: ["none", "large"],
+    }[this.shade];
     const boxes = Array.from({ length: LEVELS + 1 }, (_, level) => h("i", { class: `q${level}` }));
     this.scale.className = `scale by-${this.shade}`;
     replace(this.scale, ...(ends ? [ends[0], ...boxes, ends[1]] : ["trained, stale, dropped, clipped"]));
@@ -100,11 +135,40 @@ export class TokenView {
 
   drawPager() {
     const { start, end, total } = this.page;
-    const go = (token, text, label, off) => h("button", { type: "button", class: "button small", disabled: off, "aria-label": label, onclick: () => this.open(this.segment, token, false) }, text);
-    const segments = this.detail.segments.map((_, index) => h("option", { value: index, selected: index === this.segment }, `segment ${index + 1}`));
-    const choose = segments.length > 1 && h("label", { class: "field" }, h("select", { "aria-label": "Segment", onchange: (event) => this.open(Number(event.target.value), 0, false) }, ...segments));
+    const go = (token, text, label, off) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "button small",
+          disabled: off,
+          "aria-label": label,
+          onclick: () => this.open(this.segment, token, false),
+        },
+        text,
+      );
+    const segments = this.detail.segments.map((_, index) =>
+      h("option", { value: index, selected: index === this.segment }, `segment ${index + 1}`),
+    );
+    const choose =
+      segments.length > 1 &&
+      h(
+        "label",
+        { class: "field" },
+        h(
+          "select",
+          { "aria-label": "Segment", onchange: (event) => this.open(Number(event.target.value), 0, false) },
+          ...segments,
+        ),
+      );
     const place = h("span", { class: "note" }, `${count(start)}–${count(end)} of ${count(total)}`);
-    replace(this.pager, choose, go(Math.max(0, start - PAGE), "←", "Earlier tokens", start === 0), place, go(end, "→", "Later tokens", end >= total));
+    replace(
+      this.pager,
+      choose,
+      go(Math.max(0, start - PAGE), "←", "Earlier tokens", start === 0),
+      place,
+      go(end, "→", "Later tokens", end >= total),
+    );
   }
 
   look(index) {
@@ -127,7 +191,12 @@ export class TokenView {
       ["loss mask", UNSAMPLED.has(fate) ? "0" : "1"],
       ["advantage", at("advantage") === null ? "" : signed(at("advantage"), 4)],
     ];
-    replace(this.facts, h("p", { class: "glyph" }, JSON.stringify(at("text"))), h("p", { class: "note" }, WHY[fate] ?? words(fate)), facts(rows));
+    replace(
+      this.facts,
+      h("p", { class: "glyph" }, JSON.stringify(at("text"))),
+      h("p", { class: "note" }, WHY[fate] ?? words(fate)),
+      facts(rows),
+    );
   }
 
   key(event) {

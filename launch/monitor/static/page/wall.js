@@ -30,11 +30,23 @@ class Wall {
     const sizes = PLACES.map((n) => h("option", { value: n, selected: n === this.places }, String(n)));
     const size = h("select", { onchange: (event) => this.resize(Number(event.target.value)) }, ...sizes);
     this.follow = h("input", { type: "checkbox", checked: true, onchange: () => this.load() });
-    this.fresh = h("button", { type: "button", class: "button small fresh", hidden: true, onclick: () => this.catchUp() });
+    this.fresh = h("button", {
+      type: "button",
+      class: "button small fresh",
+      hidden: true,
+      onclick: () => this.catchUp(),
+    });
     this.note = h("p", { class: "note", role: "status" });
     this.grid = h("div", { class: `wall${this.only ? " one" : ""}` });
     const all = this.only && h("a", { class: "button", href: address(this.run, "terminals") }, "All terminals");
-    const tools = this.only ? [all] : [h("label", { class: "field" }, "Terminals", size), h("label", { class: "field" }, this.follow, "follow the next"), this.fresh, this.note];
+    const tools = this.only
+      ? [all]
+      : [
+          h("label", { class: "field" }, "Terminals", size),
+          h("label", { class: "field" }, this.follow, "follow the next"),
+          this.fresh,
+          this.note,
+        ];
     this.element = h("div", { class: "stack" }, h("div", { class: "filters" }, ...tools), this.grid);
   }
 
@@ -56,7 +68,11 @@ class Wall {
     try {
       state = await getJson(ofRun(this.run, "state"), this.signal);
     } catch (error) {
-      if (error.name !== "AbortError") replace(this.grid, failure(error, () => this.load()));
+      if (error.name !== "AbortError")
+        replace(
+          this.grid,
+          failure(error, () => this.load()),
+        );
       return;
     }
     this.arrange(state);
@@ -70,7 +86,8 @@ class Wall {
     const before = [...this.tiles.keys()].join();
     for (const name of [...this.tiles.keys()]) if (!wanted.includes(name)) this.drop(name);
     for (const name of wanted) if (!this.tiles.has(name)) this.add(name, sessions.get(name));
-    if (!wanted.length) replace(this.grid, empty("No episode is running.", "A terminal appears here when the next one starts."));
+    if (!wanted.length)
+      replace(this.grid, empty("No episode is running.", "A terminal appears here when the next one starts."));
     else if (before !== [...this.tiles.keys()].join()) this.connect();
     this.note.textContent = total ? `${total} running` : "none is running: these ended last";
     const waiting = running.filter((session) => !this.tiles.has(session.trajectory)).length;
@@ -83,7 +100,10 @@ class Wall {
     const shown = [...this.tiles.keys()];
     if (!this.follow.checked && shown.length) return shown;
     const kept = shown.filter((name) => live.has(name));
-    const next = [...running].reverse().map((session) => session.trajectory).filter((name) => !kept.includes(name));
+    const next = [...running]
+      .reverse()
+      .map((session) => session.trajectory)
+      .filter((name) => !kept.includes(name));
     const active = [...kept, ...next].slice(0, this.places);
     const ended = [...shown, ...(active.length && !finished ? [] : recent.map((session) => session.trajectory))];
     const filled = [...new Set([...active, ...ended])].slice(0, this.places);
@@ -94,7 +114,16 @@ class Wall {
     const screen = h("div", { class: "screen", tabindex: "0", "aria-label": `Terminal of ${name}` });
     const head = h("div", { class: "viewer-head" });
     const element = h("article", { class: "viewer", "data-recording": name }, head, screen);
-    const tile = { name, head, screen, element, terminal: new Terminal(screen, 80, 24, LINES), ended: false, fresh: null, seen: 0 };
+    const tile = {
+      name,
+      head,
+      screen,
+      element,
+      terminal: new Terminal(screen, 80, 24, LINES),
+      ended: false,
+      fresh: null,
+      seen: 0,
+    };
     this.tiles.set(name, tile);
     screen.addEventListener("scroll", () => this.drawFresh(tile));
     this.describe(tile, session);
@@ -111,10 +140,28 @@ class Wall {
   describe(tile, session) {
     const running = session?.status === "running";
     const kind = !session || running ? "" : session.reward >= 1 ? "" : session.reward > 0 ? "part" : "fail";
-    const said = !session ? "" : running ? `turn ${session.turn}` : session.reward === null ? words(session.status) : `${words(session.status)}, ${fixed(session.reward)}`;
-    const href = running || !session ? address(this.run, "terminals", "", { only: tile.name }) : address(this.run, "trajectories", trajectoryOf(tile.name));
-    const name = h("a", { href, "data-row": true, title: session?.instruction || tile.name }, h("b", {}, session?.task || tile.name));
-    replace(tile.head, name, session && h("span", {}, `#${session.sample}`), h("span", { class: `tag ${kind}` }, said));
+    const said = !session
+      ? ""
+      : running
+        ? `turn ${session.turn}`
+        : session.reward === null
+          ? words(session.status)
+          : `${words(session.status)}, ${fixed(session.reward)}`;
+    const href =
+      running || !session
+        ? address(this.run, "terminals", "", { only: tile.name })
+        : address(this.run, "trajectories", trajectoryOf(tile.name));
+    const name = h(
+      "a",
+      { href, "data-row": true, title: session?.instruction || tile.name },
+      h("b", {}, session?.task || tile.name),
+    );
+    replace(
+      tile.head,
+      name,
+      session && h("span", {}, `#${session.sample}`),
+      h("span", { class: `tag ${kind}` }, said),
+    );
     tile.element.classList.toggle("over", Boolean(session) && !running && !this.only);
   }
 
@@ -122,7 +169,9 @@ class Wall {
     this.source?.close();
     const names = [...this.tiles.keys()];
     if (!names.length) return;
-    const known = names.filter((name) => this.cursors.has(name)).map((name) => `${encodeURIComponent(name)}:${this.cursors.get(name)}`);
+    const known = names
+      .filter((name) => this.cursors.has(name))
+      .map((name) => `${encodeURIComponent(name)}:${this.cursors.get(name)}`);
     const path = ofRun(this.run, "terminals", { watch: names.join(","), from: "end", cursor: known.join(",") });
     this.source = new EventSource(path);
     this.source.addEventListener("cast", (message) => this.write(JSON.parse(message.data)));
