@@ -98,7 +98,9 @@ class Page:
         until = time.monotonic() + DEADLINE_S
         while time.monotonic() < until:
             with suppress(AssertionError):  # between two pages there is nothing to ask
-                if await self.evaluate(f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"):
+                if await self.evaluate(
+                    f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"
+                ):
                     return
             await asyncio.sleep(_LOOK_S)
         said = await self.evaluate("document.body.innerText.slice(0, 1500)")
@@ -109,10 +111,12 @@ class Page:
 
     async def click(self, selector: str, text: str = "") -> None:
         """With the mouse, in the middle of the first that is there and has this text."""
-        has = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.innerText.includes({json.dumps(text)}) && e.getClientRects().length)"
+        fits = f"e.innerText.includes({json.dumps(text)}) && e.getClientRects().length"
+        has = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => {fits})"
         await self.wait(f"Boolean({has})")
         at = await self.evaluate(
-            f"(() => {{ const e = {has}; e.scrollIntoView({{block: 'center', inline: 'nearest'}}); const r = e.getClientRects()[0];"
+            f"(() => {{ const e = {has}; e.scrollIntoView({{block: 'center', inline: 'nearest'}});"
+            "const r = e.getClientRects()[0];"
             "return [r.left + r.width / 2, r.top + r.height / 2] })()"
         )
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
@@ -153,15 +157,7 @@ class Page:
 @asynccontextmanager
 async def browsing(profile: Path) -> AsyncIterator[Page]:
     """A page of a browser of its own, which ends with this."""
-    program = chromium()
-    assert program is not None
-    with (profile.parent / "chromium.log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
-            stderr=log,
-            stdout=log,
-            start_new_session=True,
-        )
+    process = _started(profile)
     try:
         port = await _port(profile / "DevToolsActivePort", process)
         async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/json") as answer:
@@ -181,10 +177,22 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
         process.wait()
 
 
+def _started(profile: Path) -> subprocess.Popen[bytes]:
+    program = chromium()
+    assert program is not None
+    with (profile.parent / "chromium.log").open("wb") as log:
+        command = [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        return subprocess.Popen(command, stderr=log, stdout=log, start_new_session=True)
+
+
 async def _port(file: Path, process: subprocess.Popen[bytes]) -> int:
     until = time.monotonic() + DEADLINE_S
     while time.monotonic() < until and process.poll() is None:
-        if file.exists() and (lines := file.read_text().split()):
+        if lines := _lines(file):
             return int(lines[0])
         await asyncio.sleep(_LOOK_S)
     raise AssertionError(f"Chromium did not start: {file.parent.parent / 'chromium.log'}")
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []

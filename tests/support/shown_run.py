@@ -26,8 +26,14 @@ from protocol.trajectory import GroupId, Reward, Segment, Status, TestResult, Ti
 from protocol.weights import NO_VERSION, LineageEntry, make_version
 from tests.support.fake_run import FAMILIES, GROUP_SIZE, FakeRun
 
-SYSTEM = "<|im_start|>system\nYou work in a terminal. Call bash with one command, read what it prints, and go on.<|im_end|>\n"
-INSTRUCTION = "In /work/input.txt, add up the second column of the rows whose first word has five letters, and write the sum to /work/answer.txt."
+SYSTEM = (
+    "<|im_start|>system\nYou work in a terminal. Call bash with one command, read what it prints, and go on."
+    "<|im_end|>\n"
+)
+INSTRUCTION = (
+    "In /work/input.txt, add up the second column of the rows whose first word has five letters, and write the sum to "
+    "/work/answer.txt."
+)
 TESTS = ("answer exists", "answer is a number", "sum is right", "input is untouched")
 
 
@@ -44,7 +50,8 @@ LOOK = (
     Move(
         "Let me look at the folder first.",
         "ls -la /work",
-        "total 12\ndrwxr-xr-x 2 root root 4096 Nov 21 02:26 .\ndrwxr-xr-x 1 root root 4096 Nov 21 02:26 ..\n-rw-r--r-- 1 root root  182 Nov 21 02:26 input.txt\n",
+        "total 12\ndrwxr-xr-x 2 root root 4096 Nov 21 02:26 .\ndrwxr-xr-x 1 root root 4096 Nov 21 02:26 ..\n"
+        "-rw-r--r-- 1 root root  182 Nov 21 02:26 input.txt\n",
     ),
     Move(
         "Now what the file has in it.", "cat /work/input.txt", "alpha 12\nbeta 7\ngamma 31\ndelta 4\nomega 8\nrho 19\n"
@@ -186,7 +193,8 @@ class ShownRun(FakeRun):
         parts = {"tests": reward, "brevity": 0.05 if len(moves) < 4 else 0.0}
         return Trajectory(
             ticket, Status(status), Reward(reward, parts), (self.segment(moves),), tests,
-            engine="engine-0", node="node-0", worker=f"worker-{ticket.sample % 2}", started_at=self.now - ms["total"] / 1000, timings_ms=ms,
+            engine="engine-0", node="node-0", worker=f"worker-{ticket.sample % 2}",
+            started_at=self.now - ms["total"] / 1000, timings_ms=ms,
         )  # fmt: skip
 
     def segment(self, moves: Sequence[Move]) -> Segment:
@@ -258,7 +266,8 @@ def pieces(text: str) -> list[str]:
 
 
 def said(move: Move) -> str:
-    return f'{move.thought}\n<tool_call>\n{{"name": "bash", "arguments": {{"command": "{move.command}"}}}}\n</tool_call><|im_end|>\n'
+    call = f'{{"name": "bash", "arguments": {{"command": "{move.command}"}}}}'
+    return f"{move.thought}\n<tool_call>\n{call}\n</tool_call><|im_end|>\n"
 
 
 def write_shown_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds: float = 620) -> ShownRun:

@@ -23,7 +23,7 @@ _FILES: Mapping[str, str] = MappingProxyType(
 
 
 def package_file(name: str) -> Path | None:
-    """Where a file of the page's address ``/packages/NAME`` is; None for any other name, and where it is not installed."""
+    """Where the page's ``/packages/NAME`` is; None for any other name, and where it is not installed."""
     path = _FOLDER / _FILES[name] if name in _FILES else None
     return path if path is not None and path.is_file() else None
 

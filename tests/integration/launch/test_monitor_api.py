@@ -314,7 +314,7 @@ async def test_beyond_loopback_nobody_reads_without_the_token(tmp_path: Path) ->
             for path, options in (
                 ("/", {}),
                 ("/?token=wrong", {}),
-                ("/static/app.js", {}),
+                ("/static/page/app.js", {}),
                 ("/api/runs/-/head", {"headers": {"Authorization": "Bearer wrong"}}),
                 ("/api/runs/-/events", {"headers": {"Cookie": "longshore_monitor=wrong"}}),
             ):

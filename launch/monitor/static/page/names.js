@@ -1,4 +1,4 @@
-// An episode is named with its attempt (train-g000012-s03-a0), a trajectory without; its recording has the episode's name.
+// An episode is named with its attempt (train-g000012-s03-a0), a trajectory without; a recording as its episode.
 
 export const trajectoryOf = (episode) => episode.replace(/-a\d+$/, "");
 
