@@ -333,7 +333,8 @@ async def test_a_run_that_is_removed_a_wrong_token_and_damaged_files_are_clear_p
     going = tmp_path / "runs" / "going"
     going.parent.mkdir()
     await asyncio.to_thread(shutil.copytree, run_dir.parent / "history", going)
-    (going / "metrics.jsonl").open("ab").write(b"\x00 not a line \xff\n")
+    with (going / "metrics.jsonl").open("ab") as file:
+        file.write(b"\x00 not a line \xff\n")
     with monitoring(going) as watching:
         await page.open(watching.address)
         await page.see("are damaged and were left out")
