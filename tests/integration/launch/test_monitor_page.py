@@ -72,7 +72,7 @@ async def shoot(page: Page, name: str) -> None:
     picture = Image.open(io.BytesIO(await page.picture())).convert("RGB")
     assert len(picture.getcolors(1 << 24) or ()) > 16, f"{name} is blank"
     if folder := os.environ.get("LONGSHORE_SCREENSHOTS"):
-        picture.quantize(96).save(f"{folder}/monitor-{name}.png", optimize=True)
+        picture.quantize(224).save(f"{folder}/monitor-{name}.png", optimize=True)
 
 
 async def fits(page: Page) -> None:

@@ -68,7 +68,7 @@ export class Chart {
           ...axis,
           size: 46,
           gap: 4,
-          space: 28,
+          space: 22,
           values: (_, ticks) => ticks.map((tick) => this.spec.format(tick, true)),
         },
       ],

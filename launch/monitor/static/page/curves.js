@@ -49,7 +49,8 @@ class Curves {
     try {
       this.columns = await getJson(ofRun(this.run, "metrics", { points: POINTS }), this.signal);
     } catch (error) {
-      if (error.name !== "AbortError")
+      const away = error.status === 0 && this.columns; // the bar says so, and what was there stays
+      if (error.name !== "AbortError" && !away)
         replace(
           this.body,
           failure(error, () => this.load()),

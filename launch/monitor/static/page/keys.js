@@ -24,7 +24,6 @@ const HELP = [
   ["g l", "log"],
   ["g r", "all runs"],
 ];
-const SECOND_MS = 1200;
 
 export function helpDialog() {
   const rows = HELP.flatMap(([keys, what]) => [
@@ -38,7 +37,7 @@ export function helpDialog() {
 
 // place() → {run, page, id}; view() → the view's own keys, if it has any
 export function listenToKeys({ shell, place, view }) {
-  let pending = 0;
+  let went = false; // "g" was pressed: the next key says where to
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (typing(event.target)) {
@@ -46,10 +45,10 @@ export function listenToKeys({ shell, place, view }) {
       return;
     }
     if (shell.help.open || event.target.closest?.(".ap-player")) return;
-    const second = performance.now() - pending < SECOND_MS;
-    pending = 0;
+    const second = went;
+    went = false;
     if (second && go(event.key, place().run)) return event.preventDefault();
-    if (event.key === "g") pending = performance.now();
+    if (event.key === "g") went = true;
     else if (press(event, shell, place, view)) event.preventDefault();
   });
 }

@@ -106,6 +106,7 @@ export class List {
       this.draw();
     } catch (error) {
       if (error.name === "AbortError" || turn !== this.turn) return;
+      if (error.status === 0 && this.rows.length) return; // the bar says that the monitor is away
       replace(
         this.body,
         failure(error, () => this.first()),

@@ -78,7 +78,8 @@ class Overview {
       if (state.empty) replace(this.element, nothingYet(state));
       else this.draw(state);
     } catch (error) {
-      if (error.name !== "AbortError") replace(this.element, failure(error));
+      const away = error.status === 0 && this.charts; // the bar says so, and what was there stays
+      if (error.name !== "AbortError" && !away) replace(this.element, failure(error));
     }
   }
 

@@ -99,6 +99,7 @@ export async function show(box, ask, draw) {
     replace(box, draw(found));
   } catch (error) {
     if (error.name === "AbortError") return;
+    if (error.status === 0 && !box.querySelector(".skeleton, .failed")) return; // the bar says that the monitor is away
     replace(box, failure(error, error.status === 404 || error.status === 410 ? null : () => show(box, ask, draw)));
   }
 }

@@ -22,6 +22,7 @@ import { TokenView } from "./tokens.js";
 
 const HUES = ["teal", "blue", "violet", "amber", "rose", "slate"];
 const LONG = 900;
+const narrow = matchMedia("(max-width: 1000px)");
 const SUMS = new Set(["total"]);
 
 export function trajectoryView(context) {
@@ -304,6 +305,7 @@ class TrajectoryPage {
     this.marked?.classList.remove("current");
     this.marked = element;
     element.classList.add("current");
+    if (narrow.matches) return; // the terminal is above, and would leave the screen
     const { top, bottom } = element.getBoundingClientRect();
     if (top < 110 || bottom > innerHeight) element.scrollIntoView({ block: "nearest" });
   }

@@ -68,7 +68,8 @@ class Wall {
     try {
       state = await getJson(ofRun(this.run, "state"), this.signal);
     } catch (error) {
-      if (error.name !== "AbortError")
+      const away = error.status === 0 && this.tiles.size; // the bar says so, and what was there stays
+      if (error.name !== "AbortError" && !away)
         replace(
           this.grid,
           failure(error, () => this.load()),
