@@ -1,4 +1,4 @@
-"""A :class:`RunState` as readers get it: what ``/api/runs/RUN/state`` and ``--json`` answer, and what the panel reads."""
+"""A :class:`RunState` as readers get it: what ``/api/runs/RUN/state`` and ``--json`` answer, and the panel reads."""
 
 from __future__ import annotations
 

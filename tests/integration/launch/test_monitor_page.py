@@ -299,6 +299,8 @@ async def test_a_trajectory_and_a_group_open_from_one_file_without_a_network(ser
     ):
         text = await page.evaluate(f"fetch('/api/runs/{RUN}/{address}/export').then(answer => answer.text())")
         (tmp_path / "kept.html").write_text(text)
+        await page.open("about:blank")
+        await page.wait("location.href === 'about:blank'")
         page.requests.clear()
         await page.offline(off=True)
         await page.open(f"file://{tmp_path / 'kept.html'}")
