@@ -14,7 +14,7 @@ const HUES = {
   tool: "blue",
   grading: "violet",
   starting: "slate",
-  waiting: "line",
+  waiting: "idle",
   paused: "amber",
   loading: "rose",
   publishing: "violet",
