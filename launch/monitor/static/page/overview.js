@@ -139,7 +139,12 @@ class Overview {
         panel("Worst of the last step", { tools: [worst] }, this.worst),
         panel("Running now", { tools: [wall] }, this.running),
       ),
-      h("div", { class: "columns" }, panel("About this run", {}, this.about), steering(this.run)),
+      h(
+        "div",
+        { class: "columns" },
+        panel("About this run", {}, this.about),
+        steering(this.run, state.running_count),
+      ),
     );
   }
 
@@ -331,13 +336,13 @@ function about(state) {
   ];
 }
 
-// This page only reads: what steers a run is typed.
-function steering(run) {
+// This page only reads: what steers a run is typed.  The retuning halves what ran when the page was opened.
+function steering(run, running) {
   const of = `longshore ctl runs/${run}`;
   const commands = [
     `${of} status`,
     `${of} pause --reason "…"`,
-    `${of} retune in_flight=32`,
+    `${of} retune in_flight=${Math.max(1, Math.floor(running / 2))}`,
     `${of} resume`,
     `${of} stop`,
   ];

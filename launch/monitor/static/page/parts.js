@@ -3,8 +3,11 @@
 import { h, replace } from "../dom.js";
 import { fixed, percent, words } from "../format.js";
 
-export const signed = (value, digits = 2) =>
-  Number.isFinite(value) ? `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}` : "–";
+export function signed(value, digits = 2) {
+  if (!Number.isFinite(value)) return "–";
+  const size = Math.abs(value).toFixed(digits);
+  return `${Number(size) === 0 ? "" : value > 0 ? "+" : "−"}${size}`;
+}
 
 export function panel(title, { note, tools = [], wide, id } = {}, ...children) {
   const head = h(
