@@ -1,5 +1,7 @@
 """The wheel carries PID 1 as a program too, for the architecture that it was built on: its users need no C compiler.
 
+Of the monitor's page it carries what others wrote, where ``make setup`` has brought it.
+
 Runs where nothing but setuptools is installed, so the one module that it needs is loaded by its path.
 """
 
@@ -14,6 +16,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
+PAGE_PACKAGES = "launch/monitor/packages/node_modules"
 
 
 class BuildWithInit(build_py):
@@ -21,6 +24,8 @@ class BuildWithInit(build_py):
         super().run()
         if self.editable_mode:
             return
+        if not (ROOT / PAGE_PACKAGES / "uplot").is_dir():
+            logging.getLogger(__name__).warning("without %s the page has no curves", PAGE_PACKAGES)
         sys.path.insert(0, str(ROOT))
         spec = importlib.util.spec_from_file_location("init_build", ROOT / "sandbox" / "init" / "build.py")
         module = importlib.util.module_from_spec(spec)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Make this checkout ready to run: virtual environment, packages, PID 1, Docker engine, base image.
+# Make this checkout ready to run: virtual environment, packages, the page's packages, PID 1, Docker engine, base image.
 # Does only what is missing; what is there is recognised by a digest, not by asking pip.  Full logs: .longshore/logs/.
 #   PYTHON=python3.12 tools/setup.sh        another interpreter (3.11 or newer)
 #   TORCH_INDEX=URL tools/setup.sh          where torch comes from, if your index prefers its CUDA build
 #   SETUP_DOCKER=0 tools/setup.sh           packages only
+#   SETUP_BROWSER=0 tools/setup.sh          without Chromium, which only the tests of the monitor's page need
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -96,6 +97,9 @@ can_be_kept() {
 exec 9>.longshore/setup.lock
 flock -n 9 || { say "another make setup runs here: waiting for it"; flock 9; }
 python_stage 9>&-
+page=(--browser)
+[ "${SETUP_BROWSER:-1}" != 0 ] || page=()
+tools/page_packages.sh ${page[@]+"${page[@]}"} 9>&- || true # it has said what is missing; training needs none of it
 exec 9>&-
 if [ "${SETUP_DOCKER:-1}" != 0 ]; then
     "$VENV/bin/python" -m sandbox.host up </dev/null >&2

@@ -21,7 +21,6 @@ from launch.monitor.html import Head, Section, document, page_section, table
 from launch.monitor.recording import read_cast
 from protocol.events import Json
 
-_SCRIPTS = ("dom.js", "format.js", "terminal.js", "player.js", "compare.js")
 _RECORDING_BYTES = 100_000
 _STYLE = """
 .report main, .report .bar { max-width: 1500px; }
@@ -47,7 +46,7 @@ def page(comparison: Comparison, most: int) -> str:
     name = f"{other.side.name} against {comparison.first.name}{f' and {len(rest)} more' if rest else ''}"
     facts = "".join(f"<span>{escape(side.model)}</span>" for side in comparison.sides)
     head = Head(name, "comparison", facts, _verdict(other))
-    return document(head, "\n".join(sections), style=_STYLE, script=bundle(_SCRIPTS), data=data)
+    return document(head, "\n".join(sections), style=_STYLE, script=bundle("compare.js"), data=data)
 
 
 _MATRIX_NOTE = (

@@ -19,10 +19,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from launch.monitor.follow import Follower
+from launch.monitor.packages import package_file
 from launch.monitor.web.access import SecurityHeaders, TokenGate
 from launch.monitor.web.answers import RefusedError, refusal
 from launch.monitor.web.api import Api
-from launch.monitor.web.page import PageApi
 from launch.monitor.web.runs import Runs
 
 STATIC = Path(__file__).parent / "static"
@@ -44,9 +44,9 @@ def create_app(run_dir: Path, token: str = "") -> Starlette:
         routes=[
             Route("/", _page),
             *Api(runs).routes(),
-            *PageApi(runs.current).routes(),
             Route("/api/{rest:path}", _unknown),
             Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/packages/{name}", _package),
             Route("/{rest:path}", _unknown),
         ],
         middleware=[Middleware(SecurityHeaders), gate],
@@ -57,6 +57,11 @@ def create_app(run_dir: Path, token: str = "") -> Starlette:
 
 async def _page(_: Request) -> Response:
     return FileResponse(STATIC / "index.html")
+
+
+async def _package(request: Request) -> Response:
+    path = package_file(request.path_params["name"])
+    return refusal(404, "not installed here: make setup") if path is None else FileResponse(path)
 
 
 async def _unknown(request: Request) -> Response:

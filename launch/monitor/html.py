@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _STATIC = Path(__file__).parent / "static"
-_STYLES = ("style.css", "report.css")
+_STYLES = ("tokens.css", "style.css", "report.css")
 
 
 class Head(NamedTuple):

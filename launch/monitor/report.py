@@ -26,7 +26,6 @@ from launch.run_files import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 
-_SCRIPTS = ("dom.js", "format.js", "curve.js", "charts.js", "terminal.js", "player.js", "report.js")
 _MAX_RECORDING_BYTES = 200_000
 
 
@@ -51,7 +50,7 @@ def _families(run_dir: Path, step: int, config: dict[str, Json] | None) -> dict[
 
 
 def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
-    script = bundle(_SCRIPTS)
+    script = bundle("report.js")
     data = {
         "curves": view.curves,
         "steps": facts.steps,

@@ -1,4 +1,4 @@
-"""A :class:`RunState` as readers get it: what ``/api/state`` and ``--json`` answer, and what the panel reads."""
+"""A :class:`RunState` as readers get it: what ``/api/runs/RUN/state`` and ``--json`` answer, and the panel reads."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class RunView:
     last_event_at: float | None
     reading: dict[str, int]
     cursor: str
-    """Where ``/api/events?cursor=`` goes on from."""
+    """Where ``/api/runs/RUN/events?cursor=`` goes on from."""
     empty: bool
     """The run directory holds nothing to show yet."""
 

@@ -1,4 +1,4 @@
-// The charts that the page and the report both draw: for drawCurve, which is told of steps and size beside.
+// The charts of a report: for drawCurve, which is told of steps and size beside.
 
 import { fixed, percent } from "./format.js";
 

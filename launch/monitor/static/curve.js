@@ -1,4 +1,4 @@
-// Small SVG charts: a curve over steps with a cross-hair, a sparkline, bars.  No library, no request.
+// Small SVG charts: a curve over steps with a cross-hair, and bars.  No library, no request.
 
 import { h, replace, s } from "./dom.js";
 
@@ -20,22 +20,6 @@ export function drawCurve(box, chart) {
   svg.append(...axes(chart, scale), ...bound(chart, scale), ...lines(chart, scale), ...marks(chart, scale));
   replace(plot, svg);
   crossHair(plot, svg, chart, scale);
-}
-
-export function drawSpark(box, values, low) {
-  const known = values.filter(Number.isFinite);
-  if (known.length < 2) return replace(box);
-  const [bottom, top] = [Math.min(...known, low ?? Infinity), Math.max(...known)];
-  const x = (index) => (index / (values.length - 1)) * 100;
-  const y = (value) => 25 - (24 * (value - bottom)) / (top - bottom || 1);
-  const path = pathOf(values, x, y);
-  const svg = s(
-    "svg",
-    { viewBox: "0 0 100 26", preserveAspectRatio: "none", "aria-hidden": "true" },
-    s("path", { d: `${path}L100,26L0,26Z`, class: "area" }),
-    s("path", { d: path, class: "line", "vector-effect": "non-scaling-stroke" }),
-  );
-  replace(box, svg);
 }
 
 // bars: {title, labels, values, over: index of the first bar beyond a bound, height}

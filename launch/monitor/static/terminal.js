@@ -27,9 +27,16 @@ const OTHER = /[ -\/]+[0-~]|[0-OQ-WYZ`-~\\]/;
 const ESCAPE = new RegExp(`\\x1b(?:${CONTROL.source}|${STRING.source}|${OTHER.source})`, "y");
 
 export class Terminal {
-  constructor(element, width = 80, height = 24) {
+  constructor(element, width = 80, height = 24, scrollback = SCROLLBACK) {
     this.element = element;
+    this.scrollback = scrollback;
     this.reset(width, height);
+  }
+
+  // The size that a recording's header tells, before its first event.
+  resize(width, height) {
+    this.width = width;
+    this.height = height;
   }
 
   reset(width = this.width, height = this.height) {
@@ -194,7 +201,7 @@ export class Terminal {
   }
 
   cutScrollback() {
-    const excess = this.lines.length - SCROLLBACK;
+    const excess = this.lines.length - this.scrollback;
     if (excess <= 0) return;
     this.lines.splice(0, excess);
     for (const node of this.nodes.splice(0, excess)) node.remove();

@@ -4,19 +4,27 @@ on every answer."""
 from __future__ import annotations
 
 import hmac
+from html import escape
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, QueryParams
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from launch.monitor.web.answers import refusal
 
 COOKIE = "longshore_monitor"
 _SCHEME = "bearer "
+_DOOR = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Token needed · longshore</title></head>
+<body><h1>This monitor is not open to everybody</h1><p>{line}</p></body></html>
+"""
+"""Without a style: whoever has no token gets no file."""
 _HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    # WebAssembly is asciinema-player's terminal; its name has "eval" in it, and lets no text be run.
+    "content-security-policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
@@ -60,7 +68,7 @@ class TokenGate:
                 "printed when it was started, or send the token as Authorization: Bearer"
             )
             is_api = scope["path"].startswith("/api/")
-            answer = refusal(401, line) if is_api else PlainTextResponse(line + "\n", 401)
+            answer = refusal(401, line) if is_api else HTMLResponse(_DOOR.format(line=escape(line)), 401)
             answer.headers["www-authenticate"] = "Bearer"
         await answer(scope, receive, send)
 

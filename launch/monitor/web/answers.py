@@ -30,6 +30,11 @@ def refusal(status: int, line: str) -> Response:
     return Response(orjson.dumps(Refusal(line)), status_code=status, media_type="application/json")
 
 
+def download(page: bytes, name: str) -> Response:
+    """A page to be kept under this name, which has no quote in it."""
+    return Response(page, media_type="text/html", headers={"content-disposition": f'attachment; filename="{name}"'})
+
+
 def message(name: str, data: bytes, id_: str = "") -> bytes:
     """One of an event stream.  ``data`` has no newline: JSON has none."""
     head = f"id: {id_}\n" if id_ else ""

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import Catalog
-from launch.monitor.archive.details import detail, member
+from launch.monitor.archive.details import detail
 from launch.monitor.archive.groups import group_row, group_table
 from launch.monitor.archive.lanes import MAX_SLOTS, read_lanes
 from launch.monitor.archive.reading import Located, UnreadableError
@@ -23,10 +23,11 @@ from launch.monitor.archive.recordings import safe_recording
 from launch.monitor.archive.tokens import MAX_TOKENS, token_page
 from launch.monitor.follow import Follower
 from launch.monitor.recording import cast_path
-from launch.monitor.shapes import Columns, GroupDetail, GroupRow
+from launch.monitor.shapes import Columns, GroupRow
+from launch.monitor.single import group_detail, group_file, trajectory_file
 from launch.monitor.tail import parse_object
 from launch.monitor.web import parameters, streams
-from launch.monitor.web.answers import RefusedError, as_json, event_stream
+from launch.monitor.web.answers import RefusedError, as_json, download, event_stream
 from launch.monitor.web.runs import Runs, Watched
 
 T = TypeVar("T")
@@ -51,9 +52,11 @@ class Api:
             Route(f"{of}/steps/{{step}}", self.step),
             Route(f"{of}/groups", self.groups),
             Route(f"{of}/groups/{{group}}", self.group),
+            Route(f"{of}/groups/{{group}}/export", self.group_file),
             Route(f"{of}/trajectories", self.trajectories),
             Route(f"{of}/trajectories/{{trajectory}}", self.trajectory),
             Route(f"{of}/trajectories/{{trajectory}}/tokens", self.tokens),
+            Route(f"{of}/trajectories/{{trajectory}}/export", self.trajectory_file),
             Route(f"{of}/recordings/{{recording}}", self.recording),
             Route(f"{of}/lanes", self.lanes),
             Route(f"{of}/events", self.events),
@@ -119,12 +122,28 @@ class Api:
         return as_json(await asyncio.to_thread(follower.ask, found))
 
     async def group(self, request: Request) -> Response:
+        follower, row = await self._grouped(request)
+        return as_json(
+            await asyncio.to_thread(lambda: group_detail(follower.known(), row, follower.members(row.group)))
+        )
+
+    async def group_file(self, request: Request) -> Response:
+        """It and its members as one file that needs no monitor."""
+        follower, row = await self._grouped(request)
+
+        def made() -> bytes:
+            known, members = follower.known(), follower.members(row.group)
+            return group_file(follower.name, known, group_detail(known, row, members), members)
+
+        return download(await _readable(made), f"{follower.name}-group-{row.group}.html")
+
+    async def _grouped(self, request: Request) -> tuple[Follower, GroupRow]:
         follower, text = await self._follower(request), request.path_params["group"]
         number = parameters.whole({"group": text}, "group", 0)
         row = await asyncio.to_thread(follower.ask, lambda catalog: _group(catalog, number))
         if row is None:
             raise RefusedError(404, f"there is no group {number} in {follower.name}")
-        return as_json(await asyncio.to_thread(_group_detail, follower, row))
+        return follower, row
 
     async def trajectories(self, request: Request) -> Response:
         given = request.query_params
@@ -150,6 +169,12 @@ class Api:
         if page is None:
             raise RefusedError(404, f"{where.row.id} has no segment {segment}")
         return as_json(page)
+
+    async def trajectory_file(self, request: Request) -> Response:
+        """As one file that needs no monitor."""
+        follower, where = await self._located(request)
+        made = await _readable(lambda: trajectory_file(follower.name, follower.known(), where))
+        return download(made, f"{follower.name}-{where.row.id}.html")
 
     async def _located(self, request: Request) -> tuple[Follower, Located]:
         follower, name = await self._follower(request), request.path_params["trajectory"]
@@ -228,10 +253,3 @@ def _group(catalog: Catalog, number: int) -> GroupRow | None:
     place = int(np.searchsorted(table.group, number))
     known = place < len(table.group) and int(table.group[place]) == number
     return group_row(catalog, table, place) if known else None
-
-
-def _group_detail(follower: Follower, row: GroupRow) -> GroupDetail:
-    known = follower.known()
-    members = [member(known, where) for where in follower.members(row.group)]
-    here = {each.row.sample for each in members}
-    return GroupDetail(row, members, [sample for sample in range(min(row.size, 1 << 12)) if sample not in here])

@@ -4,9 +4,12 @@ reads a run, a damaged file takes the monitor down, or the monitor holds up the 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 from collections import Counter
@@ -314,7 +317,7 @@ async def test_beyond_loopback_nobody_reads_without_the_token(tmp_path: Path) ->
             for path, options in (
                 ("/", {}),
                 ("/?token=wrong", {}),
-                ("/static/app.js", {}),
+                ("/static/page/app.js", {}),
                 ("/api/runs/-/head", {"headers": {"Authorization": "Bearer wrong"}}),
                 ("/api/runs/-/events", {"headers": {"Cookie": "longshore_monitor=wrong"}}),
             ):
@@ -339,6 +342,37 @@ async def test_beyond_loopback_nobody_reads_without_the_token(tmp_path: Path) ->
 async def test_on_loopback_another_host_name_is_refused(served, session) -> None:
     async with session.get(f"{served[0].url}/api/runs", headers={"Host": "evil.example"}) as answer:
         assert answer.status == 400
+
+
+# -- files to keep -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("path", "name"), [(f"trajectories/{FIRST}", FIRST), ("groups/1", "group-1")])
+async def test_a_file_to_keep_has_all_that_its_page_asks_for_and_runs_nothing_else(served, session, path, name) -> None:
+    """Else it opens empty on a machine without this monitor, or what a sandbox printed runs there."""
+    async with session.get(f"{served[0].url}/api/runs/history/{path}/export") as answer:
+        assert answer.status == 200
+        assert f"history-{name}.html" in answer.headers["Content-Disposition"]
+        page = await answer.text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert data
+    assert "<" not in data[1]
+    answers = json.loads(data[1])["answers"]
+    of = "/api/runs/history"
+    assert {f"{of}/{path}", f"{of}/trajectories/{FIRST}"} <= answers.keys()
+    assert answers[f"{of}/trajectories/{FIRST}/tokens?segment=0&start=0&limit=2000"]["total"] > 0
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy
+    assert "default-src 'none'" in policy[1]
+    assert "unsafe-inline" not in policy[1]
+    for kind in ("<script>", '<script type="module">'):
+        script = page.partition(kind)[2].partition("</script>")[0]
+        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy[1]
+
+
+async def test_a_file_of_what_is_not_there_is_a_clear_404(served, session) -> None:
+    for path in ("trajectories/nobody", "groups/99999"):
+        assert (await ask(session, served[0], f"/api/runs/-/{path}/export", 404))["error"]
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

@@ -58,13 +58,13 @@ def watch(run: MiniRun) -> Watched:
     trajectory = run.wait_event("an episode", "episode.started")["trajectory"]
     run.wait_step(1)
     state = eventually("a step on the page", lambda: with_a_step(url))
-    with opened(url) as page, opened(f"{url}api/terminals/{trajectory}") as streamed:
+    with opened(url) as page, opened(f"{url}api/runs/-/terminals?watch={trajectory}") as streamed:
         return Watched(page.read().decode(), state, b"".join(streamed.readline() for _ in range(3)).decode())
 
 
 def with_a_step(url: str) -> dict[str, Any] | None:
     """What the page shows, once it has read of a step: it looks twice a second."""
-    with opened(f"{url}api/state") as answer:
+    with opened(f"{url}api/runs/-/state") as answer:
         state = json.load(answer)
     return state if state["step"] else None
 

@@ -1,4 +1,4 @@
-"""Whoever installs the wheel needs a C compiler, or lacks the tasks that come with longshore, when this fails."""
+"""Whoever installs the wheel needs a C compiler, or lacks longshore's tasks or the monitor's page, when this fails."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.monitor.packages import package_file
 from protocol.errors import UserError
 from sandbox.init import build
 
@@ -32,6 +33,14 @@ def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path:
     assert (built / "actors" / "agents" / "prompts" / "bash-1.txt").exists(), "agents would have no prompts"
     assert (built / "sandbox" / "daytona" / "box.sh").exists(), "no sandbox of Daytona's could be worked in"
     assert files_of(built / "sandbox" / "datasets") == files_of(ROOT / "sandbox" / "datasets")
+    page = Path("launch", "monitor")
+    assert files_of(built / page / "static") == files_of(ROOT / page / "static"), "the monitor would have half a page"
+    carried = {name for name in files_of(built / page / "packages") if name.startswith("node_modules/")}
+    if package_file("uplot.js") is not None:
+        for name in ("asciinema-player", "solid-js", "uplot"):
+            assert f"node_modules/{name}/LICENSE" in carried, "what others wrote would go without its licence"
+        assert "node_modules/asciinema-player/dist/bundle/asciinema-player.min.js" in carried
+        assert "node_modules/uplot/dist/uPlot.iife.min.js" in carried
     monkeypatch.setattr(build, "_FOLDER", built / "sandbox" / "init")
     monkeypatch.setenv("PATH", "")
     init = build.build_init(tmp_path / "cache")

@@ -1,0 +1,133 @@
+"""A trajectory or a group as one file: the page itself, its player and the answers that it would ask for.
+
+It opens without a monitor and without a network, under a policy that runs only the scripts whose hashes it names.  What
+sandboxes printed is data in it, which the page draws as text.  A file is bounded: what goes beyond is left out, tokens
+first, and the page says so where it is asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import TypeAlias
+
+import orjson
+
+from launch.monitor.archive.details import detail, member
+from launch.monitor.archive.reading import Known, Located, UnreadableError
+from launch.monitor.archive.recordings import safe_recording
+from launch.monitor.archive.tokens import token_page
+from launch.monitor.bundle import bundle
+from launch.monitor.packages import package_text
+from launch.monitor.recording import cast_path
+from launch.monitor.shapes import GroupDetail, GroupRow, TrajectoryDetail
+
+TOKENS = 2_000
+"""Of one answer: what static/page/tokens.js asks for at once."""
+MAX_BYTES = 48 << 20
+Answers: TypeAlias = dict[str, object]
+
+_STATIC = Path(__file__).parent / "static"
+_STYLES = ("tokens.css", "page/page.css", "page/views.css", "page/terminal.css")
+
+
+def trajectory_file(run: str, known: Known, where: Located) -> bytes:
+    """A page that shows this one.  Raises UnreadableError."""
+    answers: Answers = {}
+    _add_trajectories(answers, run, known, [where])
+    return _page(where.row.id, f"/run/{run}/trajectories/{where.row.id}", answers)
+
+
+def group_file(run: str, known: Known, group: GroupDetail, members: list[Located]) -> bytes:
+    """A page that shows the group and each of its members that can be read."""
+    answers: Answers = {f"/api/runs/{run}/groups/{group.row.group}": group}
+    readable = [where for where in members if not member(known, where).problem]
+    _add_trajectories(answers, run, known, readable)
+    return _page(f"group {group.row.group}", f"/run/{run}/groups/{group.row.group}", answers)
+
+
+def group_detail(known: Known, row: GroupRow, members: list[Located]) -> GroupDetail:
+    """A group with its members side by side."""
+    here = {where.row.sample for where in members}
+    missing = [sample for sample in range(min(row.size, 1 << 12)) if sample not in here]
+    return GroupDetail(row, [member(known, where) for where in members], missing)
+
+
+def _add_trajectories(answers: Answers, run: str, known: Known, members: list[Located]) -> None:
+    """Details of all, then recordings, then tokens, as far as the file's bound goes."""
+    details = {where.row.id: (where, detail(known, where)) for where in members}
+    of = f"/api/runs/{run}"
+    left = MAX_BYTES
+    for name, (_, found) in details.items():
+        left -= _put(answers, f"{of}/trajectories/{name}", found)
+    for _, found in details.values():
+        if found.recording is not None and found.recording.bytes <= left:
+            left -= _put(answers, f"{of}/recordings/{found.recording.name}", _cast(known.run_dir, found.recording.name))
+    for where, found in details.values():
+        for address, page in _token_pages(known, where, found):
+            if left <= 0:
+                return
+            left -= _put(answers, f"{of}/trajectories/{where.row.id}/{address}", page)
+
+
+def _token_pages(known: Known, where: Located, found: TrajectoryDetail) -> Iterator[tuple[str, object]]:
+    for number, segment in enumerate(found.segments):
+        for start in range(0, segment.length, TOKENS):
+            try:
+                page = token_page(known, where, number, start, TOKENS)
+            except UnreadableError:
+                return
+            yield f"tokens?segment={number}&start={start}&limit={TOKENS}", page
+
+
+def _put(answers: Answers, address: str, answer: object) -> int:
+    """Its size."""
+    data = orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS)
+    answers[address] = orjson.Fragment(data)
+    return len(data)
+
+
+def _cast(run_dir: Path, name: str) -> str:
+    path = cast_path(run_dir, name)
+    return "" if path is None else b"".join(safe_recording(path)).decode()
+
+
+def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
+    """``at``: the view that opens first."""
+    data = orjson.dumps({"at": at, "answers": answers}, option=orjson.OPT_NON_STR_KEYS).replace(b"<", b"\\u003c")
+    styles = "\n".join(
+        [package_text("player.css"), *((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)]
+    )
+    player, page = _inline(package_text("player.js")), _inline(bundle("page/app.js"))
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'; "
+        f"script-src '{_hash(player)}' '{_hash(page)}' 'wasm-unsafe-eval'; base-uri 'none'; form-action 'none'"
+    )
+    mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()
+    head = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)} · longshore</title>
+<link rel="icon" href="data:image/svg+xml;base64,{mark}">
+<style>{styles}</style>
+<script>{player}</script>
+</head>
+<body>
+<script type="application/json" id="data">"""
+    return head.encode() + data + f'</script>\n<script type="module">{page}</script>\n</body>\n</html>\n'.encode()
+
+
+def _inline(script: str) -> str:
+    """A script that may stand in a page: nothing in it ends the element that it is in."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

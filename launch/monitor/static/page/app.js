@@ -1,0 +1,108 @@
+// Ties the page together: the address says which view is shown, one stream a run says when to look again.
+
+import { getJson, saved } from "./api.js";
+import { curvesView } from "./curves.js";
+import { groupView, groupsView } from "./groups.js";
+import { listenToKeys } from "./keys.js";
+import { Live } from "./live.js";
+import { logView } from "./log.js";
+import { overviewView } from "./overview.js";
+import { empty, failure } from "./parts.js";
+import { address, parseRoute } from "./router.js";
+import { runsView } from "./runs.js";
+import { Shell } from "./shell.js";
+import { stepView, stepsView } from "./steps.js";
+import { applyTheme } from "./theme.js";
+import { trajectoriesView } from "./trajectories.js";
+import { trajectoryView } from "./trajectory.js";
+import { wallView } from "./wall.js";
+
+const VIEWS = {
+  "": overviewView,
+  runs: runsView,
+  curves: curvesView,
+  steps: stepsView,
+  groups: groupsView,
+  trajectories: trajectoriesView,
+  terminals: wallView,
+  log: logView,
+};
+const ONE = { steps: stepView, groups: groupView, trajectories: trajectoryView };
+const HEAD_MS = 5000;
+
+const shell = new Shell(saved ? document.querySelector("link[rel=icon]").href : "/static/mark.svg");
+let live = null;
+let shown = null; // {view, place, abort}
+let waits = false;
+
+function render() {
+  const place = parseRoute(location.hash);
+  if (!place.run && !location.hash.startsWith("#/runs")) return openFirst();
+  close();
+  follow(place.run);
+  const make = place.id ? ONE[place.page] : VIEWS[place.page];
+  const abort = new AbortController();
+  const setQuery = (query) => history.replaceState(null, "", address(place.run, place.page, place.id, query));
+  const view = make
+    ? make({ ...place, signal: abort.signal, setQuery })
+    : { title: "", element: empty("There is no such page.", "g o leads to the overview.") };
+  shown = { view, place, abort };
+  shell.place({ ...place, title: view.title });
+  shell.main.replaceChildren(view.element);
+  scrollTo(0, 0);
+}
+
+// Without an address: what a saved file is of, else the run that the monitor was started on.
+async function openFirst() {
+  if (saved) return location.replace(`#${saved.at}`);
+  try {
+    const { current } = await getJson("/api/runs");
+    location.replace(address(current));
+  } catch (error) {
+    shell.main.replaceChildren(failure(error, openFirst));
+  }
+}
+
+function close() {
+  shown?.abort.abort();
+  shown?.view.close?.();
+  shown = null;
+}
+
+function follow(run) {
+  if (saved || live?.run === run) return;
+  live?.close();
+  live = null;
+  shell.stand(null);
+  shell.tell("");
+  if (!run) return;
+  live = new Live(run, { head: refresh, events: (items) => shown?.view.events?.(items), connection: connected });
+}
+
+function connected(name, line) {
+  if (live?.head) shell.stand(live.head, name);
+  if (name === "gone") {
+    close();
+    shell.tell("");
+    shell.main.replaceChildren(failure(new Error(line)));
+  }
+}
+
+// News come once a second at most, and not to a page that nobody sees.
+function refresh(head) {
+  shell.stand(head, live.connection);
+  if (document.hidden) waits = true;
+  else shown?.view.refresh?.();
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !waits) return;
+  waits = false;
+  shown?.view.refresh?.();
+});
+
+applyTheme();
+listenToKeys({ shell, place: () => parseRoute(location.hash), view: () => shown?.view });
+addEventListener("hashchange", render);
+if (!saved) setInterval(() => live?.head && shell.stand(live.head, live.connection), HEAD_MS);
+render();

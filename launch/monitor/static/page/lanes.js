@@ -1,0 +1,126 @@
+// What each engine, worker and the learner was at over time: one strip each, stacked by state.
+
+import { h, replace, s } from "../dom.js";
+import { clock, fixed, words } from "../format.js";
+import { getJson, ofRun } from "./api.js";
+import { empty, panel, show } from "./parts.js";
+
+const SLOTS = 240;
+const TALL = 22;
+const MAX_SHOWN = 24;
+const HUES = {
+  generating: "teal",
+  training: "teal",
+  tool: "blue",
+  grading: "violet",
+  starting: "slate",
+  waiting: "idle",
+  paused: "amber",
+  loading: "rose",
+  publishing: "violet",
+  saving: "blue",
+  delivering: "rose",
+  lent: "amber",
+  down: "red",
+};
+const WINDOWS = [
+  ["the whole run", 0],
+  ["last hour", 3600],
+  ["last 10 min", 600],
+  ["last minute", 60],
+];
+const hue = (state) => `var(--${HUES[state] ?? "ink-3"})`;
+
+export function lanesPanel(run, signal) {
+  const box = h("div", {});
+  const choose = h(
+    "select",
+    { "aria-label": "Span of time" },
+    ...WINDOWS.map(([name, seconds]) => h("option", { value: seconds }, name)),
+  );
+  const load = () => show(box, () => ask(run, Number(choose.value), signal), draw);
+  choose.addEventListener("change", load);
+  const tools = [h("label", { class: "field right" }, choose)];
+  load();
+  return { element: panel("Who did what", { tools, id: "lanes" }, box), refresh: load };
+}
+
+async function ask(run, seconds, signal) {
+  if (!seconds) return getJson(ofRun(run, "lanes", { slots: SLOTS }), signal);
+  const { until } = await getJson(ofRun(run, "lanes", { slots: 1 }), signal);
+  return getJson(ofRun(run, "lanes", { slots: SLOTS, since: until - seconds, until }), signal);
+}
+
+function draw(lanes) {
+  if (!lanes.lanes.length)
+    return empty("No process of this run has told what it was at.", "Lanes are written as soon as workers start.");
+  const tip = h("p", { class: "lane-tip" }, "Point at a strip for its figures.");
+  const states = [...new Set(lanes.lanes.flatMap((lane) => Object.keys(lane.states)))];
+  const more = lanes.lanes.length - MAX_SHOWN;
+  return h(
+    "div",
+    { class: "lanes" },
+    legend(states),
+    ...lanes.lanes.slice(0, MAX_SHOWN).map((lane) => strip(lane, lanes, tip)),
+    more > 0 && h("p", { class: "note" }, `and ${more} more`),
+    axis(lanes),
+    tip,
+  );
+}
+
+function legend(states) {
+  return h(
+    "p",
+    { class: "legend" },
+    ...states.map((state) => {
+      const mark = h("i", {});
+      mark.style.background = hue(state);
+      return h("span", {}, mark, words(state));
+    }),
+  );
+}
+
+function axis({ since, until }) {
+  const at = [since, (since + until) / 2, until];
+  return h("div", { class: "lane axis" }, h("span", {}, ""), h("p", {}, ...at.map((t) => h("span", {}, clock(t)))));
+}
+
+function strip(lane, lanes, tip) {
+  const states = Object.entries(lane.states);
+  const slots = states[0]?.[1].length ?? 0;
+  const sums = Array.from({ length: slots }, (_, slot) => states.reduce((sum, [, values]) => sum + values[slot], 0));
+  const most = Math.max(1, ...sums);
+  const svg = s("svg", {
+    viewBox: `0 0 ${slots} ${TALL}`,
+    preserveAspectRatio: "none",
+    role: "img",
+    "aria-label": `${lane.name} over time`,
+  });
+  const floor = new Array(slots).fill(0);
+  for (const [state, values] of states) {
+    const path = s("path", { d: area(values, floor, most) });
+    path.style.fill = hue(state);
+    svg.append(path);
+  }
+  svg.addEventListener("pointermove", (event) => {
+    const frame = svg.getBoundingClientRect();
+    const slot = Math.min(slots - 1, Math.max(0, Math.floor(((event.clientX - frame.left) / frame.width) * slots)));
+    const said = states
+      .filter(([, values]) => values[slot] > 0.005)
+      .map(([state, values]) => `${words(state)} ${fixed(values[slot])}`);
+    replace(tip, `${lane.name}, ${clock(lanes.since + slot * lanes.slot_s)}: ${said.join(" · ") || "nothing"}`);
+  });
+  return h("div", { class: "lane", "data-kind": lane.kind }, h("span", { title: lane.name }, lane.name), svg);
+}
+
+// One state's steps on top of those below it; `floor` is raised by them.
+function area(values, floor, most) {
+  const up = values.map((value, slot) => ({ slot, low: floor[slot], high: floor[slot] + value }));
+  const y = (value) => (TALL * (1 - value / most)).toFixed(2);
+  let path = "";
+  for (const { slot, low, high } of up) {
+    if (high - low > 0.002) path += `M${slot},${y(low)}V${y(high)}h1V${y(low)}Z`;
+    floor[slot] = high;
+  }
+  return path;
+}

@@ -1,0 +1,99 @@
+// A recording in asciinema-player, lined up with the turns: long waits are cut, and places are translated both ways.
+
+import { h, replace } from "../dom.js";
+
+const LONGEST_S = 1.5;
+const LOOK_MS = 150;
+const LATE_S = 0.02;
+
+export class Recording {
+  player = null;
+  playing = false;
+
+  // onTime(seconds): told while it plays and after each seek, in the recording's own time.
+  constructor(box, onTime) {
+    this.box = box;
+    this.onTime = onTime;
+  }
+
+  load(cast) {
+    if (!globalThis.AsciinemaPlayer) {
+      const line = "Replaying needs asciinema-player: run make setup with a network, then reload.";
+      return replace(this.box, h("p", { class: "state" }, line));
+    }
+    const { data, places } = shortened(cast);
+    this.places = places;
+    replace(this.box);
+    const look = {
+      fit: "width",
+      theme: "longshore",
+      preload: true,
+      controls: true,
+      terminalLineHeight: 1.35,
+      poster: `npt:${(places.at(-1)?.played ?? 0) + 1}`,
+    };
+    this.player = globalThis.AsciinemaPlayer.create({ data }, this.box, look);
+    this.player.addEventListener("playing", () => this.watch());
+    for (const name of ["pause", "ended"]) this.player.addEventListener(name, () => this.rest());
+    this.player.addEventListener("seeked", () => this.tell());
+  }
+
+  watch() {
+    this.rest();
+    this.playing = true;
+    this.timer = setInterval(() => this.tell(), LOOK_MS);
+  }
+
+  rest() {
+    this.playing = false;
+    clearInterval(this.timer);
+    this.tell();
+  }
+
+  async tell() {
+    const now = await this.player.getCurrentTime();
+    this.onTime(recorded(this.places, Number(now)));
+  }
+
+  async seek(seconds) {
+    if (!this.player) return;
+    await this.player.seek(played(this.places, seconds) + LATE_S);
+    this.onTime(seconds);
+  }
+
+  async toggle() {
+    if (this.playing) await this.player.pause();
+    else await this.player?.play();
+  }
+
+  close() {
+    clearInterval(this.timer);
+    this.player?.dispose();
+  }
+}
+
+// The same events with no wait longer than a person likes to watch, and where each stood before.
+export function shortened(cast) {
+  const [head, ...lines] = cast.split("\n").filter(Boolean);
+  const places = [{ recorded: 0, played: 0 }];
+  const moved = lines.map((line) => {
+    const [recordedAt, ...rest] = JSON.parse(line);
+    const before = places.at(-1);
+    const playedAt = before.played + Math.min(LONGEST_S, Math.max(0, recordedAt - before.recorded));
+    places.push({ recorded: recordedAt, played: playedAt });
+    return JSON.stringify([Number(playedAt.toFixed(3)), ...rest]);
+  });
+  return { data: [head, ...moved].join("\n"), places };
+}
+
+const played = (places, seconds) => between(places, seconds, "recorded", "played");
+const recorded = (places, seconds) => between(places, seconds, "played", "recorded");
+
+function between(places, seconds, from, to) {
+  const after = places.findIndex((place) => place[from] >= seconds);
+  if (after < 0) return places.at(-1)[to];
+  if (after === 0) return places[0][to];
+  const [low, high] = [places[after - 1], places[after]];
+  const part = (seconds - low[from]) / (high[from] - low[from] || 1);
+  return low[to] + part * (high[to] - low[to]);
+}

@@ -1,0 +1,214 @@
+// Many live terminals at once, in one stream.  An ended one stays until a new episode needs its place.
+
+import { h, replace } from "../dom.js";
+import { fixed, words } from "../format.js";
+import { Terminal } from "../terminal.js";
+import { getJson, ofRun } from "./api.js";
+import { empty, failure } from "./parts.js";
+import { address } from "./router.js";
+import { trajectoryOf } from "./names.js";
+
+const PLACES = [4, 9, 16, 32];
+const LINES = 200;
+const NEAR_END = 24;
+
+export function wallView(context) {
+  const wall = new Wall(context);
+  wall.load();
+  return { title: "Terminals", element: wall.element, refresh: () => wall.load(), close: () => wall.close() };
+}
+
+class Wall {
+  tiles = new Map(); // recording → tile
+  unseen = new Set();
+  cursors = new Map(); // recording → bytes
+
+  constructor(context) {
+    Object.assign(this, context);
+    this.only = this.query.get("only");
+    this.places = Number(this.query.get("places")) || 9;
+    const sizes = PLACES.map((n) => h("option", { value: n, selected: n === this.places }, String(n)));
+    const size = h("select", { onchange: (event) => this.resize(Number(event.target.value)) }, ...sizes);
+    this.follow = h("input", { type: "checkbox", checked: true, onchange: () => this.load() });
+    this.fresh = h("button", {
+      type: "button",
+      class: "button small fresh",
+      hidden: true,
+      onclick: () => this.catchUp(),
+    });
+    this.note = h("p", { class: "note", role: "status" });
+    this.grid = h("div", { class: `wall${this.only ? " one" : ""}` });
+    const all = this.only && h("a", { class: "button", href: address(this.run, "terminals") }, "All terminals");
+    const tools = this.only
+      ? [all]
+      : [
+          h("label", { class: "field" }, "Terminals", size),
+          h("label", { class: "field" }, this.follow, "follow the next"),
+          this.fresh,
+          this.note,
+        ];
+    this.element = h("div", { class: "stack" }, h("div", { class: "filters" }, ...tools), this.grid);
+  }
+
+  resize(places) {
+    this.places = places;
+    this.query.set("places", String(places));
+    this.setQuery(this.query);
+    for (const name of [...this.tiles.keys()].slice(places)) this.drop(name);
+    this.load();
+  }
+
+  catchUp() {
+    this.follow.checked = true;
+    this.load();
+  }
+
+  async load() {
+    let state;
+    try {
+      state = await getJson(ofRun(this.run, "state"), this.signal);
+    } catch (error) {
+      const away = error.status === 0 && this.tiles.size; // the bar says so, and what was there stays
+      if (error.name !== "AbortError" && !away)
+        replace(
+          this.grid,
+          failure(error, () => this.load()),
+        );
+      return;
+    }
+    this.arrange(state);
+  }
+
+  arrange({ running, recent, running_count: total, run }) {
+    const sessions = new Map([...running, ...recent].map((session) => [session.trajectory, session]));
+    const live = new Set(running.map((session) => session.trajectory));
+    for (const [name, tile] of this.tiles) if (sessions.has(name)) this.describe(tile, sessions.get(name));
+    const wanted = this.only ? [this.only] : this.wanted(running, recent, run.finished_at !== null, live);
+    const before = [...this.tiles.keys()].join();
+    for (const name of [...this.tiles.keys()]) if (!wanted.includes(name)) this.drop(name);
+    for (const name of wanted) if (!this.tiles.has(name)) this.add(name, sessions.get(name));
+    if (!wanted.length)
+      replace(this.grid, empty("No episode is running.", "A terminal appears here when the next one starts."));
+    else if (before !== [...this.tiles.keys()].join()) this.connect();
+    this.note.textContent = total ? `${total} running` : "none is running: these ended last";
+    const waiting = running.filter((session) => !this.tiles.has(session.trajectory)).length;
+    this.fresh.hidden = this.follow.checked || !waiting;
+    this.fresh.textContent = `${waiting} unseen`;
+  }
+
+  // Those shown stay while they run; places of ended ones go to the newest that have something to show.
+  wanted(running, recent, finished, live) {
+    const shown = [...this.tiles.keys()];
+    if (!this.follow.checked && shown.length) return shown;
+    const kept = shown.filter((name) => live.has(name));
+    const next = [...running]
+      .reverse()
+      .map((session) => session.trajectory)
+      .filter((name) => !kept.includes(name));
+    const active = [...kept, ...next].slice(0, this.places);
+    const ended = [...shown, ...(active.length && !finished ? [] : recent.map((session) => session.trajectory))];
+    const filled = [...new Set([...active, ...ended])].slice(0, this.places);
+    return [...shown.filter((name) => filled.includes(name)), ...filled.filter((name) => !shown.includes(name))];
+  }
+
+  add(name, session) {
+    const screen = h("div", { class: "screen", tabindex: "0", "aria-label": `Terminal of ${name}` });
+    const head = h("div", { class: "viewer-head" });
+    const element = h("article", { class: "viewer", "data-recording": name }, head, screen);
+    const tile = {
+      name,
+      head,
+      screen,
+      element,
+      terminal: new Terminal(screen, 80, 24, LINES),
+      ended: false,
+      fresh: null,
+      seen: 0,
+    };
+    this.tiles.set(name, tile);
+    screen.addEventListener("scroll", () => this.drawFresh(tile));
+    this.describe(tile, session);
+    if (this.tiles.size === 1) replace(this.grid);
+    this.grid.append(element);
+  }
+
+  drop(name) {
+    this.tiles.get(name)?.element.remove();
+    this.tiles.delete(name);
+    this.cursors.delete(name);
+  }
+
+  describe(tile, session) {
+    const running = session?.status === "running";
+    const kind = !session || running ? "" : session.reward >= 1 ? "" : session.reward > 0 ? "part" : "fail";
+    const said = !session
+      ? ""
+      : running
+        ? `turn ${session.turn}`
+        : session.reward === null
+          ? words(session.status)
+          : `${words(session.status)}, ${fixed(session.reward)}`;
+    const href =
+      running || !session
+        ? address(this.run, "terminals", "", { only: tile.name })
+        : address(this.run, "trajectories", trajectoryOf(tile.name));
+    const name = h(
+      "a",
+      { href, "data-row": true, title: session?.instruction || tile.name },
+      h("b", {}, session?.task || tile.name),
+    );
+    replace(
+      tile.head,
+      name,
+      session && h("span", {}, `#${session.sample}`),
+      h("span", { class: `tag ${kind}` }, said),
+    );
+    tile.element.classList.toggle("over", Boolean(session) && !running && !this.only);
+  }
+
+  connect() {
+    this.source?.close();
+    const names = [...this.tiles.keys()];
+    if (!names.length) return;
+    const known = names
+      .filter((name) => this.cursors.has(name))
+      .map((name) => `${encodeURIComponent(name)}:${this.cursors.get(name)}`);
+    const path = ofRun(this.run, "terminals", { watch: names.join(","), from: "end", cursor: known.join(",") });
+    this.source = new EventSource(path);
+    this.source.addEventListener("cast", (message) => this.write(JSON.parse(message.data)));
+    this.source.addEventListener("end", (message) => this.end(JSON.parse(message.data).trajectory));
+  }
+
+  write({ trajectory, events, offset, width, height, title }) {
+    const tile = this.tiles.get(trajectory);
+    this.cursors.set(trajectory, offset);
+    if (!tile) return;
+    if (title) tile.terminal.resize(width, height);
+    for (const [, text] of events) tile.terminal.write(text);
+    requestAnimationFrame(() => this.drawFresh(tile));
+  }
+
+  // The stream of all ends with the last of them; it is not to be opened again for those that have ended.
+  end(name) {
+    const tile = this.tiles.get(name);
+    if (tile) tile.ended = true;
+    if ([...this.tiles.values()].every((each) => each.ended)) this.source?.close();
+  }
+
+  drawFresh(tile) {
+    const { scrollHeight, scrollTop, clientHeight } = tile.screen;
+    if (scrollHeight - scrollTop - clientHeight < NEAR_END) tile.seen = tile.terminal.lineCount;
+    const fresh = tile.terminal.lineCount - tile.seen;
+    tile.fresh?.remove();
+    if (fresh <= 0) return;
+    const down = () => {
+      tile.screen.scrollTop = tile.screen.scrollHeight;
+    };
+    tile.fresh = h("button", { class: "fresh", type: "button", onclick: down }, `↓ ${fresh} new`);
+    tile.head.append(tile.fresh);
+  }
+
+  close() {
+    this.source?.close();
+  }
+}
