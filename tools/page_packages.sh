@@ -29,7 +29,7 @@ fi
 if [ "${1:-}" = --browser ] && ! command -v chromium >/dev/null; then
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         say "Chromium is not here, so the tests of the monitor's page are skipped: apt-get install chromium"
-    elif sh -c "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium" \
+    elif timeout 900 sh -c "apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium" \
         >"$LOGS/chromium.log" 2>&1 </dev/null && command -v chromium >/dev/null; then
         say "Install Chromium for the tests of the monitor's page: done"
     else
