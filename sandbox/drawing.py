@@ -85,14 +85,11 @@ class Drawing:
         lines = tuple("".join(cells[row][at].data for at in columns).rstrip() for row in range(self._cells.lines))
         return Screen(lines, (self._cells.cursor.y, self._cells.cursor.x))
 
-
     def painted(self, row: int) -> tuple[Painted, ...]:
         """A line of the screen, whole, as it looks."""
         line = self._cells.buffer[row]
         cells = [line[at] for at in range(self._cells.columns)]
-        return tuple(
-            Painted("".join(cell.data for cell in run), *look) for look, run in groupby(cells, key=_look_of)
-        )
+        return tuple(Painted("".join(cell.data for cell in run), *look) for look, run in groupby(cells, key=_look_of))
 
 
 def _look_of(cell: Char) -> tuple[str, str, bool, bool]:

@@ -19,6 +19,19 @@ from launch.monitor.tui.words import BAD, QUIET
 _CELL = 16
 
 
+class Members(DataTable[Text]):
+    """A column each."""
+
+    BINDINGS = [
+        Binding("enter", "select_cursor", "Open"),
+        Binding("l", "cursor_right", "Right", show=False),
+        Binding("h", "cursor_left", "Left", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(cursor_type="column", fixed_columns=1, zebra_stripes=True)
+
+
 class GroupView(View):
     """See the module."""
 
@@ -26,10 +39,6 @@ class GroupView(View):
     GroupView > Static { height: auto; padding: 1 2; }
     GroupView > DataTable { height: 1fr; }
     """
-    BINDINGS = [
-        Binding("l", "table('cursor_right')", "Right", show=False),
-        Binding("h", "table('cursor_left')", "Left", show=False),
-    ]
 
     def __init__(self, follower: Follower, group: int) -> None:
         super().__init__(follower)
@@ -38,7 +47,7 @@ class GroupView(View):
 
     def compose(self) -> ComposeResult:
         yield Static(id="facts")
-        yield DataTable[Text](cursor_type="column", fixed_columns=1, zebra_stripes=True)
+        yield Members()
 
     async def load(self) -> None:
         found = await asyncio.to_thread(self.follower.group, self.group)
@@ -49,12 +58,8 @@ class GroupView(View):
             self.query_one("#facts", Static).update(heading(found))
             self._fill(found)
 
-    @property
-    def _table(self) -> DataTable[Text]:
-        return self.query_one(DataTable)  # pyright: ignore[reportUnknownVariableType]  its cells are what compose says
-
     def _fill(self, found: GroupDetail) -> None:
-        table = self._table
+        table = self.query_one(Members)
         at = max(1, table.cursor_column)
         with self.app.batch_update():
             table.clear(columns=True)
@@ -68,9 +73,6 @@ class GroupView(View):
     def on_data_table_column_selected(self, event: DataTable.ColumnSelected) -> None:
         if (name := event.column_key.value) is not None:
             self.post_message(OpenTrajectory(name))
-
-    async def action_table(self, action: str) -> None:
-        await self.run_action(action, self._table)
 
 
 def heading(found: GroupDetail) -> Text:

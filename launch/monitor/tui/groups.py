@@ -10,7 +10,7 @@ from launch.monitor.archive import query
 from launch.monitor.archive.catalog import Catalog
 from launch.monitor.shapes import GroupRow, Page, State
 from launch.monitor.tui import asking, words
-from launch.monitor.tui.listing import Column, Listing
+from launch.monitor.tui.listing import STRETCHED, Column, Listing
 from launch.monitor.tui.view import OpenGroup
 
 
@@ -20,17 +20,17 @@ def _state(row: GroupRow) -> Text:
 
 
 _COLUMNS: Sequence[Column[GroupRow]] = (
-    Column("group", lambda row: str(row.group)),
-    Column("task", lambda row: words.cut(row.task, 40)),
-    Column("state", _state),
-    Column("here", lambda row: f"{row.arrived}/{row.size}"),
-    Column("mean", lambda row: words.reward(row.reward_mean), width=6),
-    Column("least … most", lambda row: f"{words.decimal(row.reward_min)} … {words.decimal(row.reward_max)}"),
-    Column("passed", lambda row: str(row.passed)),
-    Column("step", lambda row: words.NONE if row.step is None else str(row.step)),
-    Column("sampled", lambda row: f"{row.sampled:,}", wide=True),
-    Column("opened", lambda row: words.moment(row.opened_at), wide=True),
-    Column("closed", lambda row: words.moment(row.closed_at), wide=True),
+    Column("group", 8, lambda row: str(row.group)),
+    Column("task", STRETCHED, lambda row: row.task),
+    Column("state", 13, _state),
+    Column("here", 5, lambda row: f"{row.arrived}/{row.size}"),
+    Column("mean", 6, lambda row: words.reward(row.reward_mean)),
+    Column("least … most", 12, lambda row: f"{words.decimal(row.reward_min)} … {words.decimal(row.reward_max)}"),
+    Column("passed", 6, lambda row: str(row.passed)),
+    Column("step", 5, lambda row: words.NONE if row.step is None else str(row.step)),
+    Column("sampled", 9, lambda row: f"{row.sampled:,}", wide=True),
+    Column("opened", 8, lambda row: words.moment(row.opened_at), wide=True),
+    Column("closed", 8, lambda row: words.moment(row.closed_at), wide=True),
 )
 
 

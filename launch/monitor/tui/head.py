@@ -15,7 +15,7 @@ from launch.monitor.shapes import Head, RunStanding
 from launch.monitor.tui import words
 from launch.monitor.tui.words import ACCENT, BAD, QUIET
 
-_BAR = 16
+_BAR, _ROOMY = 16, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,10 @@ def head_line(head: Head, width: int, now: float) -> Text:
     parts = [
         Text.assemble(("longshore ", f"bold {ACCENT}"), (words.cut(head.run, 24), "bold")),
         words.standing(head.standing),
-        _step(head),
-        Text.assemble(("reward ", QUIET), words.decimal(head.reward_mean), ("  pass ", QUIET), words.percent(head.pass_rate)),
+        _step(head, _BAR if width >= _ROOMY else _BAR // 2),
+        Text.assemble(
+            ("reward ", QUIET), words.decimal(head.reward_mean), ("  pass ", QUIET), words.percent(head.pass_rate)
+        ),
         Text(f"{head.running} running"),
         Text(_news(head, now), QUIET),
     ]
@@ -63,19 +65,20 @@ def head_line(head: Head, width: int, now: float) -> Text:
     if head.problem:
         line = Text.assemble(line, "\n", (head.problem, f"bold {BAD}"))
     elif head.behind_bytes:
-        line = Text.assemble(line, "\n", (f"{head.behind_bytes / 1e6:,.1f} MB of its past are yet to be counted", QUIET))
+        line = Text.assemble(
+            line, "\n", (f"{head.behind_bytes / 1e6:,.1f} MB of its past are yet to be counted", QUIET)
+        )
     return line
 
 
-def _step(head: Head) -> Text:
+def _step(head: Head, width: int) -> Text:
     if not head.step:
         return Text(words.spoken(head.phase) or "waiting for the first event", ACCENT)
     if not head.steps:
         return Text(f"step {head.step}", ACCENT)
-    done = min(_BAR, round(_BAR * head.step / head.steps))
-    return Text.assemble(
-        (f"step {head.step}/{head.steps} ", ACCENT), ("━" * done, ACCENT), ("━" * (_BAR - done), QUIET)
-    )
+    done = min(width, round(width * head.step / head.steps))
+    bar = (("━" * done, ACCENT), ("━" * (width - done), QUIET))
+    return Text.assemble((f"step {head.step}/{head.steps} ", ACCENT), *bar)
 
 
 def _news(head: Head, now: float) -> str:

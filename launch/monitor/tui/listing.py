@@ -31,15 +31,18 @@ _NEAR_END = 20
 """Rows above the last one from which the next page is asked for."""
 WIDE = 110
 """Columns of a screen that shows wide columns too."""
+STRETCHED = 0
+"""The width of a column that has what the others leave."""
+_LEAST = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
     title: str
+    width: int
     cell: Callable[[Row], Text | str]
     wide: bool = False
     """Left out where there is little room."""
-    width: int | None = None
 
 
 class Rows(DataTable[Text | str]):
@@ -54,7 +57,7 @@ class Rows(DataTable[Text | str]):
     ]
 
     def __init__(self) -> None:
-        super().__init__(cursor_type="row", zebra_stripes=True)
+        super().__init__(cursor_type="row", zebra_stripes=True, cell_padding=0)
 
 
 class Listing(View, Generic[Row]):
@@ -89,6 +92,7 @@ class Listing(View, Generic[Row]):
         self._total = 0
         self._refused = ""
         self._more = False
+        self._shown_width = 0
         self._whole = True
         """All of it is to be read anew: something else is asked for."""
 
@@ -127,7 +131,7 @@ class Listing(View, Generic[Row]):
         return self._rows[at] if 0 <= at < len(self._rows) else None
 
     def on_resize(self) -> None:
-        if len(self.table.columns) != len(self._shown_columns()):
+        if self._rows and self.size.width != self._shown_width:
             self._fill(self._rows)
 
     async def load(self) -> None:
@@ -165,13 +169,20 @@ class Listing(View, Generic[Row]):
     def _shown_columns(self) -> Sequence[Column[Row]]:
         return [column for column in self.columns() if self.app.size.width >= WIDE or not column.wide]
 
+    def _widths(self) -> list[int]:
+        """With a blank before each."""
+        asked = [column.width + 1 for column in self._shown_columns()]
+        left = self.table.size.width - sum(asked) - 2  # where the scrollbar goes
+        return [max(_LEAST, left) if width == STRETCHED + 1 else width for width in asked]
+
     def _fill(self, rows: list[Row]) -> None:
         """These rows; the cursor stays where it was, but for a list that follows."""
         table, chosen = self.table, self.chosen
         with self.prevent(DataTable.RowHighlighted), self.app.batch_update():
             table.clear(columns=True)
-            for column in self._shown_columns():
-                table.add_column(Text(column.title, QUIET), width=column.width)
+            self._shown_width = self.size.width
+            for column, width in zip(self._shown_columns(), self._widths(), strict=True):
+                table.add_column(Text(f" {column.title}", QUIET), width=width)
             self._rows = list(rows)
             for row in rows:
                 self._add(row)
@@ -180,7 +191,8 @@ class Listing(View, Generic[Row]):
                 table.move_cursor(row=keys.index(self.key(chosen)) if self.key(chosen) in keys else 0)
 
     def _add(self, row: Row) -> None:
-        self.table.add_row(*(column.cell(row) for column in self._shown_columns()), key=self.key(row))
+        cells = (Text.assemble(" ", column.cell(row)) for column in self._shown_columns())
+        self.table.add_row(*cells, key=self.key(row))
 
     def _say(self) -> None:
         """The line above the list."""

@@ -18,7 +18,7 @@ from launch.monitor.shapes import Page
 from launch.monitor.store import EVENT_FILES
 from launch.monitor.tail import RunReader, ends
 from launch.monitor.tui import words
-from launch.monitor.tui.listing import Column, Listing
+from launch.monitor.tui.listing import STRETCHED, Column, Listing
 from launch.monitor.tui.view import OpenTrajectory
 
 _KEPT = 20_000
@@ -70,9 +70,9 @@ def _sentence(row: Numbered) -> Text:
 
 
 _COLUMNS: Sequence[Column[Numbered]] = (
-    Column("at", lambda row: Text(words.moment(row.line.t), words.QUIET), width=8),
-    Column("node", lambda row: Text(words.cut(row.line.node, 10), words.QUIET), wide=True),
-    Column("what happened", _sentence),
+    Column("at", 8, lambda row: Text(words.moment(row.line.t), words.QUIET)),
+    Column("node", 10, lambda row: Text(row.line.node, words.QUIET), wide=True),
+    Column("what happened", STRETCHED, _sentence),
 )
 _LEVELS = {
     "all but details": ("info", "good", "warn", "bad"),

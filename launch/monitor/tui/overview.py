@@ -30,8 +30,6 @@ class Overview(View):
     Overview Static { height: auto; border: round $panel-lighten-2; border-title-color: $text-muted; padding: 0 1; }
     Overview #facts { border: none; padding: 1 1 0 1; }
     Overview #advice.some { border: round $warning; }
-    .-wide Overview > VerticalScroll { grid-size: 2; }
-    .-wide Overview .across { column-span: 2; }
     """
     BINDINGS = [
         Binding("down,j", "scroll(1)", "Down", show=False),
@@ -43,13 +41,10 @@ class Overview(View):
             yield _panel("facts", "", "across")
             yield _panel("advice", "Advice", "across")
             yield _panel("curves", "Curves", "across")
-            yield _panel("lanes", "What processes were at", "across")
             yield _panel("engines", "Engines")
             yield _panel("people", "Evaluations")
+            yield _panel("lanes", "What processes were at", "across")
             yield _panel("sessions", "Running longest", "across")
-
-    def on_resize(self) -> None:
-        self.renew()
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)

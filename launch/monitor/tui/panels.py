@@ -36,9 +36,11 @@ MAIN_METRICS = (
     Metric("wait_s", "learner waits, s"),
     Metric("pause_ms", "engine pause, ms"),
 )
-_CELL = 25
+_CELL = 24
 """Columns that a figure wants."""
-_PLOT_WIDTH, _PLOT_HEIGHT = 30, 3
+_ROOMY = 100
+"""Columns of a screen that has lines to spare."""
+_PLOT_WIDTH, _PLOT_HEIGHT = 36, 2
 _LABEL = 12
 _SHOWN_SESSIONS, _SHOWN_ADVICE = 6, 6
 
@@ -61,7 +63,7 @@ def facts(view: RunView, width: int) -> Text:
         _figure("trajectories", f"{view.totals.acked:,}", f"{dropped:,} dropped"),
         _figure("infra failures", f"{failed:,}", f"{view.totals.deaths:,} deaths", BAD if failed else ""),
     ]
-    return columns(cells, width, _CELL)
+    return columns(cells, width, _CELL, apart=width >= _ROOMY)
 
 
 def _figure(label: str, value: str, beside: str, style: str = "") -> list[Text]:
@@ -74,16 +76,17 @@ def _trend(view: RunView, name: str) -> str:
     return spark(known, 10) if len(known) > 1 else ""
 
 
-def columns(cells: Sequence[Sequence[Text]], width: int, least: int) -> Text:
-    """Blocks of equal height beside each other, each at least so wide, row upon row."""
+def columns(cells: Sequence[Sequence[Text]], width: int, least: int, *, apart: bool = True) -> Text:
+    """Blocks of equal height beside each other, each at least so wide, row upon row; ``apart``: a line between."""
     count = min(len(cells), max(1, width // least)) if cells else 1
     room = max(1, width // count)
     lines: list[Text] = []
     for first in range(0, len(cells), count):
         row = cells[first : first + count]
         lines += [Text.assemble(*(_fitted(part, room) for part in line)) for line in zip(*row, strict=True)]
-        lines.append(Text())
-    return Text("\n").join(lines[:-1])
+        if apart and first + count < len(cells):
+            lines.append(Text())
+    return Text("\n").join(lines)
 
 
 def _fitted(text: Text, width: int) -> Text:
@@ -113,17 +116,18 @@ def curves(view: RunView, width: int) -> Text:
         return Text("No step was taken yet.", QUIET)
     known = [metric for metric in MAIN_METRICS if any(each is not None for each in view.curves.get(metric.name, []))]
     count = max(1, width // _PLOT_WIDTH)
-    room = max(12, width // count - 2)
-    return columns([plot(metric, view.curves[metric.name], room) for metric in known], width, room + 2)
+    room = max(12, width // count - 3)
+    return columns([plot(metric, view.curves[metric.name], room) for metric in known], width, room + 3)
 
 
-def plot(metric: Metric, values: Sequence[float | None], width: int, height: int = _PLOT_HEIGHT) -> list[Text]:
-    """Its title with the last value, its line, and its bounds."""
+def plot(metric: Metric, values: Sequence[float | None], width: int) -> list[Text]:
+    """Its title with the last value and its bounds, and its line."""
     told = words.percent if metric.share else words.short
     known = [value for value in values if value is not None]
-    title = Text.assemble((words.cut(metric.title, width - 9), QUIET), "  ", (told(known[-1] if known else None), "bold"))
     bounds = f"{told(min(known))} … {told(max(known))}" if known else ""
-    return [title, *(Text(line, ACCENT) for line in curve(values, width, height)), Text(bounds, QUIET)]
+    title = Text.assemble((metric.title, QUIET), "  ", (told(known[-1] if known else None), "bold"))
+    title.truncate(max(1, width - len(bounds) - 1), pad=True)
+    return [title.append(f" {bounds}", QUIET), *(Text(line, ACCENT) for line in curve(values, width, _PLOT_HEIGHT))]
 
 
 def engines(view: RunView) -> Text:

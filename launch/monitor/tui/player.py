@@ -76,7 +76,7 @@ class Player(Widget, can_focus=True):
             self._reel = await asyncio.to_thread(read_reel, path)
         self.moment_s = self._reel.length_s
         if self._pending is not None:
-            self.seek_turn(self._pending)
+            self.play_from(self._pending)
         self._wanted.set()
 
     async def _keep(self) -> None:
@@ -95,9 +95,10 @@ class Player(Widget, can_focus=True):
         self.moment_s = min(max(0.0, moment_s), self._reel.length_s)
         self._wanted.set()
 
-    def seek_turn(self, at_s: float) -> None:
-        """To a time of the recording; as soon as that is read."""
+    def play_from(self, at_s: float) -> None:
+        """From a time of the recording; as soon as that is read."""
         self._pending = at_s if not self._reel.length_s else None
+        self.playing = True
         self._go(self._reel.film_time(at_s))
 
     def _show(self) -> None:

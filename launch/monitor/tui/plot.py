@@ -38,9 +38,17 @@ def curve(values: Sequence[float | None], width: int, height: int) -> list[str]:
 
 
 def _resampled(values: Sequence[float | None], columns: int) -> list[float | None]:
-    """As many as there are columns; of more values the last one in each, of fewer each stretched to the next."""
-    count = len(values)
-    return [values[min(count - 1, column * count // columns)] for column in range(columns)] if count else []
+    """As many as there are columns: evenly chosen, or where there are fewer with what lies between them."""
+    last = len(values) - 1
+    return [_between(values, column * last / max(1, columns - 1)) for column in range(columns)] if values else []
+
+
+def _between(values: Sequence[float | None], at: float) -> float | None:
+    before, share = values[int(at)], at % 1
+    after = values[min(len(values) - 1, int(at) + 1)]
+    if before is None or after is None or not share:
+        return before if share < 0.5 else after
+    return before * (1 - share) + after * share
 
 
 def _bounds(values: Sequence[float | None]) -> tuple[float, float]:

@@ -10,22 +10,22 @@ from launch.monitor.archive import query
 from launch.monitor.archive.catalog import Catalog
 from launch.monitor.shapes import Page, State, TrajectoryRow
 from launch.monitor.tui import asking, words
-from launch.monitor.tui.listing import Column, Listing
+from launch.monitor.tui.listing import STRETCHED, Column, Listing
 from launch.monitor.tui.view import OpenGroup, OpenTrajectory
 
 _STATES = ("", *State)
 _COLUMNS: Sequence[Column[TrajectoryRow]] = (
-    Column("trajectory", lambda row: row.id.removeprefix("train-"), width=11),
-    Column("task", lambda row: words.cut(row.task, 40)),
-    Column("state", lambda row: words.state(row.state, row.reason)),
-    Column("ended by", lambda row: words.spoken(row.status)),
-    Column("reward", lambda row: words.reward(row.reward), width=6),
-    Column("", lambda row: words.passed(row.passed), width=1),
-    Column("sampled", lambda row: f"{row.sampled:,}"),
-    Column("step", lambda row: words.NONE if row.step is None else str(row.step)),
-    Column("advantage", lambda row: words.decimal(row.advantage), wide=True),
-    Column("gap", lambda row: words.short(row.gap), wide=True),
-    Column("at", lambda row: words.moment(row.at), wide=True),
+    Column("trajectory", 11, lambda row: row.id.removeprefix("train-")),
+    Column("task", STRETCHED, lambda row: row.task),
+    Column("state", 13, lambda row: words.state(row.state, row.reason)),
+    Column("ended by", 13, lambda row: words.spoken(row.status)),
+    Column("reward", 6, lambda row: words.reward(row.reward)),
+    Column("", 1, lambda row: words.passed(row.passed)),
+    Column("tokens", 6, lambda row: f"{row.sampled:,}"),
+    Column("step", 5, lambda row: words.NONE if row.step is None else str(row.step)),
+    Column("advantage", 9, lambda row: words.decimal(row.advantage), wide=True),
+    Column("gap", 7, lambda row: words.short(row.gap), wide=True),
+    Column("at", 8, lambda row: words.moment(row.at), wide=True),
 )
 
 
@@ -34,8 +34,8 @@ class Trajectories(Listing[TrajectoryRow]):
 
     BINDINGS = [
         Binding("t", "state", "State"),
-        Binding("w", "worst", "Worst of last step"),
-        Binding("u", "group", "Its group"),
+        Binding("w", "worst", "Worst"),
+        Binding("u", "group", "Group"),
     ]
     SORTS = query.TRAJECTORY_SORTS
     HINT = "words, and step=last state=dropped status=… reason=… task=… passed=false reward_max=0.5 sampled_min=100"

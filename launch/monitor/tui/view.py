@@ -13,7 +13,6 @@ from textual.message import Message
 from textual.widget import Widget
 
 from launch.monitor.follow import Follower
-from launch.monitor.shapes import Head
 from protocol.errors import LongshoreError
 
 
@@ -34,6 +33,9 @@ class View(Widget):
     def on_show(self) -> None:
         self.renew()
 
+    def on_resize(self) -> None:
+        self.renew()
+
     def renew(self) -> None:
         """Ask again: there is news, or something else is wanted."""
         self._wanted.set()
@@ -42,8 +44,8 @@ class View(Widget):
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            if not self.display:
-                continue
+            if not (self.display and self.size):
+                continue  # it is asked again when it is shown, and when it has its place
             try:
                 await self.load()
             except (LongshoreError, OSError) as error:
@@ -54,18 +56,17 @@ class View(Widget):
         raise NotImplementedError
 
 
+def focus_first(part: Widget) -> None:
+    """Keys go to it, or to the first thing in it that takes them."""
+    takers = (each for each in (part, *part.query("*")) if each.focusable and each.display)
+    part.screen.set_focus(next(takers, None))
+
+
 @dataclass
 class Told(Message):
     """A line for the person."""
 
     line: str
-
-
-@dataclass
-class Moved(Message):
-    """The run stands elsewhere than a moment ago."""
-
-    head: Head
 
 
 @dataclass

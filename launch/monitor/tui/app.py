@@ -1,0 +1,168 @@
+"""The monitor in a terminal: ``python -m launch.monitor RUN --tui``.
+
+One follower takes in what the run writes, in a thread; whatever is shown asks it again when there is news.  It ends by
+q, Ctrl-C or SIGTERM, within a piece of reading, and leaves the terminal as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from pathlib import Path
+
+from textual.app import App
+from textual.binding import Binding
+from textual.screen import Screen
+
+from launch.monitor.follow import Follower
+from launch.monitor.shapes import Head
+from launch.monitor.tui.group import GroupView
+from launch.monitor.tui.groups import Groups
+from launch.monitor.tui.head import HeadLine, Tab, TabLine
+from launch.monitor.tui.log import Log
+from launch.monitor.tui.overview import Overview
+from launch.monitor.tui.pages import DetailPage, HelpPage, MainPage, Section
+from launch.monitor.tui.trajectories import Trajectories
+from launch.monitor.tui.trajectory import TrajectoryView
+from launch.monitor.tui.view import OpenGroup, OpenTerminal, OpenTrajectory, Told, View
+from launch.monitor.tui.wall import LiveTerminal, Wall
+
+POLL_S = 0.25
+TABS = (
+    Tab("1", "overview", "Overview"),
+    Tab("2", "trajectories", "Trajectories"),
+    Tab("3", "groups", "Groups"),
+    Tab("4", "wall", "Terminals"),
+    Tab("5", "log", "Log"),
+)
+_ATTEMPT = re.compile(r"-a\d+\Z")
+
+
+class MonitorApp(App[None]):
+    """Raises NoSuchRunError where ``run_dir`` is no folder."""
+
+    CSS = """
+    Screen { background: $background; }
+    DataTable { background: $background; }
+    DataTable > .datatable--header { background: $background; }
+    .-wide Overview > VerticalScroll { grid-size: 2; }
+    .-wide Overview .across { column-span: 2; }
+    .-wide Turns { layout: horizontal; }
+    .-wide Turns > OptionList { height: 1fr; width: 62; }
+    .-wide Turns > VerticalScroll { height: 1fr; width: 1fr; }
+    """
+    TITLE = "longshore"
+    ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
+    BINDINGS = [
+        *(Binding(tab.key, f"show('{tab.name}')", tab.title, show=False) for tab in TABS),
+        Binding("d", "light", "Light or dark", show=False),
+        Binding("question_mark", "help", "Help"),
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
+    ]
+
+    def __init__(self, run_dir: Path, *, light: bool = False) -> None:
+        super().__init__()
+        self.follower = Follower(run_dir)
+        self.theme = "textual-light" if light else "textual-dark"
+        self._head: Head | None = None
+
+    def get_default_screen(self) -> Screen[None]:
+        of = self.follower
+        views = (
+            Overview(of, id="overview"),
+            Trajectories(of, id="trajectories"),
+            Groups(of, id="groups"),
+            Wall(of, id="wall"),
+            Log(of, id="log"),
+        )
+        return MainPage(TABS, views)
+
+    def on_mount(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+        self.run_worker(self._follow())
+
+    def on_unmount(self) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+    async def _follow(self) -> None:
+        """Until the app ends."""
+        await asyncio.to_thread(self.follower.list_all)
+        told = -1
+        while True:
+            more = await asyncio.to_thread(self.follower.poll)
+            if self.follower.revision != told:
+                told = self.follower.revision
+                self._head = await asyncio.to_thread(self.follower.head)
+                self._tell()
+            await asyncio.sleep(0 if more else POLL_S)
+
+    def _tell(self) -> None:
+        """Whatever is shown that there is news."""
+        page = self.screen
+        if self._head is None or not isinstance(page, MainPage | DetailPage):
+            return
+        for line in page.query(HeadLine):
+            line.head = self._head
+        for tabs in page.query(TabLine):
+            tabs.note("trajectories", f"{self._head.trajectories:,}")
+            tabs.note("groups", f"{self._head.groups:,}")
+            tabs.note("wall", f"{self._head.running:,}" if self._head.running else "")
+        page.shown.renew()
+
+    def _open(self, view: View) -> None:
+        self.push_screen(DetailPage(view))
+        self.call_after_refresh(self._tell)
+
+    # -- what views ask for ------------------------------------------------------------------------------------------
+
+    async def on_open_trajectory(self, event: OpenTrajectory) -> None:
+        """One that was not acknowledged has at most a terminal."""
+        name = _ATTEMPT.sub("", event.trajectory)
+        known = await asyncio.to_thread(self.follower.locate, name)
+        self._open(
+            LiveTerminal(self.follower, event.trajectory) if known is None else TrajectoryView(self.follower, name)
+        )
+
+    def on_open_group(self, event: OpenGroup) -> None:
+        self._open(GroupView(self.follower, event.group))
+
+    def on_open_terminal(self, event: OpenTerminal) -> None:
+        self._open(LiveTerminal(self.follower, event.recording))
+
+    def on_told(self, event: Told) -> None:
+        self.notify(event.line, severity="warning", markup=False)
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def action_show(self, name: str) -> None:
+        while isinstance(self.screen, DetailPage | HelpPage):
+            self.pop_screen()
+        if isinstance(self.screen, MainPage):
+            self.screen.show(name)
+            self._tell()
+
+    async def action_back(self) -> None:
+        if len(self.screen_stack) > 1:
+            await self.pop_screen()
+            self._tell()
+
+    def action_light(self) -> None:
+        self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
+
+    def action_help(self) -> None:
+        page = self.screen
+        if isinstance(page, MainPage | DetailPage):
+            self.push_screen(HelpPage(_keys(page)))
+
+
+def _keys(page: Screen[None]) -> list[Section]:
+    """What can be pressed now: here, and everywhere."""
+    here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
+    for key, active in page.active_bindings.items():
+        if active.enabled and active.binding.description:
+            keys = everywhere if isinstance(active.node, App) else here
+            keys.setdefault(active.binding.description, []).append(key)
+    return [Section("Here", here), Section("Everywhere", everywhere)]

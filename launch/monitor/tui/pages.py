@@ -1,0 +1,110 @@
+"""A page: the head, what it is about, and the keys.  The first page has tabs; others lie on it until Escape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import ContentSwitcher, Footer, Static
+
+from launch.monitor.tui.head import HeadLine, Tab, TabLine
+from launch.monitor.tui.view import View, focus_first
+from launch.monitor.tui.words import ACCENT, QUIET
+
+
+class MainPage(Screen[None]):
+    """The tabs."""
+
+    DEFAULT_CSS = "MainPage > ContentSwitcher { height: 1fr; }"
+
+    def __init__(self, tabs: Sequence[Tab], views: Sequence[View]) -> None:
+        super().__init__()
+        self._tabs, self._views = tabs, views
+
+    def compose(self) -> ComposeResult:
+        yield HeadLine()
+        yield TabLine(self._tabs, "app.show")
+        with ContentSwitcher(initial=self._tabs[0].name):
+            yield from self._views
+        yield Footer(show_command_palette=False)
+
+    def show(self, name: str) -> None:
+        """One of the tabs."""
+        self.query_one(ContentSwitcher).current = name
+        self.query_one(TabLine).select(name)
+        focus_first(self.shown)
+
+    @property
+    def shown(self) -> View:
+        return self.query_one(f"#{self.query_one(ContentSwitcher).current}", View)
+
+
+class DetailPage(Screen[None]):
+    """Something that was opened."""
+
+    BINDINGS = [Binding("escape,q", "app.back", "Back")]
+
+    def __init__(self, view: View) -> None:
+        super().__init__()
+        self._view = view
+
+    def compose(self) -> ComposeResult:
+        yield HeadLine()
+        yield self._view
+        yield Footer(show_command_palette=False)
+
+    @property
+    def shown(self) -> View:
+        return self._view
+
+
+class Section(NamedTuple):
+    title: str
+    keys: Mapping[str, Sequence[str]]
+    """What they do → the keys."""
+
+
+class HelpPage(ModalScreen[None]):
+    """Every key of the page below."""
+
+    DEFAULT_CSS = """
+    HelpPage { align: center middle; }
+    HelpPage > VerticalScroll { width: 66; max-width: 100%; height: auto; max-height: 90%; padding: 1 2;
+      background: $panel; border: round $accent; border-title-color: $text; }
+    HelpPage Static { height: auto; }
+    """
+    BINDINGS = [Binding("escape,q,question_mark", "app.back", "Close")]
+
+    def __init__(self, sections: Sequence[Section]) -> None:
+        super().__init__()
+        self._sections = sections
+
+    def compose(self) -> ComposeResult:
+        box = VerticalScroll(Static(key_table(self._sections)))
+        box.border_title = "Keys"
+        box.border_subtitle = "Escape closes"
+        yield box
+
+
+def key_table(sections: Sequence[Section]) -> Text:
+    """Pure: what each key does."""
+    lines: list[Text] = []
+    for section in sections:
+        lines.append(Text(section.title, f"bold {ACCENT}"))
+        for told, keys in section.keys.items():
+            names = " ".join(_NAMES.get(key, key) for key in keys)
+            lines.append(Text.assemble((f"  {names:<20} ", "bold"), (told, QUIET)))
+        lines.append(Text())
+    return Text("\n").join(lines[:-1])
+
+
+_NAMES = {
+    "slash": "/", "question_mark": "?", "plus": "+", "equals_sign": "=", "minus": "-", "escape": "Esc", "enter": "Enter",
+    "left_square_bracket": "[", "right_square_bracket": "]", "space": "Space", "ctrl+c": "Ctrl-C", "left": "←",
+    "right": "→", "up": "↑", "down": "↓", "home": "Home", "end": "End",
+}  # fmt: skip
