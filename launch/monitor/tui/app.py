@@ -10,9 +10,11 @@ import asyncio
 import re
 import signal
 from pathlib import Path
+from typing import ClassVar
 
 from textual.app import App
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.screen import Screen
 
 from launch.monitor.follow import Follower
@@ -36,6 +38,7 @@ TABS = (
     Tab("4", "wall", "Terminals"),
     Tab("5", "log", "Log"),
 )
+_OURS = "launch.monitor.tui"
 _ATTEMPT = re.compile(r"-a\d+\Z")
 
 
@@ -43,19 +46,19 @@ class MonitorApp(App[None]):
     """Raises NoSuchRunError where ``run_dir`` is no folder."""
 
     CSS = """
-    Screen { background: $background; }
+    * { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
     DataTable { background: $background; }
     DataTable > .datatable--header { background: $background; }
-    .-wide Overview > VerticalScroll { grid-size: 2; }
-    .-wide Overview .across { column-span: 2; }
+    .-wide Overview #pair { layout: horizontal; }
+    .-wide Overview #pair > Static { width: 1fr; }
     .-wide Turns { layout: horizontal; }
     .-wide Turns > OptionList { height: 1fr; width: 62; }
     .-wide Turns > VerticalScroll { height: 1fr; width: 1fr; }
     """
     TITLE = "longshore"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]
-    BINDINGS = [
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (110, "-wide")]
+    BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(tab.key, f"show('{tab.name}')", tab.title, show=False) for tab in TABS),
         Binding("d", "light", "Light or dark", show=False),
         Binding("question_mark", "help", "Help"),
@@ -159,10 +162,17 @@ class MonitorApp(App[None]):
 
 
 def _keys(page: Screen[None]) -> list[Section]:
-    """What can be pressed now: here, and everywhere."""
+    """What can be pressed now, here and everywhere, of what textual's own parts do not have anyway."""
     here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
-    for key, active in page.active_bindings.items():
-        if active.enabled and active.binding.description:
+    for active in page.active_bindings.values():
+        if active.enabled and active.binding.description in _described(active.node):
             keys = everywhere if isinstance(active.node, App) else here
-            keys.setdefault(active.binding.description, []).append(key)
-    return [Section("Here", here), Section("Everywhere", everywhere)]
+            keys.setdefault(active.binding.description, []).append(page.app.get_key_display(active.binding))
+    moving = {"Move": ["arrows", "PageUp", "PageDown"], "Next part, part before": ["Tab", "Shift-Tab"]}
+    return [Section("Here", here | moving), Section("Everywhere", everywhere)]
+
+
+def _described(node: DOMNode) -> set[str]:
+    ours = (kind for kind in type(node).__mro__ if kind.__module__.startswith(_OURS))
+    bindings = (each for kind in ours for each in vars(kind).get("BINDINGS", ()))
+    return {each.description for each in bindings if isinstance(each, Binding)}

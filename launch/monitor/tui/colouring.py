@@ -5,10 +5,11 @@ A token is coloured by one thing at a time.  What the policy did not sample is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from launch.monitor.shapes import Fate, TokenPage
@@ -41,7 +42,8 @@ _FATES: Mapping[Fate, str] = {
 LEGENDS: Mapping[By, tuple[tuple[str, str], ...]] = {
     By.PROBABILITY: ((GOOD, "≥ 0.9"), ("cyan", "≥ 0.5"), (WARN, "≥ 0.1"), (_UNLIKELY, "less")),
     By.AGE: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
-    By.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("magenta", "clipped"), ("blue", "corrected")),
+    By.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("magenta", "clipped"),
+              ("blue", "corrected")),
     By.GAP: ((GOOD, "≤ 0.01"), ("cyan", "≤ 0.1"), (WARN, "≤ 0.5"), (_UNLIKELY, "more"), ("", "unknown")),
     By.ADVANTAGE: ((GOOD, "above 0"), ("", "0 or none"), (BAD, "below 0")),
 }  # fmt: skip
@@ -96,25 +98,41 @@ def _step(value: float | None, bounds: tuple[tuple[float, str], ...], least: str
 
 
 def wrapped(page: TokenPage, width: int) -> list[list[Piece]]:
-    """Lines of at most ``width`` characters; each token in at least one of them, in order."""
+    """Lines of at most ``width`` cells; every token in at least one of them, in order."""
     lines: list[list[Piece]] = [[]]
     room = width
     for token, text in enumerate(page.text):
-        rest = text.replace("\t", "→   ") or "·"
-        while rest:
-            line, newline, after = rest.partition("\n")
-            shown = line + ("⏎" if newline else "")
-            while shown:
-                if not room:
+        for line in _shown(text).splitlines(keepends=True):
+            for part in _parts(line.removesuffix("\n"), room, width):
+                if lines[-1] and cell_len(part) > room:
                     lines.append([])
                     room = width
-                lines[-1].append(Piece(token, shown[:room]))
-                shown, room = shown[room:], room - len(shown[:room])
-            if newline:
+                lines[-1].append(Piece(token, part))
+                room -= cell_len(part)
+            if line.endswith("\n"):
                 lines.append([])
                 room = width
-            rest = after
     return lines
+
+
+def _shown(text: str) -> str:
+    """A token that is nothing to see, and the end of a line, have a sign of their own."""
+    return text.replace("\t", "→   ").replace("\n", "⏎\n") or "·"
+
+
+def _parts(text: str, room: int, width: int) -> Iterator[str]:
+    """The first fits into ``room``, the others into ``width``, as far as one character does."""
+    part, left = "", room
+    for char in text:
+        cells = cell_len(char)
+        if cells > left and part:
+            yield part
+            part, left = "", width
+        elif cells > left:
+            left = width
+        part, left = part + char, left - cells
+    if part:
+        yield part
 
 
 def coloured(page: TokenPage, lines: list[list[Piece]], by: By, cursor: int) -> Text:

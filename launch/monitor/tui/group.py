@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Static
 
 from launch.monitor.follow import Follower
@@ -22,7 +23,7 @@ _CELL = 16
 class Members(DataTable[Text]):
     """A column each."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open"),
         Binding("l", "cursor_right", "Right", show=False),
         Binding("h", "cursor_left", "Left", show=False),

@@ -90,7 +90,10 @@ def _news(head: Head, now: float) -> str:
 class TabLine(Static):
     """What there is to go to, by key or by mouse."""
 
-    DEFAULT_CSS = "TabLine { height: 1; padding: 0 1; background: $panel; }"
+    DEFAULT_CSS = """
+    TabLine { height: 1; padding: 0 1; background: $panel; link-style: none; link-color: $text;
+      link-style-hover: underline; link-color-hover: $text; link-background-hover: $panel; }
+    """
 
     def __init__(self, tabs: Sequence[Tab], action: str, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         """``action``: what a click calls, with a tab's name."""

@@ -11,11 +11,11 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Input, Static
 
 from launch.monitor.follow import Follower
@@ -48,7 +48,7 @@ class Column(Generic[Row]):
 class Rows(DataTable[Text | str]):
     """The table of a list."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open"),
         Binding("j", "cursor_down", "Down", show=False),
         Binding("k", "cursor_up", "Up", show=False),
@@ -69,7 +69,7 @@ class Listing(View, Generic[Row]):
     Listing > Input { display: none; height: 3; }
     Listing > Input.open { display: block; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "search", "Search"),
         Binding("s", "order", "Order"),
         Binding("f", "follow", "Follow"),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
+from typing import ClassVar
 
 from rich.text import Text
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 from launch.monitor.describe import LogLine, describe
 from launch.monitor.follow import Follower
@@ -84,7 +85,7 @@ _LEVELS = {
 class Log(Listing[Numbered]):
     """See the module.  Its orders are how much of it is told."""
 
-    BINDINGS = [Binding("s", "order", "How much")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "order", "How much")]
     SORTS = tuple(_LEVELS)
     HINT = "words that a line has in it"
     NOUN = "lines"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import VerticalScroll
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
 from textual.widgets import Static
 
 from launch.monitor.archive.lanes import MAX_SLOTS, read_lanes
@@ -26,25 +26,27 @@ class Overview(View):
     """Panels, one below the other; a wide screen has some beside each other."""
 
     DEFAULT_CSS = """
-    Overview > VerticalScroll { layout: grid; grid-size: 1; grid-rows: auto; grid-gutter: 0 1; padding: 0 1; }
-    Overview Static { height: auto; border: round $panel-lighten-2; border-title-color: $text-muted; padding: 0 1; }
+    Overview > VerticalScroll { padding: 0 1; }
+    Overview #pair { height: auto; layout: vertical; }
+    Overview Static { height: auto; border: round $foreground 25%; border-title-color: $text-muted; padding: 0 1; }
     Overview #facts { border: none; padding: 1 1 0 1; }
     Overview #advice.some { border: round $warning; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll(1)", "Down", show=False),
         Binding("up,k", "scroll(-1)", "Up", show=False),
     ]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield _panel("facts", "", "across")
-            yield _panel("advice", "Advice", "across")
-            yield _panel("curves", "Curves", "across")
-            yield _panel("engines", "Engines")
-            yield _panel("people", "Evaluations")
-            yield _panel("lanes", "What processes were at", "across")
-            yield _panel("sessions", "Running longest", "across")
+            yield _panel("facts", "")
+            yield _panel("advice", "Advice")
+            yield _panel("curves", "Curves")
+            with Container(id="pair"):
+                yield _panel("engines", "Engines")
+                yield _panel("evaluations", "Evaluations")
+            yield _panel("lanes", "What processes were at")
+            yield _panel("sessions", "Running longest")
 
     def action_scroll(self, lines: int) -> None:
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
@@ -58,8 +60,8 @@ class Overview(View):
         self._show("curves", panels.curves(view, width))
         self._show("lanes", timeline(lanes))
         self._show("engines", panels.engines(view))
-        self._show("people", panels.people(view))
-        self._show("sessions", panels.sessions(view, width, time.time()))
+        self._show("evaluations", panels.evaluations(view))
+        self._show("sessions", panels.sessions(view, width))
 
     def _read(self, slots: int) -> tuple[RunView, Lanes]:
         return self.follower.view(), read_lanes(self.follower.run_dir, None, None, slots)
@@ -68,7 +70,7 @@ class Overview(View):
         self.query_one(f"#{name}", Static).update(text)
 
 
-def _panel(name: str, title: str, classes: str = "") -> Static:
-    panel = Static(id=name, classes=classes)
+def _panel(name: str, title: str) -> Static:
+    panel = Static(id=name)
     panel.border_title = title or None
     return panel

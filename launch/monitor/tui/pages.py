@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import ContentSwitcher, Footer, Static
@@ -47,7 +47,7 @@ class MainPage(Screen[None]):
 class DetailPage(Screen[None]):
     """Something that was opened."""
 
-    BINDINGS = [Binding("escape,q", "app.back", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "app.back", "Back")]
 
     def __init__(self, view: View) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class HelpPage(ModalScreen[None]):
       background: $panel; border: round $accent; border-title-color: $text; }
     HelpPage Static { height: auto; }
     """
-    BINDINGS = [Binding("escape,q,question_mark", "app.back", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "app.back", "Close")]
 
     def __init__(self, sections: Sequence[Section]) -> None:
         super().__init__()
@@ -97,14 +97,6 @@ def key_table(sections: Sequence[Section]) -> Text:
     for section in sections:
         lines.append(Text(section.title, f"bold {ACCENT}"))
         for told, keys in section.keys.items():
-            names = " ".join(_NAMES.get(key, key) for key in keys)
-            lines.append(Text.assemble((f"  {names:<20} ", "bold"), (told, QUIET)))
+            lines.append(Text.assemble((f"  {' '.join(keys):<24} ", "bold"), (told, QUIET)))
         lines.append(Text())
     return Text("\n").join(lines[:-1])
-
-
-_NAMES = {
-    "slash": "/", "question_mark": "?", "plus": "+", "equals_sign": "=", "minus": "-", "escape": "Esc", "enter": "Enter",
-    "left_square_bracket": "[", "right_square_bracket": "]", "space": "Space", "ctrl+c": "Ctrl-C", "left": "←",
-    "right": "→", "up": "↑", "down": "↓", "home": "Home", "end": "End",
-}  # fmt: skip

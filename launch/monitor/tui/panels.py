@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from launch.monitor.state import Session
+from launch.monitor.state import Evaluation, Session
 from launch.monitor.tui import words
 from launch.monitor.tui.plot import curve, spark
 from launch.monitor.tui.words import ACCENT, BAD, GOOD, QUIET, WARN
@@ -36,7 +36,7 @@ MAIN_METRICS = (
     Metric("wait_s", "learner waits, s"),
     Metric("pause_ms", "engine pause, ms"),
 )
-_CELL = 24
+_CELL = 22
 """Columns that a figure wants."""
 _ROOMY = 100
 """Columns of a screen that has lines to spare."""
@@ -138,7 +138,7 @@ def engines(view: RunView) -> Text:
 
 def _engine(engine: EngineView) -> Text:
     parts: list[str | Text | tuple[str, str]] = [
-        (f"{words.cut(engine.name, _LABEL):<{_LABEL}} ", "bold"),
+        _label(engine.name),
         words.state(engine.state),
         (f"  v{engine.version or words.NONE}", ""),
         (f"  {engine.loads} loads, {words.duration(engine.pause_ms)}", QUIET),
@@ -148,26 +148,31 @@ def _engine(engine: EngineView) -> Text:
     return Text.assemble(*parts)
 
 
-def people(view: RunView) -> Text:
+def evaluations(view: RunView) -> Text:
     """Evaluations, and those that are under way."""
-    lines = [
-        Text.assemble((f"{words.cut(each.name, _LABEL):<{_LABEL}} ", "bold"), (words.percent(each.pass_at_1), GOOD),
-                      ("" if each.stderr is None else f" ± {100 * each.stderr:.1f}", QUIET), (f"  of {each.n}", QUIET))
-        for each in view.evaluations
-    ]  # fmt: skip
+    lines = [_evaluation(each) for each in view.evaluations]
     lines += [
-        Text.assemble((f"{words.cut(name, _LABEL):<{_LABEL}} ", "bold"), f"{each.done} of {each.total}", (f"  {each.passed} passed", QUIET))
+        Text.assemble(_label(name), f"{each.done} of {each.total}", (f"  {each.passed} passed", QUIET))
         for name, each in view.evaluating.items()
-    ]  # fmt: skip
+    ]
     return Text("\n").join(lines) if lines else Text("None yet.", QUIET)
 
 
-def sessions(view: RunView, width: int, now: float) -> Text:
-    """The episodes that run longest."""
+def _evaluation(each: Evaluation) -> Text:
+    spread = "" if each.stderr is None else f" ± {100 * each.stderr:.1f}"
+    return Text.assemble(_label(each.name), (words.percent(each.pass_at_1), GOOD), (f"{spread}  of {each.n}", QUIET))
+
+
+def _label(name: str) -> tuple[str, str]:
+    return f"{words.cut(name, _LABEL):<{_LABEL}} ", "bold"
+
+
+def sessions(view: RunView, width: int) -> Text:
+    """The episodes that run longest, by the time of the newest event."""
     if not view.running:
         return Text("No episode is running.", QUIET)
     longest = sorted(view.running, key=lambda each: each.started_at)[:_SHOWN_SESSIONS]
-    lines = [_session(each, width, now) for each in longest]
+    lines = [_session(each, width, view.last_event_at or 0.0) for each in longest]
     if more := view.running_count - len(longest):
         lines.append(Text(f"and {more} more: 4 shows their terminals", QUIET))
     return Text("\n").join(lines)

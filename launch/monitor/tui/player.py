@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from pathlib import Path
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -27,11 +28,11 @@ class Player(Widget, can_focus=True):
 
     DEFAULT_CSS = """
     Player { height: 1fr; }
-    Player > #screen { height: 1fr; border: round $panel-lighten-2; padding: 0 1; }
+    Player > #screen { height: 1fr; border: round $foreground 25%; padding: 0 1; }
     Player:focus > #screen { border: round $accent; }
     Player > #bar { height: 1; padding: 0 1; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "play", "Play, pause"),
         Binding("left", "jump(-1)", "Back", show=False),
         Binding("right", "jump(1)", "Forward", show=False),
@@ -120,7 +121,7 @@ class Player(Widget, can_focus=True):
         line = Text.assemble(line[:done], ("●", f"bold {ACCENT}"), line[done + 1 :])
         turn = bisect_right(self._reel.marks, self.moment_s + 1e-6)
         return Text.assemble(
-            ("▶ " if self.playing else "⏸ ", "bold"), line,
+            ("▶ " if self.playing else "■ ", "bold"), line,
             f"  {words.clock(self.moment_s)}/{words.clock(length)}",
             (f"  turn {turn}/{len(self._reel.marks)}" if self._reel.marks else "", QUIET),
             (f"  ×{_SPEEDS[self._speed]:g}", QUIET),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
@@ -27,10 +28,11 @@ class Tokens(View):
     DEFAULT_CSS = """
     Tokens > Static { height: 1; padding: 0 1; }
     Tokens > #token { height: auto; max-height: 3; }
-    Tokens > VerticalScroll { height: 1fr; border: round $panel-lighten-2; padding: 0 1; }
+    Tokens > VerticalScroll { height: 1fr; overflow-y: scroll; border: round $foreground 25%; padding: 0 1; }
+    Tokens #text { text-wrap: nowrap; }
     Tokens > VerticalScroll:focus { border: round $accent; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "colour", "Coloured by"),
         Binding("left,h", "move(-1)", "Token before", show=False, priority=True),
         Binding("right,l", "move(1)", "Token after", show=False, priority=True),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import Catalog
@@ -32,7 +33,7 @@ _COLUMNS: Sequence[Column[TrajectoryRow]] = (
 class Trajectories(Listing[TrajectoryRow]):
     """See the module."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "state", "State"),
         Binding("w", "worst", "Worst"),
         Binding("u", "group", "Group"),

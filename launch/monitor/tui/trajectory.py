@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import ContentSwitcher, OptionList, Static
 
@@ -39,7 +40,7 @@ class TrajectoryView(View):
     TrajectoryView > ContentSwitcher { height: 1fr; }
     TrajectoryView #facts { padding: 0 1; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "part('turns')", "Turns", show=False),
         Binding("o", "part('tokens')", "Tokens", show=False),
         Binding("p", "part('terminal')", "Terminal", show=False),
@@ -88,7 +89,7 @@ class TrajectoryView(View):
         self.query_one(Player).play_from(event.at_s)
 
     def action_part(self, name: str) -> None:
-        if name == "tokens" and (place := self.query_one(Turns).chosen) is not None:
+        if name == "tokens" and (place := self.query_one(Turns).first_sampled) is not None:
             self.query_one(Tokens).go(place.segment, place.turn.start)
         self.query_one(ContentSwitcher).current = name
         self.query_one(TabLine).select(name)
@@ -127,7 +128,7 @@ def everything(found: TrajectoryDetail) -> Text:
     facts = {
         "instruction": found.instruction,
         "error": found.error,
-        "engine, worker, node": f"{found.engine or words.NONE}, {found.worker or words.NONE}, {found.node or words.NONE}",
+        "engine, worker, node": ", ".join(each or words.NONE for each in (found.engine, found.worker, found.node)),
         "started, acknowledged": f"{words.moment(found.started_at)}, {words.moment(row.at)}",
         "group, sample": f"{row.group}, {row.sample} of {found.size}",
         "seed, attempt": f"{found.seed}, {row.attempt}",

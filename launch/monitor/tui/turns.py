@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widget import Widget
@@ -17,6 +18,7 @@ from textual.widgets.option_list import Option
 from launch.monitor.shapes import SegmentView, TurnView
 from launch.monitor.tui import words
 from launch.monitor.tui.words import ACCENT, BAD, QUIET, WARN
+from protocol.trajectory import TurnKind
 
 _KINDS = {"model": ACCENT, "observation": "", "prompt": QUIET}
 
@@ -34,11 +36,11 @@ class Turns(Widget):
 
     DEFAULT_CSS = """
     Turns { height: 1fr; layout: vertical; }
-    Turns > OptionList { height: 2fr; border: round $panel-lighten-2; padding: 0; text-wrap: nowrap; text-overflow: ellipsis; }
-    Turns > VerticalScroll { height: 3fr; border: round $panel-lighten-2; padding: 0 1; }
+    Turns > OptionList { height: 2fr; border: round $foreground 25%; padding: 0; text-wrap: nowrap; }
+    Turns > VerticalScroll { height: 3fr; border: round $foreground 25%; padding: 0 1; }
     Turns > OptionList:focus, Turns > VerticalScroll:focus { border: round $accent; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "play", "Play from here"),
     ]
 
@@ -61,6 +63,12 @@ class Turns(Widget):
     def chosen(self) -> Place | None:
         at = self.query_one(OptionList).highlighted
         return None if at is None or at >= len(self._places) else self._places[at]
+
+    @property
+    def first_sampled(self) -> Place | None:
+        """From the chosen turn on."""
+        at = self.query_one(OptionList).highlighted or 0
+        return next((place for place in self._places[at:] if place.turn.kind == TurnKind.MODEL), self.chosen)
 
     def show_turns(self, segments: Sequence[SegmentView]) -> None:
         found = [Place(number, turn) for number, segment in enumerate(segments) for turn in segment.turns]

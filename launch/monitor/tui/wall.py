@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Static
 
@@ -28,10 +29,10 @@ class Tile(Static, can_focus=True):
     """One terminal."""
 
     DEFAULT_CSS = """
-    Tile { height: 1fr; border: round $panel-lighten-2; padding: 0 1; border-title-color: $text; }
+    Tile { height: 1fr; border: round $foreground 25%; padding: 0 1; border-title-color: $text; }
     Tile:focus { border: round $accent; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Enlarge"),
         Binding("right,down,l,j", "app.focus_next", "Next", show=False),
         Binding("left,up,h,k", "app.focus_previous", "Back", show=False),
@@ -56,7 +57,7 @@ class Wall(View):
     Wall > Static { height: 1; padding: 0 1; }
     Wall > Container { layout: grid; grid-gutter: 0; height: 1fr; }
     """
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "turn(1)", "More terminals"),
         Binding("b", "turn(-1)", "Back"),
     ]

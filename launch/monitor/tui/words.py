@@ -54,8 +54,8 @@ def duration(ms: float | None) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Of a recording: minutes and seconds."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+    """Of a recording: minutes, seconds and tenths."""
+    return f"{int(seconds) // 60}:{int(10 * seconds) % 600 / 10:04.1f}"
 
 
 def moment(t: float | None) -> str:
