@@ -57,7 +57,6 @@ class MonitorApp(App[None]):
     """
     TITLE = "longshore"
     ENABLE_COMMAND_PALETTE = False
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (110, "-wide")]
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(tab.key, f"show('{tab.name}')", tab.title, show=False) for tab in TABS),
         Binding("d", "light", "Light or dark", show=False),
@@ -158,18 +157,17 @@ class MonitorApp(App[None]):
     def action_help(self) -> None:
         page = self.screen
         if isinstance(page, MainPage | DetailPage):
-            self.push_screen(HelpPage(_keys(page)))
+            self.push_screen(HelpPage(self._keys(page)))
 
-
-def _keys(page: Screen[None]) -> list[Section]:
-    """What can be pressed now, here and everywhere, of what textual's own parts do not have anyway."""
-    here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
-    for active in page.active_bindings.values():
-        if active.enabled and active.binding.description in _described(active.node):
-            keys = everywhere if isinstance(active.node, App) else here
-            keys.setdefault(active.binding.description, []).append(page.app.get_key_display(active.binding))
-    moving = {"Move": ["arrows", "PageUp", "PageDown"], "Next part, part before": ["Tab", "Shift-Tab"]}
-    return [Section("Here", here | moving), Section("Everywhere", everywhere)]
+    def _keys(self, page: MainPage | DetailPage) -> list[Section]:
+        """What can be pressed now, here and everywhere, of what textual's own parts do not have anyway."""
+        here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
+        for active in page.active_bindings.values():
+            if active.enabled and active.binding.description in _described(active.node):
+                keys = everywhere if active.node is self else here
+                keys.setdefault(active.binding.description, []).append(self.get_key_display(active.binding))
+        moving = {"Move": ["arrows", "PageUp", "PageDown"], "Next part, part before": ["Tab", "Shift-Tab"]}
+        return [Section("Here", here | moving), Section("Everywhere", everywhere)]
 
 
 def _described(node: DOMNode) -> set[str]:

@@ -62,14 +62,13 @@ class GroupView(View):
     def _fill(self, found: GroupDetail) -> None:
         table = self.query_one(Members)
         at = max(1, table.cursor_column)
-        with self.app.batch_update():
-            table.clear(columns=True)
-            table.add_column("")
-            for each in found.members:
-                table.add_column(Text(f"sample {each.row.sample}", "bold"), key=each.row.id)
-            for title, cells in comparison(found.members):
-                table.add_row(Text(title, QUIET), *cells)
-            table.move_cursor(column=at)
+        table.clear(columns=True)
+        table.add_column("")
+        for each in found.members:
+            table.add_column(Text(f"sample {each.row.sample}", "bold"), key=each.row.id)
+        for title, cells in comparison(found.members):
+            table.add_row(Text(title, QUIET), *cells)
+        table.move_cursor(column=at)
 
     def on_data_table_column_selected(self, event: DataTable.ColumnSelected) -> None:
         if (name := event.column_key.value) is not None:

@@ -21,7 +21,7 @@ from textual.widgets import DataTable, Input, Static
 from launch.monitor.follow import Follower
 from launch.monitor.shapes import Page
 from launch.monitor.tui.view import View
-from launch.monitor.tui.words import ACCENT, BAD, QUIET, WARN
+from launch.monitor.tui.words import ACCENT, BAD, QUIET, WARN, WIDE
 from launch.monitor.web.answers import RefusedError
 
 Row = TypeVar("Row")
@@ -29,8 +29,6 @@ Row = TypeVar("Row")
 PAGE_ROWS = 100
 _NEAR_END = 20
 """Rows above the last one from which the next page is asked for."""
-WIDE = 110
-"""Columns of a screen that shows wide columns too."""
 STRETCHED = 0
 """The width of a column that has what the others leave."""
 _LEAST = 12
@@ -167,7 +165,7 @@ class Listing(View, Generic[Row]):
         self.unseen = max(0, page.total - self._total)
 
     def _shown_columns(self) -> Sequence[Column[Row]]:
-        return [column for column in self.columns() if self.app.size.width >= WIDE or not column.wide]
+        return [column for column in self.columns() if self.screen.size.width >= WIDE or not column.wide]
 
     def _widths(self) -> list[int]:
         """With a blank before each."""
@@ -178,7 +176,7 @@ class Listing(View, Generic[Row]):
     def _fill(self, rows: list[Row]) -> None:
         """These rows; the cursor stays where it was, but for a list that follows."""
         table, chosen = self.table, self.chosen
-        with self.prevent(DataTable.RowHighlighted), self.app.batch_update():
+        with self.prevent(DataTable.RowHighlighted):
             table.clear(columns=True)
             self._shown_width = self.size.width
             for column, width in zip(self._shown_columns(), self._widths(), strict=True):

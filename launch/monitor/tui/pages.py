@@ -14,10 +14,16 @@ from textual.widgets import ContentSwitcher, Footer, Static
 
 from launch.monitor.tui.head import HeadLine, Tab, TabLine
 from launch.monitor.tui.view import View, focus_first
-from launch.monitor.tui.words import ACCENT, QUIET
+from launch.monitor.tui.words import ACCENT, QUIET, WIDE
 
 
-class MainPage(Screen[None]):
+class Page(Screen[None]):
+    """Base of both."""
+
+    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (WIDE, "-wide")]
+
+
+class MainPage(Page):
     """The tabs."""
 
     DEFAULT_CSS = "MainPage > ContentSwitcher { height: 1fr; }"
@@ -44,7 +50,7 @@ class MainPage(Screen[None]):
         return self.query_one(f"#{self.query_one(ContentSwitcher).current}", View)
 
 
-class DetailPage(Screen[None]):
+class DetailPage(Page):
     """Something that was opened."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "app.back", "Back")]

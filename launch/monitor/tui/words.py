@@ -10,6 +10,8 @@ from rich.text import Text
 from launch.monitor.shapes import RunStanding, State
 
 NONE = "–"
+WIDE = 110
+"""Columns of a screen that has room beside the most important."""
 ACCENT, GOOD, WARN, BAD, QUIET = "cyan", "green", "yellow", "red", "dim"
 _LEVELS = {"good": GOOD, "warn": WARN, "bad": BAD, "detail": QUIET}
 _STATES = {
@@ -33,7 +35,7 @@ def decimal(value: float | None, digits: int = 2) -> str:
 
 
 def short(value: float | None) -> str:
-    """In at most eight characters, whatever its size."""
+    """In at most nine characters, whatever its size."""
     if value is None or not math.isfinite(value):
         return NONE
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
