@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rich.style import Style
 from rich.text import Text
+from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
@@ -95,10 +96,15 @@ class TabLine(Static):
       link-style-hover: underline; link-color-hover: $text; link-background-hover: $panel; }
     """
 
-    def __init__(self, tabs: Sequence[Tab], action: str, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
-        """``action``: what a click calls, with a tab's name."""
-        super().__init__(id=id)
-        self._tabs, self._action = tabs, action
+    @dataclass
+    class Chosen(Message):
+        """By the mouse."""
+
+        name: str
+
+    def __init__(self, tabs: Sequence[Tab]) -> None:
+        super().__init__()
+        self._tabs = tabs
         self._current, self._beside = tabs[0].name, dict[str, str]()
 
     def on_mount(self) -> None:
@@ -121,6 +127,9 @@ class TabLine(Static):
             shown = Text.assemble((f" {tab.key} ", QUIET), (tab.title, f"bold {ACCENT} reverse" if here else ""))
             if beside := self._beside.get(tab.name):
                 shown.append(f" {beside}", QUIET)
-            shown.stylize(Style.from_meta({"@click": f"{self._action}('{tab.name}')"}))
+            shown.stylize(Style.from_meta({"@click": f"choose('{tab.name}')"}))
             line.append_text(shown.append(" "))
         self.update(line)
+
+    def action_choose(self, name: str) -> None:
+        self.post_message(self.Chosen(name))

@@ -34,10 +34,13 @@ class MainPage(Page):
 
     def compose(self) -> ComposeResult:
         yield HeadLine()
-        yield TabLine(self._tabs, "app.show")
+        yield TabLine(self._tabs)
         with ContentSwitcher(initial=self._tabs[0].name):
             yield from self._views
         yield Footer(show_command_palette=False)
+
+    async def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:
+        await self.run_action(f"app.show('{event.name}')")
 
     def show(self, name: str) -> None:
         """One of the tabs."""
@@ -53,7 +56,7 @@ class MainPage(Page):
 class DetailPage(Page):
     """Something that was opened."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "app.back", "Back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back")]
 
     def __init__(self, view: View) -> None:
         super().__init__()
@@ -84,7 +87,7 @@ class HelpPage(ModalScreen[None]):
       background: $panel; border: round $accent; border-title-color: $text; }
     HelpPage Static { height: auto; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "app.back", "Close")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark", "app.back", "Close")]
 
     def __init__(self, sections: Sequence[Section]) -> None:
         super().__init__()

@@ -98,20 +98,20 @@ class Player(Widget, can_focus=True):
 
     def play_from(self, at_s: float) -> None:
         """From a time of the recording; as soon as that is read."""
-        self._pending = at_s if not self._reel.length_s else None
+        self._pending = at_s if self._reel.is_empty else None
         self.playing = True
         self._go(self._reel.film_time(at_s))
 
     def _show(self) -> None:
         screen = self.query_one("#screen", Static)
-        if self._picture is None or not self._reel.length_s:
+        if self._picture is None or self._reel.is_empty:
             screen.update(Text("No terminal was recorded, or it was deleted." if self._path is None else "", QUIET))
             return
         screen.update(paint(self._picture, screen.content_size.width, max(1, screen.content_size.height)))
         self.query_one("#bar", Static).update(self._bar(max(10, self.size.width - 36)))
 
     def _bar(self, width: int) -> Text:
-        length = self._reel.length_s
+        length = self._reel.length_s or _TICK_S  # all of it may have been printed at once
         line = Text("─" * width, QUIET)
         done = round((width - 1) * self.moment_s / length)
         line.stylize(f"not dim {ACCENT}", 0, done)

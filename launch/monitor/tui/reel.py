@@ -58,6 +58,10 @@ class Reel:
         self.marks = sorted(map(self.film_time, marks))
 
     @property
+    def is_empty(self) -> bool:
+        return not self._times
+
+    @property
     def length_s(self) -> float:
         return self._times[-1] if self._times else 0.0
 

@@ -55,7 +55,7 @@ class TrajectoryView(View):
 
     def compose(self) -> ComposeResult:
         yield Static(id="about")
-        yield TabLine(_TABS, "part")
+        yield TabLine(_TABS)
         with ContentSwitcher(initial="turns"):
             yield Turns(id="turns")
             yield Tokens(self.follower, id="tokens")
@@ -83,6 +83,9 @@ class TrajectoryView(View):
             self.query_one(Player).show_recording(path)
         if before is None:
             self.query_one(OptionList).focus()
+
+    def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:
+        self.action_part(event.name)
 
     def on_turns_play(self, event: Turns.Play) -> None:
         self.action_part("terminal")

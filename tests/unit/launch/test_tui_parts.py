@@ -134,7 +134,8 @@ def test_turns_are_where_the_recording_marks_them(tmp_path: Path) -> None:
 
 
 def test_no_recording_is_an_empty_one(tmp_path: Path) -> None:
-    assert read_reel(tmp_path / "none.cast").length_s == 0
+    assert read_reel(tmp_path / "none.cast").is_empty
+    assert not Reel([(0.0, "at once")], []).is_empty
     assert LiveReel(tmp_path / "none.cast").now().cursor == (0, 0)
 
 

@@ -81,24 +81,28 @@ async def test_from_the_overview_to_the_tokens_of_the_worst(history: Path, size:
         await person.sees("worst · step=last")
 
 
-async def test_a_terminal_is_played_from_the_turn_that_was_chosen(history: Path) -> None:
-    async with watching(history) as person:
+async def test_a_terminal_is_played_from_the_turn_that_was_chosen(history: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "played"
+    shutil.copytree(history, run_dir)
+    events = [
+        event for turn in range(4) for event in ((turn, "m", f"turn {turn}"), (turn + 0.5, "o", f"did {turn}\r\n"))
+    ]
+    lines = [{"version": 2, "width": 90, "height": 20, "title": "do it"}, *events]
+    cast = run_dir / "terminals" / "train-g000031-s07-a0.cast"
+    cast.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    async with watching(run_dir) as person:
         await person.press("2")
         await person.sees("g000031-s07")
         await person.press("enter")
         await person.sees("shell_exec", "exit 0")
         await person.press("down", "down", "down", "enter")  # the second turn of the model
         player = person.app.screen.query_one(Player)
-        await person.sees("sort -k2 input-1.txt")
+        await person.sees("did 0", "turn 2/4")
         assert player.has_focus
-        await person.press("end")
-        await person.sees("sort -k2 input-3.txt", "turn 4/4")
-        await person.press("home")
-        await person.until(lambda: player.moment_s == 0.0 or player.playing)
-        if player.playing:
-            await person.press("space")
-        await person.press("n", "n")
+        await person.sees("did 3", "■")  # it has played to its end
+        await person.press("home", "n")
         await person.sees("turn 2/4")
+        assert "did 1" not in person.text
         await person.press("b")
         await person.sees("turn 1/4")
         await person.press("i")
