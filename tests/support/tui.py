@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from launch.monitor.tui.app import MonitorApp
 
-GENEROUS_S = 60
+GENEROUS_S = 200
 
 
 class Watching:
@@ -44,7 +44,7 @@ class Watching:
         try:
             async with asyncio.timeout(GENEROUS_S):
                 while not holds():
-                    await self._pilot.pause(0.02)
+                    await self._pilot.pause(0.05)
         except TimeoutError:
             raise AssertionError(f"never seen: {what}\n{self.text}") from None
 

@@ -7,8 +7,10 @@ q, Ctrl-C or SIGTERM, within a piece of reading, and leaves the terminal as it w
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import signal
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,6 +33,8 @@ from launch.monitor.tui.view import OpenGroup, OpenTerminal, OpenTrajectory, Tol
 from launch.monitor.tui.wall import LiveTerminal, Wall
 
 POLL_S = 0.25
+NEWS_S = 1.0
+"""What is shown is asked for again no oftener."""
 TABS = (
     Tab("1", "overview", "Overview"),
     Tab("2", "trajectories", "Trajectories"),
@@ -92,11 +96,12 @@ class MonitorApp(App[None]):
     async def _follow(self) -> None:
         """Until the app ends."""
         await asyncio.to_thread(self.follower.list_all)
-        told = -1
+        told, told_at = -1, -math.inf
         while True:
             more = await asyncio.to_thread(self.follower.poll)
-            if self.follower.revision != told:
-                told = self.follower.revision
+            now = time.monotonic()
+            if self.follower.revision != told and now - told_at >= NEWS_S:
+                told, told_at = self.follower.revision, now
                 self._head = await asyncio.to_thread(self.follower.head)
                 self._tell()
             await asyncio.sleep(0 if more else POLL_S)

@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Static
 from launch.monitor.follow import Follower
 from launch.monitor.shapes import GroupDetail, Member
 from launch.monitor.tui import words
-from launch.monitor.tui.view import OpenTrajectory, Told, View
+from launch.monitor.tui.view import OpenTrajectory, View
 from launch.monitor.tui.words import BAD, QUIET
 
 _CELL = 16
@@ -53,11 +53,14 @@ class GroupView(View):
     async def load(self) -> None:
         found = await asyncio.to_thread(self.follower.group, self.group)
         if found is None:
-            self.post_message(Told(f"there is no group {self.group} in {self.follower.name}"))
+            self.tell(f"there is no group {self.group} in {self.follower.name}")
         elif found != self._shown:
             self._shown = found
             self.query_one("#facts", Static).update(heading(found))
             self._fill(found)
+
+    def tell(self, line: str) -> None:
+        self.query_one("#facts", Static).update(Text(line, BAD))
 
     def _fill(self, found: GroupDetail) -> None:
         table = self.query_one(Members)
@@ -107,9 +110,13 @@ def comparison(members: Sequence[Member]) -> list[tuple[str, list[Text]]]:
         ("tokens sampled", lambda each: Text(f"{each.row.sampled:,}")),
         ("gap", lambda each: Text(words.short(each.row.gap))),
         *((f"  {name}", _time(name)) for name in _names(members, lambda each: each.ms)),
-        ("error", lambda each: Text(words.cut(words.one_line(each.error or each.problem), _CELL), BAD)),
+        ("error", lambda each: Text(words.cut(_problem(each), _CELL), BAD)),
     ]
     return [(title, [cell(each) for each in members]) for title, cell in lines]
+
+
+def _problem(each: Member) -> str:
+    return "cannot be read" if each.problem else words.one_line(each.error)
 
 
 def _names(members: Sequence[Member], of: Callable[[Member], Mapping[str, float]]) -> list[str]:

@@ -21,7 +21,7 @@ from launch.monitor.tui.head import Tab, TabLine
 from launch.monitor.tui.player import Player
 from launch.monitor.tui.tokens import Tokens
 from launch.monitor.tui.turns import Turns
-from launch.monitor.tui.view import OpenGroup, Told, View, focus_first
+from launch.monitor.tui.view import OpenGroup, View, focus_first
 from launch.monitor.tui.words import BAD, GOOD, QUIET
 
 _TABS = (
@@ -37,6 +37,7 @@ class TrajectoryView(View):
 
     DEFAULT_CSS = """
     TrajectoryView > #about { height: auto; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    TrajectoryView > #about.problem { text-wrap: wrap; }
     TrajectoryView > ContentSwitcher { height: 1fr; }
     TrajectoryView #facts { padding: 0 1; }
     """
@@ -66,15 +67,18 @@ class TrajectoryView(View):
     async def load(self) -> None:
         where = await asyncio.to_thread(self.follower.locate, self.trajectory)
         if where is None:
-            self.post_message(Told(f"no trajectory {self.trajectory} was acknowledged in {self.follower.name}"))
+            self.tell(f"no trajectory {self.trajectory} was acknowledged in {self.follower.name}")
             return
         found = await asyncio.to_thread(lambda: detail(self.follower.known(), where))
         if found != self._shown:
             self._show(where, found)
 
+    def tell(self, line: str) -> None:
+        self.query_one("#about", Static).set_class(True, "problem").update(Text(line, BAD))
+
     def _show(self, where: Located, found: TrajectoryDetail) -> None:
         before, self._shown = self._shown, found
-        self.query_one("#about", Static).update(about(found))
+        self.query_one("#about", Static).set_class(False, "problem").update(about(found))
         self.query_one("#all", Static).update(everything(found))
         self.query_one(Turns).show_turns(found.segments)
         self.query_one(Tokens).show_tokens(where, found.segments)

@@ -49,7 +49,11 @@ class View(Widget):
             try:
                 await self.load()
             except (LongshoreError, OSError) as error:
-                self.post_message(Told(str(error)))
+                self.tell(str(error))
+
+    def tell(self, line: str) -> None:
+        """What could not be read, and why."""
+        self.post_message(Told(line))
 
     async def load(self) -> None:
         """Read in a thread, and show.  Errors of reading may be raised."""
