@@ -121,17 +121,20 @@ class MonitorApp(App[None]):
 
     def _open(self, view: View) -> None:
         self.push_screen(DetailPage(view))
-        self.call_after_refresh(self._tell)
+
+    def on_shown(self) -> None:
+        self._tell()
 
     # -- what views ask for ------------------------------------------------------------------------------------------
 
-    async def on_open_trajectory(self, event: OpenTrajectory) -> None:
+    def on_open_trajectory(self, event: OpenTrajectory) -> None:
+        self.run_worker(self._open_trajectory(event.trajectory), exclusive=True, group="open")
+
+    async def _open_trajectory(self, asked: str) -> None:
         """One that was not acknowledged has at most a terminal."""
-        name = _ATTEMPT.sub("", event.trajectory)
+        name = _ATTEMPT.sub("", asked)
         known = await asyncio.to_thread(self.follower.locate, name)
-        self._open(
-            LiveTerminal(self.follower, event.trajectory) if known is None else TrajectoryView(self.follower, name)
-        )
+        self._open(LiveTerminal(self.follower, asked) if known is None else TrajectoryView(self.follower, name))
 
     def on_open_group(self, event: OpenGroup) -> None:
         self._open(GroupView(self.follower, event.group))
@@ -154,7 +157,6 @@ class MonitorApp(App[None]):
     async def action_back(self) -> None:
         if len(self.screen_stack) > 1:
             await self.pop_screen()
-            self._tell()
 
     def action_light(self) -> None:
         self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from launch.monitor.tui.head import HeadLine, Tab, TabLine
-from launch.monitor.tui.view import View, focus_first
+from launch.monitor.tui.view import Shown, View, focus_first
 from launch.monitor.tui.words import ACCENT, QUIET, WIDE
 
 
@@ -21,6 +21,9 @@ class Page(Screen[None]):
     """Base of both."""
 
     HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (WIDE, "-wide")]
+
+    def on_screen_resume(self) -> None:
+        self.post_message(Shown())
 
 
 class MainPage(Page):

@@ -73,6 +73,10 @@ class Told(Message):
     line: str
 
 
+class Shown(Message):
+    """A page is on the screen, for the first time or again."""
+
+
 @dataclass
 class OpenTrajectory(Message):
     """An acknowledged one, by its id."""
