@@ -20,7 +20,7 @@ from launch.monitor.tui.words import ACCENT, QUIET, WIDE
 class Page(Screen[None]):
     """Base of both."""
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (WIDE, "-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012  a ClassVar or None, as textual says it
 
     def on_screen_resume(self) -> None:
         self.post_message(Shown())
