@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from launch.monitor.tui.app import MonitorApp
 
-GENEROUS_S = 200
+GENEROUS_S = 120
 
 
 class Watching:

@@ -33,13 +33,15 @@ class MainPage(Page):
 
     def __init__(self, tabs: Sequence[Tab], views: Sequence[View]) -> None:
         super().__init__()
-        self._tabs, self._views = tabs, views
+        self._tabs, self._views = tabs, {view.id: view for view in views}
+        self.shown = views[0]
+        """Of the tabs' views."""
 
     def compose(self) -> ComposeResult:
         yield HeadLine()
         yield TabLine(self._tabs)
         with ContentSwitcher(initial=self._tabs[0].name):
-            yield from self._views
+            yield from self._views.values()
         yield Footer(show_command_palette=False)
 
     async def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:
@@ -49,11 +51,8 @@ class MainPage(Page):
         """One of the tabs."""
         self.query_one(ContentSwitcher).current = name
         self.query_one(TabLine).select(name)
+        self.shown = self._views[name]
         focus_first(self.shown)
-
-    @property
-    def shown(self) -> View:
-        return self.query_one(f"#{self.query_one(ContentSwitcher).current}", View)
 
 
 class DetailPage(Page):
@@ -63,16 +62,12 @@ class DetailPage(Page):
 
     def __init__(self, view: View) -> None:
         super().__init__()
-        self._view = view
+        self.shown = view
 
     def compose(self) -> ComposeResult:
         yield HeadLine()
-        yield self._view
+        yield self.shown
         yield Footer(show_command_palette=False)
-
-    @property
-    def shown(self) -> View:
-        return self._view
 
 
 class Section(NamedTuple):

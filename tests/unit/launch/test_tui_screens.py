@@ -356,7 +356,7 @@ async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.Mo
 
 async def test_the_picture_in_the_docs(running: Path) -> None:
     """``LONGSHORE_WRITE_PICTURES=1`` writes it anew."""
-    async with watching(running, (112, 36)) as person:
+    async with watching(running, (120, 44)) as person:
         await person.sees("make tasks harder", "engine-0", "Trajectories", "Running longest")
         picture = re.sub(r"@font-face \{.*?\}\s*", "", person.app.export_screenshot(title="longshore"), flags=re.DOTALL)
     assert "http" not in picture.replace("http://www.w3.org", "")
