@@ -34,16 +34,16 @@ _FATES: Mapping[Fate, str] = {
     Fate.STALE: WARN,
     Fate.DROPPED: BAD,
     Fate.UNTRAINED: QUIET,
-    Fate.CLIP_HIGH: "magenta",
-    Fate.CLIP_LOW: "magenta",
-    Fate.CLIP_DUAL: "bold magenta",
-    Fate.CORRECTED: "blue",
+    Fate.CLIP_HIGH: "blue",
+    Fate.CLIP_LOW: "blue",
+    Fate.CLIP_DUAL: "bold blue",
+    Fate.CORRECTED: "underline blue",
 }
 LEGENDS: Mapping[By, tuple[tuple[str, str], ...]] = {
     By.PROBABILITY: ((GOOD, "≥ 0.9"), ("cyan", "≥ 0.5"), (WARN, "≥ 0.1"), (_UNLIKELY, "less")),
     By.AGE: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
-    By.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("magenta", "clipped"),
-              ("blue", "corrected")),
+    By.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("blue", "clipped"),
+              ("underline blue", "corrected")),
     By.GAP: ((GOOD, "≤ 0.01"), ("cyan", "≤ 0.1"), (WARN, "≤ 0.5"), (_UNLIKELY, "more"), ("", "unknown")),
     By.ADVANTAGE: ((GOOD, "above 0"), ("", "0 or none"), (BAD, "below 0")),
 }  # fmt: skip

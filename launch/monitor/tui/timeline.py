@@ -13,11 +13,11 @@ _COLORS = {
     **dict.fromkeys(("generating", "training"), "green"),
     **dict.fromkeys(("tool", "publishing"), "cyan"),
     **dict.fromkeys(("grading", "saving"), "blue"),
-    **dict.fromkeys(("starting", "loading"), "yellow"),
-    **dict.fromkeys(("delivering", "lent"), "magenta"),
+    **dict.fromkeys(("starting", "loading", "delivering"), "yellow"),
     **dict.fromkeys(("paused", "down"), "red"),
-    "waiting": "dim",
+    **dict.fromkeys(("waiting", "lent"), "dim"),
 }
+_FAST = "\N{NO-BREAK SPACE}"
 _FULL, _HALF, _LITTLE = "█", "▌", "▏"
 
 
@@ -46,6 +46,6 @@ def _legend(lanes: Lanes) -> Text:
     """What the colours of the lines say, and over which time."""
     here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
     ordered = [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys())
-    parts = [part for name in ordered for part in (("█ ", _COLORS.get(name, "")), (f"{name}  ", words.QUIET))]
-    span = f"{words.moment(lanes.since)} … {words.moment(lanes.until)}"
-    return Text.assemble(" " * (_LABEL + 1), *parts, (span, words.QUIET))
+    parts = [part for name in ordered for part in ((f"█{_FAST}", _COLORS.get(name, "")), (f"{name}  ", words.QUIET))]
+    span = f"{words.moment(lanes.since)}{_FAST}…{_FAST}{words.moment(lanes.until)}"
+    return Text.assemble(*parts, (span, words.QUIET))

@@ -21,6 +21,7 @@ from launch.monitor.tui.trajectories import Trajectories
 from protocol import codec
 from protocol.events import EventLog
 from protocol.export import Exporter
+from protocol.lanes import LaneLog
 from tests.support.fake_run import FakeRun, write_fake_run
 from tests.support.trajectories import make_trajectory
 from tests.support.tui import watching
@@ -36,16 +37,35 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_dir
 
 
+BUSY = {
+    "learner": {"waiting": 4.0, "training": 2.5, "publishing": 0.5},
+    "engine-0": {"generating": 6.4, "paused": 0.2, "loading": 0.4},
+    "worker-0": {"starting": 0.5, "generating": 4.0, "tool": 1.5, "grading": 1.0},
+    "worker-1": {"generating": 3.0, "tool": 2.0, "grading": 1.5, "delivering": 0.5},
+}
+
+
+def write_lane(run_dir: Path, name: str, states: dict[str, float]) -> None:
+    """What a process was at over two minutes, again and again."""
+    clock = [1_795_000_300.0]
+    lane = LaneLog(run_dir, name, name.partition("-")[0], lambda: clock[0], lambda: clock[0])
+    for _ in range(17):
+        for state, seconds in states.items():
+            with lane.during(state):
+                clock[0] += seconds
+            lane.tell()
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with six episodes under way, that has something to say, and a vocabulary."""
     run_dir = tmp_path_factory.mktemp("runs") / "demo-1"
     write_fake_run(run_dir, steps=12, finished=False)
     log = EventLog(run_dir, "driver-2", "node-0", lambda: 1_795_000_400.0, steady=None)
-    log.emit(
-        "advisory", about="zero_variance", text="62 % of groups had one reward: make tasks harder [b]", health=True
-    )
+    log.emit("advisory", about="zero_variance", text="62 % of groups had one reward: make tasks harder", health=True)
     log.close()
+    for name, states in BUSY.items():
+        write_lane(run_dir, name, states)
     words = ["ls -la\n", "cat", " input", ".txt", "echo", " 54", " >", " answer", ":", "sort", " -k2", "wc", "The sum"]
     pieces = {words[token % len(words)] + ("" if token < len(words) else f" {token}"): token for token in range(112)}
     (run_dir / "model").mkdir()
@@ -196,10 +216,9 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
 
 async def test_the_overview_says_what_to_do_and_what_is_under_way(running: Path) -> None:
     async with watching(running, (120, 60)) as person:
-        text = await person.sees(
-            "62 % of groups had one reward: make tasks harder [b]", "engine-0", "serving", "before"
-        )
+        text = await person.sees("62 % of groups had one reward: make tasks harder", "engine-0", "serving", "before")
         assert "sum_column" in text
+        await person.sees(*(f"█\N{NO-BREAK SPACE}{state}" for states in BUSY.values() for state in states))
 
 
 async def test_terminals_are_watched_while_they_are_written(tmp_path: Path) -> None:
@@ -356,8 +375,10 @@ async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.Mo
 
 async def test_the_picture_in_the_docs(running: Path) -> None:
     """``LONGSHORE_WRITE_PICTURES=1`` writes it anew."""
-    async with watching(running, (120, 44)) as person:
-        await person.sees("make tasks harder", "engine-0", "Trajectories", "Running longest")
+    async with watching(running, (120, 49)) as person:
+        await person.sees(
+            "make tasks harder", "engine-0", "Trajectories", "Running longest", "█\N{NO-BREAK SPACE}training", "Help"
+        )
         picture = re.sub(r"@font-face \{.*?\}\s*", "", person.app.export_screenshot(title="longshore"), flags=re.DOTALL)
     assert not re.search(r"""url\(["']?http|href=|src=""", picture), "whoever reads the page would ask somebody else"
     if os.environ.get("LONGSHORE_WRITE_PICTURES"):
