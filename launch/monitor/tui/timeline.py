@@ -17,7 +17,6 @@ _COLORS = {
     **dict.fromkeys(("paused", "down"), "red"),
     **dict.fromkeys(("waiting", "lent"), "dim"),
 }
-_FAST = "\N{NO-BREAK SPACE}"
 _FULL, _HALF, _LITTLE = "█", "▌", "▏"
 
 
@@ -43,9 +42,9 @@ def _line(lane: Lane) -> Text:
 
 
 def _legend(lanes: Lanes) -> Text:
-    """What the colours of the lines say, and over which time."""
+    """Each state in its colour, and over which time."""
     here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
     ordered = [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys())
-    parts = [part for name in ordered for part in ((f"█{_FAST}", _COLORS.get(name, "")), (f"{name}  ", words.QUIET))]
-    span = f"{words.moment(lanes.since)}{_FAST}…{_FAST}{words.moment(lanes.until)}"
+    parts = [(f"{name}  ", _COLORS.get(name, "")) for name in ordered]
+    span = f"{words.moment(lanes.since)} … {words.moment(lanes.until)}"
     return Text.assemble(*parts, (span, words.QUIET))
