@@ -46,5 +46,5 @@ def _legend(lanes: Lanes) -> Text:
     here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
     ordered = [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys())
     parts = [(f"{name}  ", _COLORS.get(name, "")) for name in ordered]
-    span = f"{words.moment(lanes.since)} … {words.moment(lanes.until)}"
+    span = f"{words.moment(lanes.since)}–{words.moment(lanes.until)}"
     return Text.assemble(*parts, (span, words.QUIET))
