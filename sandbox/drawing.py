@@ -1,8 +1,8 @@
 """A screen drawn by pyte from what a program prints, at a cost that the program cannot choose.
 
 pyte follows any program at any price: 64 KiB of marks on one letter, or of orders to invert the screen, take it
-minutes.  Here no byte costs more than a few rows or columns, and nothing grows from one drawing to the next.  Only
-characters are shown: colours, inverse video and the like are neither kept nor paid for.
+minutes.  Here no byte costs more than a few rows or columns, and nothing grows from one drawing to the next.  A
+screen is characters; who shows it to a person asks for :meth:`Drawing.painted`, which has colours too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import contextlib
 import re
 import unicodedata
 from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
 
 import pyte
 from pyte import modes
@@ -42,6 +44,17 @@ class Screen:
         return "\n".join(self.lines).rstrip("\n")
 
 
+class Painted(NamedTuple):
+    """Characters beside each other that look alike."""
+
+    text: str
+    color: str
+    """``default``, one of eight names (``red``, ``brightred``), or six hexadecimal digits."""
+    background: str
+    bold: bool
+    reverse: bool
+
+
 class Drawing:
     """Of one terminal."""
 
@@ -71,6 +84,16 @@ class Drawing:
         cells, columns = self._cells.buffer, range(self._cells.columns)
         lines = tuple("".join(cells[row][at].data for at in columns).rstrip() for row in range(self._cells.lines))
         return Screen(lines, (self._cells.cursor.y, self._cells.cursor.x))
+
+    def painted(self, row: int) -> tuple[Painted, ...]:
+        """A line of the screen, whole, as it looks."""
+        line = self._cells.buffer[row]
+        cells = [line[at] for at in range(self._cells.columns)]
+        return tuple(Painted("".join(cell.data for cell in run), *look) for look, run in groupby(cells, key=_look_of))
+
+
+def _look_of(cell: Char) -> tuple[str, str, bool, bool]:
+    return cell.fg, cell.bg, cell.bold, cell.reverse
 
 
 class _Parser(pyte.Stream):

@@ -1,4 +1,4 @@
-"""``python -m launch.monitor runs/<id> [--host H] [--port N] [--json]``: watch a run, live or finished."""
+"""``python -m launch.monitor runs/<id> [--tui] [--host H] [--port N] [--json]``: watch a run, live or finished."""
 
 from __future__ import annotations
 
@@ -23,24 +23,46 @@ from protocol.errors import UserError
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _LAST_PORT = 65_535
 _LOOPBACK = "127.0.0.1"
+_LIGHT = (";7", ";15")
+"""How ``COLORFGBG`` ends where a terminal has a light background."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve the page, whose address is the first line, until it is ended; or print the state once."""
-    parser = Parser(prog="longshore monitor", description="Watch a run in the browser; only reads.")
+    """Serve the page, whose address is the first line, until it is ended; or show the run in this terminal; or print
+    its state once."""
+    parser = Parser(prog="longshore monitor", description="Watch a run in the browser or here; only reads.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     parser.add_argument("--host", default=_LOOPBACK, help=f"address to listen on; beyond {_LOOPBACK} with a token")
     parser.add_argument("--port", type=int, default=0, help="port of it; 0, the default, for a free one")
+    parser.add_argument("--tui", action="store_true", help="show the run in this terminal; ? lists the keys")
     parser.add_argument("--json", action="store_true", help="print the run's state as JSON and end")
     with parsed(parser, argv) as (asked, out):
+        if asked.tui:
+            _check_terminal(asked.json)
         if asked.json:
             store = RunStore(asked.run_dir)
             store.catch_up()
             out.set(orjson.loads(store.view_json()))
             return EXIT_OK
     with contextlib.suppress(KeyboardInterrupt):  # how watching ends
-        _serve(asked.run_dir, asked.host, asked.port)
+        if asked.tui:
+            _show(asked.run_dir)
+        else:
+            _serve(asked.run_dir, asked.host, asked.port)
     return EXIT_OK
+
+
+def _check_terminal(json: bool) -> None:
+    if json:
+        raise UserError("--tui shows a run and --json prints its state: give one of them")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError("--tui needs a terminal, and this is none: leave it out for the page, or give --json")
+
+
+def _show(run_dir: Path) -> None:
+    from launch.monitor.tui.app import MonitorApp
+
+    MonitorApp(run_dir, light=os.environ.get("COLORFGBG", "").endswith(_LIGHT)).run()
 
 
 def _serve(run_dir: Path, host: str, port: int) -> None:

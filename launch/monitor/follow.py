@@ -15,20 +15,25 @@ from typing import TypeVar
 import orjson
 
 from launch.lineage import LineageLog
+from launch.monitor.archive import query
 from launch.monitor.archive.cards import standing
 from launch.monitor.archive.catalog import Catalog
+from launch.monitor.archive.details import member
 from launch.monitor.archive.query import last_step, trajectory_row
 from launch.monitor.archive.reading import Known, Located
 from launch.monitor.archive.vocabulary import NONE, Vocabulary, read_vocabulary
-from launch.monitor.shapes import Head, RunStanding
+from launch.monitor.shapes import GroupDetail, Head, RunStanding
 from launch.monitor.store import RunStore
 from launch.monitor.tail import Cursor, mapping, text
+from launch.monitor.view import RunView
 from protocol.weights import Lineage
 
 T = TypeVar("T")
 
 _LINES = 5_000
 """Of events, that are taken in while others wait."""
+_MOST = 1 << 12
+"""Samples of a group that are named as missing; a damaged line may say any size."""
 _STANDING_S = 2.0
 """For so long it is not looked again whether the driver lives."""
 
@@ -106,6 +111,10 @@ class Follower:
         with self._lock:
             return frozenset(self._store.state.running)
 
+    def view(self) -> RunView:
+        with self._lock:
+            return self._store.view()
+
     def view_json(self) -> bytes:
         """The state, as ``/state`` answers it."""
         with self._lock:
@@ -150,6 +159,16 @@ class Follower:
         """Of a group, by sample."""
         with self._lock:
             return [_located(self._catalog, row) for row in self._catalog.members(group)]
+
+    def group(self, number: int) -> GroupDetail | None:
+        """Its members side by side; None where there is no such group."""
+        row = self.ask(lambda catalog: query.group(catalog, number))
+        if row is None:
+            return None
+        known = self.known()
+        members = [member(known, where) for where in self.members(number)]
+        here = {each.row.sample for each in members}
+        return GroupDetail(row, members, [sample for sample in range(min(row.size, _MOST)) if sample not in here])
 
     def known(self) -> Known:
         """What details are read with."""

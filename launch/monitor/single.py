@@ -16,14 +16,14 @@ from typing import TypeAlias
 
 import orjson
 
-from launch.monitor.archive.details import detail, member
+from launch.monitor.archive.details import detail
 from launch.monitor.archive.reading import Known, Located, UnreadableError
 from launch.monitor.archive.recordings import safe_recording
 from launch.monitor.archive.tokens import token_page
 from launch.monitor.bundle import bundle
 from launch.monitor.packages import package_text
 from launch.monitor.recording import cast_path
-from launch.monitor.shapes import GroupDetail, GroupRow, TrajectoryDetail
+from launch.monitor.shapes import GroupDetail, TrajectoryDetail
 
 TOKENS = 2_000
 """Of one answer: what static/page/tokens.js asks for at once."""
@@ -44,16 +44,10 @@ def trajectory_file(run: str, known: Known, where: Located) -> bytes:
 def group_file(run: str, known: Known, group: GroupDetail, members: list[Located]) -> bytes:
     """A page that shows the group and each of its members that can be read."""
     answers: Answers = {f"/api/runs/{run}/groups/{group.row.group}": group}
-    readable = [where for where in members if not member(known, where).problem]
+    damaged = {each.row.id for each in group.members if each.problem}
+    readable = [where for where in members if where.row.id not in damaged]
     _add_trajectories(answers, run, known, readable)
     return _page(f"group {group.row.group}", f"/run/{run}/groups/{group.row.group}", answers)
-
-
-def group_detail(known: Known, row: GroupRow, members: list[Located]) -> GroupDetail:
-    """A group with its members side by side."""
-    here = {where.row.sample for where in members}
-    missing = [sample for sample in range(min(row.size, 1 << 12)) if sample not in here]
-    return GroupDetail(row, [member(known, where) for where in members], missing)
 
 
 def _add_trajectories(answers: Answers, run: str, known: Known, members: list[Located]) -> None:

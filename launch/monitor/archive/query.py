@@ -14,10 +14,10 @@ import numpy as np
 
 from launch.monitor.archive.catalog import Catalog
 from launch.monitor.archive.columns import DROPPED, HELD, UNKNOWN, Array
-from launch.monitor.archive.groups import GroupTable, group_rows, group_table
+from launch.monitor.archive.groups import GroupTable, group_row, group_rows, group_table
 from launch.monitor.archive.steps import finite
 from launch.monitor.plain import plain
-from launch.monitor.shapes import GroupRow, Page, State, StepRow, TrajectoryRow
+from launch.monitor.shapes import Columns, GroupRow, Page, State, StepRow, TrajectoryRow
 from protocol.trajectory import DropReason, trajectory_id
 from protocol.weights import version_label
 
@@ -123,6 +123,26 @@ def steps(catalog: Catalog, ask: Ask) -> Page[StepRow]:
     shown, next_, total = _paged(-numbers.astype(np.float64), numbers, ask)
     places = (catalog.steps.find(int(step)) for step in shown)
     return Page([step_row(catalog, place) for place in places if place is not None], next_, total)
+
+
+def metrics(catalog: Catalog, *, names: Sequence[str], after: int, points: int) -> Columns:
+    """Of the steps after ``after``, thinned evenly to ``points`` (0: all); without ``names`` every one."""
+    steps = catalog.steps
+    chosen = steps.thinned(after, points)
+    known = sorted(steps.columns)
+    return Columns(
+        [steps.numbers[index] for index in chosen],
+        {name: [steps.value(index, name) for index in chosen] for name in names or known},
+        known,
+    )
+
+
+def group(catalog: Catalog, number: int) -> GroupRow | None:
+    """None where there is no such group."""
+    table = group_table(catalog)
+    place = int(np.searchsorted(table.group, number))
+    known = place < len(table.group) and int(table.group[place]) == number
+    return group_row(catalog, table, place) if known else None
 
 
 def _paged(keys: Array, rows: Array, ask: Ask) -> tuple[Array, str | None, int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,15 +15,14 @@ from starlette.routing import Route
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import Catalog
 from launch.monitor.archive.details import detail
-from launch.monitor.archive.groups import group_row, group_table
 from launch.monitor.archive.lanes import MAX_SLOTS, read_lanes
 from launch.monitor.archive.reading import Located, UnreadableError
 from launch.monitor.archive.recordings import safe_recording
 from launch.monitor.archive.tokens import MAX_TOKENS, token_page
 from launch.monitor.follow import Follower
 from launch.monitor.recording import cast_path
-from launch.monitor.shapes import Columns, GroupRow
-from launch.monitor.single import group_detail, group_file, trajectory_file
+from launch.monitor.shapes import GroupDetail
+from launch.monitor.single import group_file, trajectory_file
 from launch.monitor.tail import parse_object
 from launch.monitor.web import parameters, streams
 from launch.monitor.web.answers import RefusedError, as_json, download, event_stream
@@ -93,7 +91,7 @@ class Api:
         after, points = parameters.whole(given, "after", -1), parameters.whole(given, "points", 0)
         names = [name for name in given.get("names", "").split(",") if name]
         follower = await self._follower(request)
-        found = partial(_columns, names=names, after=after, points=points)
+        found = partial(query.metrics, names=names, after=after, points=points)
         return as_json(await asyncio.to_thread(follower.ask, found))
 
     async def steps(self, request: Request) -> Response:
@@ -122,28 +120,23 @@ class Api:
         return as_json(await asyncio.to_thread(follower.ask, found))
 
     async def group(self, request: Request) -> Response:
-        follower, row = await self._grouped(request)
-        return as_json(
-            await asyncio.to_thread(lambda: group_detail(follower.known(), row, follower.members(row.group)))
-        )
+        _, found = await self._grouped(request)
+        return as_json(found)
 
     async def group_file(self, request: Request) -> Response:
         """It and its members as one file that needs no monitor."""
-        follower, row = await self._grouped(request)
+        follower, found = await self._grouped(request)
+        number = found.row.group
+        made = await _readable(lambda: group_file(follower.name, follower.known(), found, follower.members(number)))
+        return download(made, f"{follower.name}-group-{number}.html")
 
-        def made() -> bytes:
-            known, members = follower.known(), follower.members(row.group)
-            return group_file(follower.name, known, group_detail(known, row, members), members)
-
-        return download(await _readable(made), f"{follower.name}-group-{row.group}.html")
-
-    async def _grouped(self, request: Request) -> tuple[Follower, GroupRow]:
+    async def _grouped(self, request: Request) -> tuple[Follower, GroupDetail]:
         follower, text = await self._follower(request), request.path_params["group"]
         number = parameters.whole({"group": text}, "group", 0)
-        row = await asyncio.to_thread(follower.ask, lambda catalog: _group(catalog, number))
-        if row is None:
+        found = await asyncio.to_thread(follower.group, number)
+        if found is None:
             raise RefusedError(404, f"there is no group {number} in {follower.name}")
-        return follower, row
+        return follower, found
 
     async def trajectories(self, request: Request) -> Response:
         given = request.query_params
@@ -221,17 +214,6 @@ async def _readable(read: Callable[[], T]) -> T:
         raise RefusedError(404, str(error)) from error
 
 
-def _columns(catalog: Catalog, *, names: Sequence[str], after: int, points: int) -> Columns:
-    steps = catalog.steps
-    chosen = steps.thinned(after, points)
-    known = sorted(steps.columns)
-    return Columns(
-        [steps.numbers[index] for index in chosen],
-        {name: [steps.value(index, name) for index in chosen] for name in names or known},
-        known,
-    )
-
-
 def _line_place(catalog: Catalog, step: int) -> tuple[int, int] | None:
     index = catalog.steps.find(step)
     return None if index is None else catalog.steps.place(index)
@@ -246,10 +228,3 @@ def _read(path: Path, offset: int, length: int) -> bytes | None:
     except OSError:
         return None
     return None if parse_object(line) is None else line
-
-
-def _group(catalog: Catalog, number: int) -> GroupRow | None:
-    table = group_table(catalog)
-    place = int(np.searchsorted(table.group, number))
-    known = place < len(table.group) and int(table.group[place]) == number
-    return group_row(catalog, table, place) if known else None

@@ -1,0 +1,183 @@
+"""The monitor in a terminal: ``python -m launch.monitor RUN --tui``.
+
+One follower takes in what the run writes, in a thread; whatever is shown asks it again when there is news.  It ends by
+q, Ctrl-C or SIGTERM, within a piece of reading, and leaves the terminal as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import signal
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+from launch.monitor.follow import Follower
+from launch.monitor.shapes import Head
+from launch.monitor.tui.group import GroupView
+from launch.monitor.tui.groups import Groups
+from launch.monitor.tui.head import HeadLine, Tab, TabLine
+from launch.monitor.tui.log import Log
+from launch.monitor.tui.overview import Overview
+from launch.monitor.tui.pages import DetailPage, HelpPage, MainPage, Section
+from launch.monitor.tui.trajectories import Trajectories
+from launch.monitor.tui.trajectory import TrajectoryView
+from launch.monitor.tui.view import OpenGroup, OpenTerminal, OpenTrajectory, Told, View
+from launch.monitor.tui.wall import LiveTerminal, Wall
+
+POLL_S = 0.25
+NEWS_S = 1.0
+"""What is shown is asked for again no oftener."""
+TABS = (
+    Tab("1", "overview", "Overview"),
+    Tab("2", "trajectories", "Trajectories"),
+    Tab("3", "groups", "Groups"),
+    Tab("4", "wall", "Terminals"),
+    Tab("5", "log", "Log"),
+)
+_OURS = "launch.monitor.tui"
+_ATTEMPT = re.compile(r"-a\d+\Z")
+
+
+class MonitorApp(App[None]):
+    """Raises NoSuchRunError where ``run_dir`` is no folder."""
+
+    CSS = """
+    * { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
+    DataTable { background: $background; }
+    DataTable > .datatable--header { background: $background; }
+    .-wide Overview #pair { layout: horizontal; }
+    .-wide Overview #pair > Static { width: 1fr; }
+    .-wide Turns { layout: horizontal; }
+    .-wide Turns > OptionList { height: 1fr; width: 62; }
+    .-wide Turns > VerticalScroll { height: 1fr; width: 1fr; }
+    """
+    TITLE = "longshore"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(tab.key, f"show('{tab.name}')", tab.title, show=False) for tab in TABS),
+        Binding("d", "light", "Light or dark", show=False),
+        Binding("question_mark", "help", "Help"),
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
+    ]
+
+    def __init__(self, run_dir: Path, *, light: bool = False) -> None:
+        super().__init__()
+        self.follower = Follower(run_dir)
+        self.theme = "textual-light" if light else "textual-dark"
+        self._head: Head | None = None
+
+    def get_default_screen(self) -> Screen[None]:
+        of = self.follower
+        views = (
+            Overview(of, id="overview"),
+            Trajectories(of, id="trajectories"),
+            Groups(of, id="groups"),
+            Wall(of, id="wall"),
+            Log(of, id="log"),
+        )
+        return MainPage(TABS, views)
+
+    def on_mount(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+        self.run_worker(self._follow())
+
+    def on_unmount(self) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+
+    async def _follow(self) -> None:
+        """Until the app ends."""
+        await asyncio.to_thread(self.follower.list_all)
+        told, told_at = -1, -math.inf
+        while True:
+            more = await asyncio.to_thread(self.follower.poll)
+            now = time.monotonic()
+            if self.follower.revision != told and now - told_at >= NEWS_S:
+                told, told_at = self.follower.revision, now
+                self._head = await asyncio.to_thread(self.follower.head)
+                self._tell()
+            await asyncio.sleep(0 if more else POLL_S)
+
+    def _tell(self) -> None:
+        """Whatever is shown that there is news."""
+        page = self.screen
+        if self._head is None or not isinstance(page, MainPage | DetailPage):
+            return
+        for line in page.query(HeadLine):
+            line.head = self._head
+        for tabs in page.query(TabLine):
+            tabs.note("trajectories", f"{self._head.trajectories:,}")
+            tabs.note("groups", f"{self._head.groups:,}")
+            tabs.note("wall", f"{self._head.running:,}" if self._head.running else "")
+        page.shown.renew()
+
+    def _open(self, view: View) -> None:
+        self.push_screen(DetailPage(view))
+
+    def on_shown(self) -> None:
+        self._tell()
+
+    # -- what views ask for ------------------------------------------------------------------------------------------
+
+    def on_open_trajectory(self, event: OpenTrajectory) -> None:
+        self.run_worker(self._open_trajectory(event.trajectory), exclusive=True, group="open")
+
+    async def _open_trajectory(self, asked: str) -> None:
+        """One that was not acknowledged has at most a terminal."""
+        name = _ATTEMPT.sub("", asked)
+        known = await asyncio.to_thread(self.follower.locate, name)
+        self._open(LiveTerminal(self.follower, asked) if known is None else TrajectoryView(self.follower, name))
+
+    def on_open_group(self, event: OpenGroup) -> None:
+        self._open(GroupView(self.follower, event.group))
+
+    def on_open_terminal(self, event: OpenTerminal) -> None:
+        self._open(LiveTerminal(self.follower, event.recording))
+
+    def on_told(self, event: Told) -> None:
+        self.notify(event.line, severity="warning", markup=False)
+
+    # -- keys --------------------------------------------------------------------------------------------------------
+
+    def action_show(self, name: str) -> None:
+        while isinstance(self.screen, DetailPage | HelpPage):
+            self.pop_screen()
+        if isinstance(self.screen, MainPage):
+            self.screen.show(name)
+            self._tell()
+
+    async def action_back(self) -> None:
+        if len(self.screen_stack) > 1:
+            await self.pop_screen()
+
+    def action_light(self) -> None:
+        self.theme = "textual-dark" if self.theme == "textual-light" else "textual-light"
+
+    def action_help(self) -> None:
+        page = self.screen
+        if isinstance(page, MainPage | DetailPage):
+            self.push_screen(HelpPage(self._keys(page)))
+
+    def _keys(self, page: MainPage | DetailPage) -> list[Section]:
+        """What can be pressed now, here and everywhere, of what textual's own parts do not have anyway."""
+        here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
+        for active in page.active_bindings.values():
+            if active.enabled and active.binding.description in _described(active.node):
+                keys = everywhere if active.node is self else here
+                keys.setdefault(active.binding.description, []).append(self.get_key_display(active.binding))
+        moving = {"Move": ["arrows", "PageUp", "PageDown"], "Next part, part before": ["Tab", "Shift-Tab"]}
+        return [Section("Here", here | moving), Section("Everywhere", everywhere)]
+
+
+def _described(node: DOMNode) -> set[str]:
+    ours = (kind for kind in type(node).__mro__ if kind.__module__.startswith(_OURS))
+    bindings = (each for kind in ours for each in vars(kind).get("BINDINGS", ()))
+    return {each.description for each in bindings if isinstance(each, Binding)}

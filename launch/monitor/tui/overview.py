@@ -1,0 +1,76 @@
+"""The first page: how the run is doing, and why it is slow or not learning."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.widgets import Static
+
+from launch.monitor.archive.lanes import MAX_SLOTS, read_lanes
+from launch.monitor.shapes import Lanes
+from launch.monitor.tui import panels
+from launch.monitor.tui.timeline import timeline
+from launch.monitor.tui.view import View
+from launch.monitor.view import RunView
+
+_LANE_LABEL = 20
+"""Columns of a line of the timeline that are no slots, borders among them."""
+
+
+class Overview(View):
+    """Panels, one below the other; a wide screen has some beside each other."""
+
+    DEFAULT_CSS = """
+    Overview > VerticalScroll { padding: 0 1; }
+    Overview #pair { height: auto; layout: vertical; }
+    Overview Static { height: auto; border: round $foreground 25%; border-title-color: $text-muted; padding: 0 1; }
+    Overview #facts { border: none; padding: 1 1 0 1; }
+    Overview #advice.some { border: round $warning; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "scroll(1)", "Down", show=False),
+        Binding("up,k", "scroll(-1)", "Up", show=False),
+    ]
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield _panel("facts", "")
+            yield _panel("advice", "Advice")
+            yield _panel("curves", "Curves")
+            with Container(id="pair"):
+                yield _panel("engines", "Engines")
+                yield _panel("evaluations", "Evaluations")
+            yield _panel("lanes", "What processes were at")
+            yield _panel("sessions", "Running longest")
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    async def load(self) -> None:
+        width = max(40, self.size.width - 6)
+        view, lanes = await asyncio.to_thread(self._read, min(MAX_SLOTS, max(10, width - _LANE_LABEL)))
+        self._show("facts", panels.facts(view, width))
+        self._show("advice", panels.advice(view))
+        self.query_one("#advice").set_class(bool(view.advisories), "some")
+        self._show("curves", panels.curves(view, width))
+        self._show("lanes", timeline(lanes))
+        self._show("engines", panels.engines(view))
+        self._show("evaluations", panels.evaluations(view))
+        self._show("sessions", panels.sessions(view, width))
+
+    def _read(self, slots: int) -> tuple[RunView, Lanes]:
+        return self.follower.view(), read_lanes(self.follower.run_dir, None, None, slots)
+
+    def _show(self, name: str, text: Text) -> None:
+        self.query_one(f"#{name}", Static).update(text)
+
+
+def _panel(name: str, title: str) -> Static:
+    panel = Static(id=name)
+    panel.border_title = title or None
+    return panel

@@ -1,0 +1,50 @@
+"""What the learner, the engines and the workers were at, as lines of colour.  Pure."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from launch.monitor.shapes import Lane, Lanes
+from launch.monitor.tui import words
+
+SHOWN = 10
+_LABEL = 12
+_COLORS = {
+    **dict.fromkeys(("generating", "training"), "green"),
+    **dict.fromkeys(("tool", "publishing"), "cyan"),
+    **dict.fromkeys(("grading", "saving"), "blue"),
+    **dict.fromkeys(("starting", "loading", "delivering"), "yellow"),
+    **dict.fromkeys(("paused", "down"), "red"),
+    **dict.fromkeys(("waiting", "lent"), "dim"),
+}
+_FULL, _HALF, _LITTLE = "█", "▌", "▏"
+
+
+def timeline(lanes: Lanes) -> Text:
+    """A line a process, a character a slot: coloured by what it was at most, dark where it was at nothing."""
+    shown = lanes.lanes[:SHOWN]
+    if not shown:
+        return Text("No process has told what it is at.", words.QUIET)
+    lines = [*map(_line, shown), _legend(lanes)]
+    if more := len(lanes.lanes) - len(shown):
+        lines.append(Text(f"and {more} more processes", words.QUIET))
+    return Text("\n").join(lines)
+
+
+def _line(lane: Lane) -> Text:
+    line = Text(f"{words.cut(lane.name, _LABEL):<{_LABEL}} ", "bold")
+    for at in range(max(map(len, lane.states.values()), default=0)):
+        state = max(lane.states, key=lambda name: lane.states[name][at])
+        value = lane.states[state][at]
+        block = _FULL if value > 0.5 else _HALF if value > 0.1 else _LITTLE if value > 0 else " "
+        line.append(block, _COLORS.get(state, ""))
+    return line
+
+
+def _legend(lanes: Lanes) -> Text:
+    """Each state in its colour, and over which time."""
+    here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
+    ordered = [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys())
+    parts = [(f"{name}  ", _COLORS.get(name, "")) for name in ordered]
+    span = f"{words.moment(lanes.since)}–{words.moment(lanes.until)}"
+    return Text.assemble(*parts, (span, words.QUIET))

@@ -1,0 +1,154 @@
+"""Many live terminals at once; one of them large."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widgets import Static
+
+from launch.monitor.follow import Follower
+from launch.monitor.recording import cast_path
+from launch.monitor.state import Session
+from launch.monitor.tui import words
+from launch.monitor.tui.paint import paint
+from launch.monitor.tui.reel import LiveReel, Picture
+from launch.monitor.tui.view import OpenTerminal, View, focus_first
+from launch.monitor.tui.words import QUIET
+
+_TILE_WIDTH, _TILE_HEIGHT = 40, 10
+_POLL_S = 0.5
+
+
+class Tile(Static, can_focus=True):
+    """One terminal."""
+
+    DEFAULT_CSS = """
+    Tile { height: 1fr; border: round $foreground 25%; padding: 0 1; border-title-color: $text; }
+    Tile:focus { border: round $accent; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Enlarge"),
+        Binding("right,down,l,j", "app.focus_next", "Next", show=False),
+        Binding("left,up,h,k", "app.focus_previous", "Back", show=False),
+    ]
+    recording = ""
+
+    def show_session(self, session: Session, shown: Picture | None) -> None:
+        self.recording = session.trajectory
+        self.border_title = Text(f"{words.cut(session.task, 22)} · {session.sample}")
+        self.border_subtitle = Text(f"turn {session.turn} · {session.sampled:,} tokens")
+        empty = Text("nothing was printed yet", QUIET)
+        self.update(empty if shown is None else paint(shown, self.content_size.width, max(1, self.content_size.height)))
+
+    def action_open(self) -> None:
+        self.post_message(OpenTerminal(self.recording))
+
+
+class Wall(View):
+    """The episodes that run longest, as many as there is room for, page by page."""
+
+    DEFAULT_CSS = """
+    Wall > Static { height: 1; padding: 0 1; }
+    Wall > Container { layout: grid; grid-gutter: 0; height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "turn(1)", "More terminals"),
+        Binding("b", "turn(-1)", "Back"),
+    ]
+
+    def __init__(self, follower: Follower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
+        super().__init__(follower, id=id)
+        self._first = 0
+        self._reels: dict[str, LiveReel] = {}
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+        yield Container()
+
+    def on_mount(self) -> None:
+        self.set_interval(_POLL_S, self._poll)
+
+    def _poll(self) -> None:
+        """Terminals go on between two events of the run."""
+        if self.is_on_screen and self._reels:
+            self.renew()
+
+    async def load(self) -> None:
+        across = max(1, self.size.width // _TILE_WIDTH)
+        room = across * max(1, (self.size.height - 1) // _TILE_HEIGHT)
+        count, sessions, pictures = await asyncio.to_thread(self._read, room)
+        line = f"{count} episodes running" if count else "No episode is running: 2 has those that have ended."
+        here = f", {self._first + 1} to {self._first + len(sessions)} here" if count > len(sessions) else ""
+        self.query_one(Static).update(Text(line + here, QUIET if not count else ""))
+        await self._arrange(len(sessions), min(across, max(1, len(sessions))))
+        for tile, session, shown in zip(self.query(Tile), sessions, pictures, strict=True):
+            tile.show_session(session, shown)
+
+    def _read(self, room: int) -> tuple[int, Sequence[Session], Sequence[Picture | None]]:
+        view = self.follower.view()
+        running = sorted(view.running, key=lambda session: session.started_at)
+        self._first = min(self._first, max(0, (len(running) - 1) // room * room))
+        shown = running[self._first : self._first + room]
+        names = {session.trajectory for session in shown}
+        self._reels = {name: reel for name, reel in self._reels.items() if name in names}
+        return view.running_count, shown, [self._picture(session.trajectory) for session in shown]
+
+    def _picture(self, name: str) -> Picture | None:
+        path = cast_path(self.follower.run_dir, name)
+        if name not in self._reels and path is not None and path.exists():
+            self._reels[name] = LiveReel(path)
+        return self._reels[name].now() if name in self._reels else None
+
+    async def _arrange(self, count: int, across: int) -> None:
+        grid = self.query_one(Container)
+        grid.styles.grid_size_columns = across
+        tiles = list(self.query(Tile))
+        for tile in tiles[count:]:
+            await tile.remove()
+        if count > len(tiles):
+            await grid.mount(*(Tile() for _ in range(count - len(tiles))))
+        if count and self.screen.focused is None:
+            focus_first(self)
+
+    def action_turn(self, by: int) -> None:
+        shown = max(1, len(self.query(Tile)))
+        self._first = max(0, self._first + by * shown)
+        self.renew()
+
+
+class LiveTerminal(View):
+    """One terminal, as large as there is room for."""
+
+    DEFAULT_CSS = "LiveTerminal > Static { height: 1fr; border: round $accent; padding: 0 1; }"
+
+    def __init__(self, follower: Follower, recording: str) -> None:
+        super().__init__(follower)
+        path = cast_path(follower.run_dir, recording)
+        self._recording, self._path = recording, path
+        self._reel: LiveReel | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+
+    def on_mount(self) -> None:
+        self.query_one(Static).border_title = Text(self._recording)
+        self.set_interval(_POLL_S, self.renew)
+
+    async def load(self) -> None:
+        shown, live = await asyncio.to_thread(self._read)
+        screen = self.query_one(Static)
+        screen.border_subtitle = "live" if live else "it has ended"
+        empty = Text("No terminal was recorded, or it was deleted.", QUIET)
+        room = screen.content_size
+        screen.update(empty if shown is None else paint(shown, room.width, max(1, room.height)))
+
+    def _read(self) -> tuple[Picture | None, bool]:
+        if self._reel is None and self._path is not None and self._path.exists():
+            self._reel = LiveReel(self._path)
+        return (None if self._reel is None else self._reel.now()), self._recording in self.follower.live
