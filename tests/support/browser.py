@@ -95,13 +95,17 @@ class Page:
 
     async def wait(self, expression: str) -> None:
         """Until it is true of the page."""
+        await self.value(f"Boolean({expression})")
+
+    async def value(self, expression: str) -> Any:
+        """What it is, once it can be said and is neither null, false, 0 nor empty."""
         until = time.monotonic() + DEADLINE_S
         while time.monotonic() < until:
             with suppress(AssertionError):  # between two pages there is nothing to ask
-                if await self.evaluate(
-                    f"(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()"
+                if value := await self.evaluate(
+                    f"(() => {{ try {{ return {expression} }} catch {{ return false }} }})()"
                 ):
-                    return
+                    return value
             await asyncio.sleep(_LOOK_S)
         said = await self.evaluate("document.body.innerText.slice(0, 1500)")
         raise AssertionError(f"never true: {expression}\nerrors: {self.errors}\nthe page says:\n{said}")
@@ -110,15 +114,18 @@ class Page:
         await self.wait(f"document.body.innerText.includes({json.dumps(text)})")
 
     async def click(self, selector: str, text: str = "") -> None:
-        """With the mouse, in the middle of the first that is there and has this text."""
+        """With the mouse, in the middle of the first that is there and has this text, once it stands still."""
         fits = f"e.innerText.includes({json.dumps(text)}) && e.getClientRects().length"
         has = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => {fits})"
-        await self.wait(f"Boolean({has})")
-        at = await self.evaluate(
+        middle = (
             f"(() => {{ const e = {has}; e.scrollIntoView({{block: 'center', inline: 'nearest'}});"
             "const r = e.getClientRects()[0];"
             "return [r.left + r.width / 2, r.top + r.height / 2] })()"
         )
+        before, at = None, await self.value(middle)
+        while at != before:
+            await asyncio.sleep(_LOOK_S)
+            before, at = at, await self.value(middle)
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             await self.send("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
 

@@ -93,16 +93,17 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
     await page.see("the disk of the run directory has 3.1 GB left")
     await page.wait("document.querySelectorAll('.overview .curve canvas').length === 6")
     await page.wait("document.querySelectorAll('.lane[data-kind=worker] path').length > 2")
-    assert await page.evaluate("document.querySelector('.advice li').className") == "health", "health comes first"
+    assert await page.value("document.querySelector('.advice li').className") == "health", "health comes first"
     await page.see("training")
     await shoot(page, "overview")
 
     await page.click("a.button", "All of the step")
     await page.wait("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
-    await page.wait("document.querySelectorAll('tbody tr').length > 4")
-    worst = await page.evaluate("document.querySelector('tbody a').textContent")
-    rewards = await page.evaluate("[...document.querySelectorAll('tbody .reward b')].map(e => Number(e.textContent))")
-    assert rewards == sorted(rewards)
+    rewards = "[...document.querySelectorAll('tbody .reward b')].map(e => Number(e.textContent))"
+    await page.wait(
+        f"{rewards}.length > 4 && {rewards}.every((reward, row, all) => row === 0 || all[row - 1] <= reward)"
+    )
+    worst = await page.value("document.querySelector('tbody a').textContent")
     await shoot(page, "trajectories")
 
     await page.press("j")
