@@ -42,7 +42,7 @@ format: setup ## let ruff put the code in order
 docs: setup ## write the pages that are made from the code, and build the site into site/
 	@$(BIN)/python tools/config_page.py
 	@$(BIN)/python tools/commands_page.py
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@printf 'docs: site/index.html\n'
 
 lock: setup ## make constraints.txt anew from pyproject.toml (ARGS="NAME …" lets these packages move)

@@ -1,6 +1,6 @@
 """What the site needs beyond docs/ as it lies: mkdocs calls these (``hooks`` in mkdocs.yml).
 
-The pages of the repository's root belong to it too, a page that the navigation does not name yet stands under "More",
+Some pages of the repository's root belong to it too, a page that the navigation does not name yet stands under "More",
 and a link to a file of the repository that is no page is its text.
 """
 
@@ -15,7 +15,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-FROM_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+FROM_ROOT = {
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "assets/mark.svg": "launch/monitor/static/mark.svg",
+}
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -37,7 +41,7 @@ def _pages(nav: object) -> list[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take in the pages of the root."""
+    """Take in what lies elsewhere."""
     for name, source in FROM_ROOT.items():
         files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
     return files
