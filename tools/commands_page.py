@@ -114,8 +114,8 @@ def actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def below(action: argparse.Action) -> dict[str, argparse.ArgumentParser]:
     """The commands that a word chooses among; none where it chooses none."""
-    found = cast("Any", action.choices)
-    named: dict[str, object] = dict(found) if isinstance(found, dict) else {}
+    found: object = action.choices
+    named = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     return {name: parser for name, parser in named.items() if isinstance(parser, argparse.ArgumentParser)}
 
 

@@ -1,7 +1,7 @@
 """What the site needs beyond docs/ as it lies: mkdocs calls these (``hooks`` in mkdocs.yml).
 
 Some pages of the repository's root belong to it too, a page that the navigation does not name yet stands under "More",
-and a link to a file of the repository that is no page is its text.
+a link whose text is a page's file has the page's name, and one to a file of the repository that is no page is its text.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Take in pages that nobody has placed."""
-    nav: list[Any] = list(cast("list[Any]", config.nav or []))
-    placed = set(_pages(nav))
+    nav: list[Any] = [*(cast("Any", config).nav or [])]
+    placed = {page for page, _ in _pages(nav)}
     if others := sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in placed):
         config.nav = [*nav, {"More": others}]
     return config
 
 
-def _pages(nav: object) -> list[str]:
-    """The files that a part of the navigation names."""
+def _pages(nav: object, name: str = "") -> list[tuple[str, str]]:
+    """The files that a part of the navigation names, each with its name there."""
     if isinstance(nav, str):
-        return [nav]
-    inner = cast("dict[str, object]", nav).values() if isinstance(nav, dict) else cast("list[object]", nav)
-    return [page for each in inner for page in _pages(each)]
+        return [(nav, name)]
+    if isinstance(nav, dict):
+        return [page for inner, part in cast("dict[str, object]", nav).items() for page in _pages(part, inner)]
+    return [page for part in cast("list[object]", nav) for page in _pages(part)]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -47,20 +48,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: object) -> str:
     """Let links lead where the pages are here."""
     folder = ROOT if page.file.src_uri in FROM_ROOT else ROOT / "docs"
+    names = dict(_pages(cast("Any", config).nav))
+    elsewhere = {ROOT / source: name for name, source in FROM_ROOT.items()}
 
     def here(link: re.Match[str]) -> str:
-        target = link["target"]
+        text, target = link["text"], link["target"]
         if "://" in target:
             return link[0]
         path = (folder / target).resolve()
-        known = {ROOT / source: name for name, source in FROM_ROOT.items()}
-        if path in known:
-            return f"[{link['text']}]({known[path]}{link['anchor'] or ''})"
-        if path.parent == ROOT / "docs":
-            return f"[{link['text']}]({path.name}{link['anchor'] or ''})"
-        return link["text"] if "`" in link["text"] or " " in link["text"] else f"`{link['text']}`"
+        file = elsewhere.get(path, path.name if path.parent == ROOT / "docs" else "")
+        if not file:
+            return text if "`" in text or " " in text else f"`{text}`"
+        named = names.get(file, "") if text.removeprefix("docs/") == path.name else ""
+        return f"[{named or text}]({file}{link['anchor'] or ''})"
 
     return LINK.sub(here, markdown)
