@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from launch.demo.hf import save_tokenizer
 from tests.support.fake_run import write_fake_run
 from tests.support.pages import PAGES, ROOT, Mark, Shown, files, shown
+from tests.support.recorded import tokenizer
 
 RUNS = ("demo-1", "demo-2", "a", "b")
 TASKS = ROOT / "docs" / "your-tasks.md"
@@ -38,6 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for seed, name in enumerate(RUNS):
         write_fake_run(folder / name, steps=8, seed=seed)
+        save_tokenizer(tokenizer(), folder / name / "model")
     return folder
 
 
