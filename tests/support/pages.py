@@ -16,7 +16,11 @@ _INDENTED = re.compile(r"(?:^ {4}.*\n)(?:(?:^ {4}.*|^)\n)*", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#(?=\s)(.*)$")
 _MARK = re.compile(r"\[(\w+)\]")
 _FILE = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_STARTS = ("longshore", "python", ".venv/bin/python", "make")
+_STARTS = re.compile(r"longshore \w|make \w|(\.venv/bin/)?python (-m |[\w/]+\.py\b)")
+_LONG = {
+    *("launch.bench", "launch.cluster", "launch.environment", "launch.monitor", "launch.sft", "launch.sweep"),
+    *("sandbox.router", "sandbox.server", "sandbox.stress", "pytest"),
+}
 
 
 class Mark(StrEnum):
@@ -52,6 +56,12 @@ class Shown:
         return self.words[2] if self.words[1:2] == ("-m",) else ""
 
     @property
+    def is_long(self) -> bool:
+        """It takes minutes, or stays: a page has to say so."""
+        asks = "--dry-run" in self.words or (self.module == "launch.monitor" and "--json" in self.words)
+        return self.module in _LONG and not asks
+
+    @property
     def arguments(self) -> list[str]:
         return list(self.words[2 if self.words[0] == "longshore" else 3 :])
 
@@ -84,5 +94,5 @@ def _commands(page: Path, block: str) -> Iterator[Shown]:
             continue
         while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
             words = words[1:]
-        if words and words[0] in _STARTS:
+        if _STARTS.match(" ".join(words)):
             yield Shown(page, tuple(words), Mark(marks[0]) if marks else Mark.NONE)

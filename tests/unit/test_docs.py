@@ -179,6 +179,13 @@ def test_each_command_that_takes_minutes_is_run_smaller_by_a_test() -> None:
             assert (ROOT / "tests" / "integration" / where).exists(), where
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_command_that_takes_long_says_so(page: Path) -> None:
+    """Else somebody waits for what was to take seconds, and so do the tests."""
+    silent = [str(command) for command in shown(page) if command.is_long and command.mark is Mark.NONE]
+    assert not silent, "say in its comment what it wants: docs/index.md has the marks"
+
+
 def test_a_mark_that_there_is_not_is_no_mark() -> None:
     legend = (ROOT / "docs" / "index.md").read_text()
     assert {mark.value for mark in Mark} - {""} == set(re.findall(r"`\[(\w+)\]`", legend))
