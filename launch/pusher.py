@@ -1,10 +1,10 @@
 """Brings published weights to the engines while everything else goes on.
 
 Each engine goes after the newest version by itself, so one that fails keeps no other from it.  First the files come to
-its machine and are read and checked, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.  A
-version that is overtaken before its push began is never pushed.  At most ``share`` of the fleet exchanges at once (a
-fleet of one stands still as a whole), and one whose server has to start again lets the others go first.  When all serve
-a version, the conductor is told.
+its machine and are read and checked, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.
+:mod:`launch.pace` says when an engine's turn is, and one whose server has to start again lets the others go first.  A
+version that was overtaken by then is passed over, but never two by one engine, one behind the other: however fast they
+come, each of its turns but one brings it weights.  When all serve a version or later ones, the conductor is told.
 
 While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
 had.
@@ -13,7 +13,6 @@ had.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +20,7 @@ from actors.engines.engine import Engine
 from actors.engines.messages import BadWeights, LoadReport
 from actors.remote import Remote
 from launch.delivery import Delivery
+from launch.pace import Pace
 from launch.standing import Stand
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -36,6 +36,8 @@ class Pusher:
     events: EventLog
     deadline_s: float
     share: float = 0.5
+    loss: float = 1.0
+    """As :class:`~launch.pace.Pace` has them."""
     delivery: Delivery = field(default_factory=Delivery)
     newest: WeightManifest | None = None
     served: WeightManifest | None = None
@@ -48,6 +50,10 @@ class Pusher:
     _has: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
     """Engine → what it took last, since the engines were last told to stand aside."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(len(self.engines), self.share, self.loss)
 
     def begin(self, manifest: WeightManifest) -> None:
         """Every engine serves ``manifest``; nothing has been offered yet."""
@@ -85,12 +91,14 @@ class Pusher:
             )
 
     async def wait_served_newest(self, patience_s: float) -> None:
-        """Return when every engine serves what was offered last.  Raises InfraError when one does not in time."""
+        """Return when every engine serves what was offered last; no pauses are spread for that.  Raises InfraError when
+        one does not in time."""
         if self.newest is None:
             return
         try:
-            async with asyncio.timeout(patience_s):
-                await self.wait_served(self.newest)
+            with self._pace.hurried():
+                async with asyncio.timeout(patience_s):
+                    await self.wait_served(self.newest)
         except TimeoutError as error:
             last = version_label(self.newest.version)
             raise InfraError(
@@ -100,14 +108,14 @@ class Pusher:
 
     async def run(self) -> None:
         """Push until cancelled."""
-        turns = asyncio.Semaphore(max(1, math.floor(self.share * len(self.engines))))
         async with asyncio.TaskGroup() as group:
             for engine in self.engines:
-                group.create_task(self._keep(engine, turns), name=engine.name)
+                group.create_task(self._keep(engine), name=engine.name)
             group.create_task(self._tell())
 
-    async def _keep(self, engine: Remote[Engine], turns: asyncio.Semaphore) -> None:
+    async def _keep(self, engine: Remote[Engine]) -> None:
         """Give the engine each newest version."""
+        passed_over = False
         while True:
             async with self._changed:
                 await self._changed.wait_for(
@@ -116,17 +124,21 @@ class Pusher:
                 manifest = self.newest
                 has = self._has  # another one once the engines were told to stand aside
             assert manifest is not None  # noqa: S101  # the condition above
-            if await self._load(engine, manifest, turns):
+            loaded = await self._load(engine, manifest, even_if_overtaken=passed_over)
+            passed_over = not loaded
+            if loaded:
                 async with self._changed:
                     has[engine.name] = manifest
                     self._changed.notify_all()
 
     async def _tell(self) -> None:
-        """Say it when all engines have a version."""
+        """Say it when all engines have a version, or later ones."""
         while True:
             async with self._changed:
-                await self._changed.wait_for(lambda: (self.served is not self.newest or self._away) and self._all_have)
-                manifest = self.newest
+                await self._changed.wait_for(
+                    lambda: (oldest := self._oldest) is not None and (self.served is not oldest or self._away)
+                )
+                manifest = self._oldest
             assert manifest is not None  # noqa: S101  # the condition above
             await self.stand.published(manifest.step)
             async with self._changed:
@@ -134,16 +146,27 @@ class Pusher:
                 self._changed.notify_all()
 
     @property
-    def _all_have(self) -> bool:
-        return self.newest is not None and all(self._has.get(engine.name) is self.newest for engine in self.engines)
+    def _oldest(self) -> WeightManifest | None:
+        """Of what the engines have; None while one has nothing."""
+        if any(engine.name not in self._has for engine in self.engines):
+            return None
+        return min(self._has.values(), key=lambda manifest: manifest.version)
 
-    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, turns: asyncio.Semaphore) -> bool:
-        """False when a newer one came meanwhile."""
+    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool) -> bool:
+        """False when a newer one came meanwhile, or the engines are to stand aside."""
         said, anew = "", False
         while self.newest is manifest:
             try:
                 here = await self.delivery.to(engine, manifest, self.served, anew=anew)
-                report = await self._exchange(engine, here, turns)
+                async with asyncio.timeout(self.deadline_s + _RETRY_S):
+                    await engine.call(Engine.stage, here, self.deadline_s)
+                async with self._pace.turn() as took:
+                    if self.held or (self.newest is not manifest and not even_if_overtaken):
+                        return False
+                    report = await self._exchange(engine, here)
+                    if report.pause_ms:  # it may have had these weights already
+                        self.pause_ms = report.pause_ms
+                        took(report)
             except (InfraError, TimeoutError) as error:
                 anew = isinstance(error, BadWeights)
                 if said != str(error):
@@ -151,13 +174,9 @@ class Pusher:
                     self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=said)
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if report.pause_ms:  # it may have had these weights already
-                self.pause_ms = report.pause_ms
             return True
         return False
 
-    async def _exchange(self, engine: Remote[Engine], here: WeightManifest, turns: asyncio.Semaphore) -> LoadReport:
+    async def _exchange(self, engine: Remote[Engine], here: WeightManifest) -> LoadReport:
         async with asyncio.timeout(self.deadline_s + _RETRY_S):
-            await engine.call(Engine.stage, here, self.deadline_s)
-        async with turns, asyncio.timeout(self.deadline_s + _RETRY_S):
             return await engine.call(Engine.load, here, self.deadline_s, patient=False)

@@ -83,9 +83,10 @@ class _Staged:
 
 @dataclass(slots=True)
 class _Still:
-    """How long the engine stood still for a load."""
+    """How long the engine stood still for a load, and how many requests with it."""
 
-    ms: float
+    ms: float = 0.0
+    requests: int = 0
 
 
 class Engine:
@@ -210,8 +211,9 @@ class Engine:
     async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
         """Do what :meth:`load` of this version can do while the server decodes.  Raises :class:`BadWeights` or
         :class:`LoadError`."""
-        if self._serves(manifest):
+        if self._serves(manifest) or (self._staged is not None and self._staged.manifest == manifest):
             return
+        self._staged = None  # it takes as much memory, of which there may be no more
         try:
             async with asyncio.timeout(deadline_s):
                 self._staged = await self._stage(manifest)
@@ -231,6 +233,11 @@ class Engine:
             load = await self._updates.stage(manifest, self._model)
         return _Staged(manifest, load, (time.monotonic() - begun) * 1000)
 
+    def _take_staged(self, manifest: WeightManifest) -> _Staged | None:
+        """What was staged, if it is this version; of another one nothing is kept."""
+        staged, self._staged = self._staged, None
+        return staged if staged is not None and staged.manifest == manifest else None
+
     async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True) -> LoadReport:
         """Exchange the weights in place, or take the memory back with them.  A version that is served already is a
         success at once.  ``patient``: a restart of the server is waited for.
@@ -243,18 +250,19 @@ class Engine:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
         if self._serves(manifest):
             return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=0.0)
+        if self._turn is None:
+            self._check_server(patient=patient)  # before what was staged is used up
         deadline = asyncio.get_running_loop().time() + deadline_s
         try:
             async with asyncio.timeout_at(deadline):
-                staged, self._staged = self._staged, None
-                if staged is None or staged.manifest != manifest:
-                    staged = await self._stage(manifest)
+                staged = self._take_staged(manifest) or await self._stage(manifest)
                 outcome = None
                 if self._turn is not None:
                     outcome = await self._turn.give_back(manifest)
+                    if isinstance(outcome, LoadReport) and outcome.version != manifest.version:
+                        outcome = None  # it had ended by itself, on the weights before
                 while outcome is None:
-                    if not patient and (self._serving is None or self._serving.trouble.done()):
-                        raise LoadError(f"engine {self._settings.name} lost its server and starts another")
+                    self._check_server(patient=patient)
                     swap = group.create_task(self._swap(staged, _Lease(manifest.version, deadline)))
                     outcome = await asyncio.shield(swap)
         except TimeoutError:
@@ -265,6 +273,11 @@ class Engine:
         if isinstance(outcome, LoadError):
             raise outcome
         return outcome
+
+    def _check_server(self, *, patient: bool) -> None:
+        """Raises :class:`LoadError` where there is none to exchange weights with, and nobody waits for the next."""
+        if not patient and (self._serving is None or self._serving.trouble.done()):
+            raise LoadError(f"engine {self._settings.name} lost its server and starts another")
 
     async def _swap(self, staged: _Staged, lease: _Lease) -> LoadReport | LoadError | None:
         """The exchange under the update lock; every error that it can have is its value.
@@ -280,7 +293,7 @@ class Engine:
                 return LoadError(f"version {label} did not begin to load before its deadline")
             if serving.confirmed.manifest.version == manifest.version:
                 return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
-            still = _Still(ms=0.0)
+            still = _Still()
             try:
                 load_ms = await self._updates.take(
                     serving, manifest, staged.load, self._standing_still(serving, lease, still), lease.deadline
@@ -304,7 +317,13 @@ class Engine:
                 load_ms=round(load_ms, 2),
                 prefetch_ms=round(prefetch_ms, 2),
             )
-            return LoadReport(version=manifest.version, pause_ms=still.ms, load_ms=load_ms, prefetch_ms=prefetch_ms)
+            return LoadReport(
+                version=manifest.version,
+                pause_ms=still.ms,
+                stood=still.requests,
+                load_ms=load_ms,
+                prefetch_ms=prefetch_ms,
+            )
 
     @contextmanager
     def _standing_still(self, serving: Serving, lease: _Lease, still: _Still) -> Generator[None]:
@@ -312,6 +331,7 @@ class Engine:
         self._dispatch.gate.clear()
         self._state, self._lease = EngineState.UPDATING, lease
         self._still_since = begun = time.monotonic()
+        still.requests = self._dispatch.counts.running
         try:
             with self._lane.during("paused"):
                 yield
@@ -331,13 +351,14 @@ class Engine:
             return
         if self._group is None or self._state is EngineState.STOPPED:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot lend its memory")
-        if self._turn is None:
-            self._turn = Turn()
-            self._turn.task = self._group.create_task(self._take_turn(self._turn))
-        self._turn.lease(lease_s)
+        turn = self._turn
+        if turn is None or turn.over:  # of the latter the lock lets go once the server is back
+            turn = self._turn = Turn()
+            turn.task = self._group.create_task(self._take_turn(turn))
+        turn.lease(lease_s)
         try:
             async with asyncio.timeout(deadline_s):
-                await self._turn.lent.wait()
+                await turn.lent.wait()
         except TimeoutError:
             raise LoadError(
                 f"engine {self._settings.name} has not given its memory away within {deadline_s:g} s; it is "
@@ -378,7 +399,8 @@ class Engine:
             load_ms=round(outcome.load_ms, 2) if isinstance(outcome, LoadReport) else 0.0,
             why=why,
         )
-        self._turn = None
+        if self._turn is turn:
+            self._turn = None
         return outcome
 
     async def _come_back(

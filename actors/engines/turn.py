@@ -21,6 +21,8 @@ class Turn:
         loop = asyncio.get_running_loop()
         self.lent = asyncio.Event()
         """Set once the memory is the learner's."""
+        self.over = False
+        """The server is taking it back."""
         self._back: asyncio.Future[WeightManifest] = loop.create_future()
         self._deadline = loop.time()
 
@@ -35,7 +37,12 @@ class Turn:
         return await asyncio.shield(self.task)
 
     async def returned(self) -> WeightManifest | None:
-        """What :meth:`give_back` was given; None at the end of the last lease."""
+        """What :meth:`give_back` was given; None at the end of the last lease.  The turn is over then."""
+        manifest = await self._returned()
+        self.over = True
+        return manifest
+
+    async def _returned(self) -> WeightManifest | None:
         while True:
             deadline = self._deadline
             try:

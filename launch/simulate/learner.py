@@ -150,7 +150,7 @@ class Learner:
         self._version = version
 
     def _push(self) -> None:
-        """Half of the fleet after half of the time, as :class:`launch.pusher.Pusher` does; then the conductor hears."""
+        """Half of the fleet after half of the time; then the conductor hears."""
         push_s, half = self._settings.push_s, len(self._engines) // 2
         self.served = self._version
         self._clock.after(push_s / 2, self._load, (self._version, self._engines[:half]))

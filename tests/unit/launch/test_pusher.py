@@ -32,6 +32,10 @@ class FakeConductor:
         self.published.append(standing.published_step)
 
 
+async def _nothing() -> None:
+    pass
+
+
 class FakeFleet:
     """Engines that share one gate; ``failing`` versions fail so many times more, and a ``sick`` engine always."""
 
@@ -46,6 +50,8 @@ class FakeFleet:
         """Engine → version."""
         self.refusing: set[str] = set()
         """Folders whose files an engine refuses, once each."""
+        self.on_stage = self.on_loaded = _nothing
+        """Done while an engine reads files, and before it says that it has loaded them."""
         self.remotes = [LocalRemote(FakeEngine(self, index), f"engine-{index}") for index in range(count)]
 
 
@@ -59,6 +65,7 @@ class FakeEngine:
             self.fleet.refusing.remove(manifest.path)
             raise BadWeights("the digest differs")
         self.staged = manifest
+        await self.fleet.on_stage()
 
     async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> LoadReport:
         """A patient one would keep its turn for as long as its server starts."""
@@ -77,6 +84,7 @@ class FakeEngine:
             fleet.failing[manifest.version] = fleet.failing.get(manifest.version, 0) - 1
             raise InfraError("the server refused")
         fleet.serves[self.index] = manifest.version
+        await fleet.on_loaded()
         return LoadReport(version=manifest.version, pause_ms=3.5, load_ms=2.0, prefetch_ms=1.0)
 
 
@@ -134,6 +142,69 @@ async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_
         assert fleet.began == [1, 3]
         assert pusher.served == manifest(3)
         assert conductor.published[-1] == 3
+
+
+async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_there(
+    tmp_path: Path,
+) -> None:
+    fleet = FakeFleet(2)
+    fleet.gate.clear()
+    async with pushing(tmp_path, fleet, share=0.5) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await breathe()
+        await pusher.offer(manifest(2))
+        fleet.gate.set()
+        await pusher.wait_served(manifest(2))
+    assert sorted(fleet.began) == [1, 2, 2]
+    assert conductor.published == [2]
+
+
+async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reach_it(tmp_path: Path) -> None:
+    """Else it serves the first weights for as long as the learner is quick."""
+    fleet, versions = FakeFleet(1), iter(range(2, 12))
+    async with pushing(tmp_path, fleet) as (pusher, _):
+
+        async def offer_next() -> None:
+            if (version := next(versions, None)) is not None:
+                await pusher.offer(manifest(version))
+
+        fleet.on_stage = offer_next
+        await pusher.offer(manifest(1))
+        await pusher.wait_served(manifest(11))
+    assert fleet.began == [2, 4, 6, 8, 10, 11]
+
+
+async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_come(tmp_path: Path) -> None:
+    """Else it waits, and the learner after it, until no version comes any more."""
+    fleet, versions = FakeFleet(2), iter(range(2, 12))
+    async with pushing(tmp_path, fleet, share=0.5) as (pusher, conductor):
+
+        async def offer_next() -> None:
+            if (version := next(versions, None)) is not None:
+                await pusher.offer(manifest(version))
+
+        fleet.on_loaded = offer_next
+        await pusher.offer(manifest(1))
+        await pusher.wait_served(manifest(11))
+    assert conductor.published == sorted(set(conductor.published))
+    assert conductor.published[0] < 5
+    assert conductor.published[-1] == 11
+
+
+async def test_an_engine_that_waits_for_its_turn_is_not_pushed_to_once_it_has_to_stand_aside(tmp_path: Path) -> None:
+    """Else it takes its memory back in the middle of the learner's turn."""
+    fleet = FakeFleet(2)
+    fleet.gate.clear()
+    async with pushing(tmp_path, fleet, share=0.5) as (pusher, _):
+        await pusher.offer(manifest(1))
+        await breathe()
+        pusher.hold()
+        fleet.gate.set()
+        await breathe()
+        assert fleet.began == [1]
+        await pusher.release()
+        await pusher.wait_served(manifest(1))
+    assert sorted(fleet.serves) == [0, 1]
 
 
 async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""If these fail, learner and server take the same memory at once, or a server keeps old weights and nobody knows.
+
+Both when the learner's turn has ended by itself, and whoever did not renew its lease asks again while the server comes
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from actors.engines.client import Held
+from actors.engines.engine import Engine
+from actors.engines.exchange import Confirmed, Serving
+from actors.engines.handover import FromFiles
+from actors.engines.messages import EnginePids, EngineState
+from actors.engines.settings import EngineSettings
+from actors.engines.updates import InPlace
+from protocol.weights import NO_VERSION, Version, WeightManifest
+
+
+def manifest(version: int) -> WeightManifest:
+    return WeightManifest(Version(version), version, NO_VERSION, f"/weights/{version}", f"{version}", 0, 0)
+
+
+class FakeServer:
+    """A fake, and its own client: takes its memory back once it may, and holds what it is told to load."""
+
+    def __init__(self) -> None:
+        self.client, self.pids, self.port = self, EnginePids(1, 2), 3
+        self.held_version, self.lends = 1, False
+        self.wants_back, self.may = asyncio.Event(), asyncio.Event()
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def release_memory(self, drain_s: float) -> None:
+        self.lends = True
+
+    async def resume_memory(self) -> None:
+        self.wants_back.set()
+        await self.may.wait()
+        self.lends = False
+
+    async def update_weights_and_look(self, path: str, version: int) -> Held:
+        self.held_version = version
+        return await self.held()
+
+    async def held(self) -> Held:
+        return Held(self.held_version, f"sum of {self.held_version}")
+
+
+class Readable(FromFiles):
+    """Fake: every folder is there, and whole."""
+
+    async def stage(self, manifest: WeightManifest, model: object) -> Any:
+        async def load(client: FakeServer) -> Held:
+            return await client.update_weights_and_look(manifest.path, manifest.version)
+
+        return load
+
+
+@asynccontextmanager
+async def coming_back(run_dir: Path) -> AsyncIterator[tuple[Engine, FakeServer]]:
+    """An engine that serves version 1, and whose lease has ended."""
+    settings = EngineSettings(name="e", run_dir=run_dir, model_path="", context_length=512, max_running=2, device="cpu")
+    engine, server = Engine(settings), FakeServer()
+    trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    confirmed, gate = Confirmed(manifest(1), "sum of 1"), asyncio.Event()
+    engine._serving = Serving(cast("Any", server), confirmed, gate, trouble, lambda version: None)
+    engine._updates, engine._model = InPlace(Readable(), grace_s=60.0, item_bytes=4), cast("Any", object())
+    engine._state = EngineState.SERVING
+    async with asyncio.TaskGroup() as group, asyncio.timeout(30):
+        engine._group = group
+        await engine.lend(0.0, 60.0)
+        await server.wants_back.wait()
+        yield engine, server
+
+
+async def test_who_asks_again_while_a_server_comes_back_is_lent_the_device_anew(tmp_path: Path) -> None:
+    async with coming_back(tmp_path) as (engine, server), asyncio.TaskGroup() as group:
+        lending = group.create_task(engine.lend(60.0, 60.0))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not lending.done()
+        server.may.set()
+        await lending
+        assert server.lends
+        report = await engine.load(manifest(2), 60.0)
+        assert (report.version, server.held_version) == (2, 2)
+
+
+async def test_weights_that_come_while_a_server_comes_back_on_the_old_ones_are_loaded(tmp_path: Path) -> None:
+    async with coming_back(tmp_path) as (engine, server), asyncio.TaskGroup() as group:
+        loading = group.create_task(engine.load(manifest(2), 60.0))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        server.may.set()
+        report = await loading
+        assert (report.version, server.held_version) == (2, 2)
+        assert (await engine.status()).version == 2
