@@ -3,7 +3,7 @@
 #   make demo ARGS="--steps 3"        more options for the command behind a target
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint format lock clean
+.PHONY: help setup demo test test-all lint format docs lock clean
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -39,10 +39,16 @@ format: setup ## let ruff put the code in order
 	@$(BIN)/ruff check --fix-only --quiet $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
+docs: setup ## write the pages that are made from the code, and build the site into site/
+	@$(BIN)/python tools/config_page.py
+	@$(BIN)/python tools/commands_page.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@printf 'docs: site/index.html\n'
+
 lock: setup ## make constraints.txt anew from pyproject.toml (ARGS="NAME …" lets these packages move)
 	@$(BIN)/python tools/lock.py $(ARGS)
 
 clean: ## remove build products, caches and logs; say what stays
-	@rm -rf build dist ./*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .longshore/logs
+	@rm -rf build dist site ./*.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis .longshore/logs
 	@find . -path ./.venv -prune -o -path ./runs -prune -o -path ./.longshore -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
 	@printf 'clean: left alone: .venv (packages), runs (your results), .longshore (engine state), the Docker engine and its images\n'

@@ -1,5 +1,4 @@
-"""``python -m launch.bench transport|engine|learner|weights|async|chaos|recipes|monitor [--json]``: measure a part of
-longshore, or try all of it."""
+"""``python -m launch.bench PART [--json]``: measure a part of longshore, or try all of it."""
 
 from __future__ import annotations
 

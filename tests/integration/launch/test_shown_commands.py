@@ -1,0 +1,82 @@
+"""What the pages say to type, typed: each command without a mark, and those for which a Docker engine is enough.
+
+If these fail, a newcomer's first commands end in an error.  A page's commands run in its order, in a folder that has
+the files that it shows, runs of the names that all pages use (made up: tests/support/fake_run.py), and tasks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.demo.hf import save_tokenizer
+from tests.support.fake_run import write_fake_run
+from tests.support.pages import PAGES, ROOT, Mark, Shown, files, shown
+from tests.support.recorded import tokenizer
+
+RUNS = ("demo-1", "demo-2", "a", "b")
+TASKS = ROOT / "docs" / "your-tasks.md"
+MAY_FAIL = ("launch.doctor",)
+"""Their exit code 1 is a finding about this machine."""
+
+
+def pages(mark: Mark) -> list[Path]:
+    return [page for page in PAGES if any(command.mark is mark for command in shown(page))]
+
+
+def lay_out(page: Path, folder: Path) -> None:
+    for path, text in files(page).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for seed, name in enumerate(RUNS):
+        write_fake_run(folder / name, steps=8, seed=seed)
+        save_tokenizer(tokenizer(), folder / name / "model")
+    return folder
+
+
+@pytest.fixture
+def ground(tmp_path: Path, runs: Path) -> Path:
+    shutil.copytree(runs, tmp_path / "runs")
+    lay_out(TASKS, tmp_path)
+    shutil.copytree(tmp_path / "my-tasks", tmp_path / "tasks")
+    return tmp_path
+
+
+def type_in(command: Shown, folder: Path) -> None:
+    words = ["-m", command.module, *command.arguments] if command.module else list(command.words[1:])
+    line = [sys.executable, *words]
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    env = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(
+        line, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    allowed = {0, 1} if command.module in MAY_FAIL else {0}
+    assert done.returncode in allowed, f"{command}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("page", pages(Mark.NONE), ids=lambda page: page.name)
+def test_what_has_no_mark_does_what_it_says(page: Path, ground: Path) -> None:
+    lay_out(page, ground)
+    for command in shown(page):
+        if command.mark is Mark.NONE and not command.is_long:
+            type_in(command, ground)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("page", pages(Mark.DOCKER), ids=lambda page: page.name)
+def test_what_a_docker_engine_is_enough_for_does_what_it_says(page: Path, ground: Path) -> None:
+    lay_out(page, ground)
+    for command in shown(page):
+        if command.mark is Mark.DOCKER:
+            type_in(command, ground)

@@ -1,0 +1,191 @@
+"""The documentation: its site builds whole and asks nobody for anything, and what it says to type can be typed.
+
+If these fail, somebody follows a link to nowhere, sets a key that is gone, or types a command that is refused.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from launch import args
+from launch.config import RunConfig, SftConfig, dotted_fields
+from tests.support.pages import PAGES, ROOT, Mark, Shown, shown
+
+COMMANDS = [command for page in PAGES for command in shown(page)]
+OURS = [command for command in COMMANDS if re.match(r"(launch|sandbox|protocol)\.", command.module)]
+KEYS = {*dotted_fields(RunConfig), *dotted_fields(SftConfig)}
+ADDED = ("prompt_lines", "one_file", "provider=lab", "reward=brief")
+"""What packages of the pages add: tests/unit/test_plugins.py tries them."""
+LINK = re.compile(r"\]\((?!\w+://)([^)#\s]+)(?:#[^)\s]*)?\)")
+SMALLER = {
+    "launch.bench async": "launch/test_bench_modes.py",
+    "launch.bench chaos": "launch/test_bench_chaos.py",
+    "launch.bench engine": "launch/test_bench_engine.py",
+    "launch.bench learner": "launch/test_bench_learner.py",
+    "launch.bench monitor": "launch/test_bench_monitor.py",
+    "launch.bench recipes": "launch/test_run_recipes.py",
+    "launch.bench transport": "launch/test_bench_transport.py",
+    "launch.bench weights": "launch/test_bench_weights.py",
+    "launch.cluster": "launch/test_run.py",
+    "launch.ctl": "launch/test_run_steered.py",
+    "launch.environment": "launch/test_run_environment.py",
+    "launch.monitor": "launch/test_monitor_http.py",
+    "launch.replay": "launch/test_trajectories_again.py",
+    "launch.sft": "launch/test_sft_run.py",
+    "launch.simulate": "../unit/launch/test_simulate.py",
+    "launch.sweep": "launch/test_sweep_objectives.py",
+    "sandbox.server": "sandbox/test_pool_server_killed.py",
+    "sandbox.stress": "sandbox/test_stress.py",
+    "sandbox.tasks validate": "sandbox/test_prove_in_docker.py",
+}
+"""Who runs a command that takes minutes, a live run, or a terminal of its own."""
+
+
+def tool(name: str) -> ModuleType:
+    """A script of tools/, which are no package."""
+    spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.mark.parametrize("page", ["config", "commands"])
+def test_pages_that_are_made_from_the_code_are_as_the_code_is(page: str) -> None:
+    """A reader would set a key that is gone, or miss one that is there."""
+    done = subprocess.run([sys.executable, str(ROOT / "tools" / f"{page}_page.py"), "--check"], check=False)
+    assert done.returncode == 0, f"docs/{page}.md is stale: make docs"
+
+
+def test_a_key_without_a_docstring_is_refused() -> None:
+    from pydantic import BaseModel
+
+    class Mute(BaseModel):
+        key: int = 0
+
+    with pytest.raises(ValueError, match=r"Mute\.key has no docstring"):
+        list(tool("config_page").keys(Mute))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    line = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_the_site_has_every_page_and_each_of_its_links_leads_somewhere(site: Path) -> None:
+    """Strict: a page, an anchor or a picture that is not there ends the build."""
+    for page in (ROOT / "docs").glob("*.md"):
+        assert (site / f"{page.stem}.html").exists()
+    assert {"changelog.html", "contributing.html"} <= {path.name for path in site.iterdir()}
+
+
+def test_a_page_asks_no_other_host_for_anything(site: Path) -> None:
+    """It would tell others who reads it, and stay half empty behind a wall."""
+    asks = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^"'> ]+""")
+    for page in site.rglob("*.html"):
+        assert not asks.findall(page.read_text()), page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?https?:|@import", style.read_text()), style
+
+
+def test_a_page_that_nobody_has_placed_is_in_the_navigation() -> None:
+    """Else it can only be found by its address."""
+    from mkdocs.config import load_config
+
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    config.nav = [{"Home": "index.md"}]
+    nav = tool("docs_site").on_config(config).nav
+    assert nav[0] == {"Home": "index.md"}
+    assert "promises.md" in nav[1]["More"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+def test_a_link_to_a_file_of_the_repository_leads_to_one(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert not [target for target in LINK.findall(text) if not (page.parent / target).exists()]
+
+
+def test_the_picture_is_the_same_in_the_dark() -> None:
+    light, dark = (
+        (ROOT / "docs" / "assets" / f"concepts-{kind}.svg").read_text().split("</style>") for kind in ("light", "dark")
+    )
+    assert light[1] == dark[1]
+    assert light[0] != dark[0]
+
+
+def test_what_to_write_here_instead_exists() -> None:
+    """Whoever comes from elsewhere would set what there is not."""
+    cells = re.findall(r"^\| [^|]+ \| ([^|]+) \|", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
+    named = {key for cell in cells for key in re.findall(r"`([a-z]+\.[a-z_0-9]+)\b", cell)}
+    assert len(named) > 50
+    assert not named - KEYS - {"metrics.jsonl"}
+
+
+@pytest.mark.parametrize("command", OURS, ids=str)
+def test_a_command_of_a_page_is_read_by_its_own_parser(command: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever copies it would be told that an option or a key is unknown."""
+    if any(name in word for word in command.words for name in ADDED):
+        pytest.skip("of a package: tests/unit/test_plugins.py")
+    monkeypatch.setenv("WORKER_URLS", "http://worker1:18081")
+    monkeypatch.chdir(ROOT)
+    if command.module == "launch.cluster":
+        given = args.parse([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
+        assert given.resume is not None or given.config()
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a module that is run may have been imported before
+        parser = tool("commands_page").parser_of(command.module)
+    parser.parse_args(command.arguments)
+    assert not set(_keys(command.arguments)) - KEYS
+
+
+def _keys(words: list[str]) -> Iterator[str]:
+    """The keys of a configuration that a command line names."""
+    for option, value in itertools.pairwise(words):
+        if option in {"--set", "--axis"} and "." in value.partition("=")[0]:
+            yield value.partition("=")[0]
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.words[0] == "make"], ids=str)
+def test_a_target_of_a_page_is_one_of_the_makefile_s(command: Shown) -> None:
+    assert re.search(rf"^{command.words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_each_command_that_takes_minutes_is_run_smaller_by_a_test() -> None:
+    """Else its arguments are all that anybody has looked at."""
+    for command in OURS:
+        if command.mark in {Mark.MINUTES, Mark.LIVE, Mark.STAYS}:
+            names = (f"{command.module} {command.arguments[0]}" if command.arguments else "", command.module)
+            where = next((SMALLER[name] for name in names if name in SMALLER), None)
+            assert where is not None, f"{command}: which test runs it?"
+            assert (ROOT / "tests" / "integration" / where).exists(), where
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_command_that_takes_long_says_so(page: Path) -> None:
+    """Else somebody waits for what was to take seconds, and so do the tests."""
+    silent = [str(command) for command in shown(page) if command.is_long and command.mark is Mark.NONE]
+    assert not silent, "say in its comment what it wants: docs/index.md has the marks"
+
+
+def test_a_mark_that_there_is_not_is_no_mark() -> None:
+    legend = (ROOT / "docs" / "index.md").read_text()
+    assert {mark.value for mark in Mark} - {""} == set(re.findall(r"`\[(\w+)\]`", legend))

@@ -1,0 +1,196 @@
+"""Write docs/config.md: every key of a run's configuration, from the models of launch/config.
+
+A key's text is its field's docstring, its type and bounds are the field's own, and a choice is explained by the
+docstring of the enum's member.  ``--check`` writes nothing; exit code 1 where the page is not what it would write.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import re
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from launch.config import RunConfig, SftConfig  # noqa: E402  the checkout is not always installed
+
+PAGE = ROOT / "docs" / "config.md"
+HEAD = """\
+# Every configuration key
+
+<!-- Made by `make docs` (tools/config_page.py) from launch/config: change the docstrings there. -->
+
+A recipe is a TOML file that says what differs from the defaults below; `--set section.key=value` says it on the
+command line, and comes last. `--dry-run` prints all of them as they are for a run. An unknown key is an error with a
+suggestion, and what does not fit together is refused with what to write instead.
+
+    longshore cluster --recipe demo --set rollout.group_size=4 --set learner.lr=1e-4 --dry-run
+"""
+SFT_HEAD = """\
+## Supervised training
+
+`longshore sft` has a configuration of its own ([sft.md](sft.md)). These sections and keys are as above: {same}. The
+rest:
+"""
+NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", Path: "path"}
+LARGEST = 2**53 - 1
+BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One row."""
+
+    name: str
+    type: str
+    default: str
+    text: str
+
+
+def main() -> int:
+    page = config_page()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page else 1
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+def config_page() -> str:
+    """The whole page."""
+    ours = {section: list(keys(model)) for section, model in sections(RunConfig)}
+    lines = [HEAD]
+    for section, rows in ours.items():
+        lines += [f"## {section}", "", table(section, rows), ""]
+    same: list[str] = []
+    own: list[str] = []
+    for section, model in sections(SftConfig):
+        known = ours.get(section, [])
+        differ = [key for key in keys(model) if key not in known]
+        if alike := [key.name for key in keys(model) if key in known]:
+            same.append(f"`{section}` ({', '.join(f'`{name}`' for name in alike)})")
+        if differ:
+            own += [f"### {section} of supervised training", "", table(section, differ), ""]
+    lines += [SFT_HEAD.format(same="; ".join(same)), *own]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def sections(config: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
+    """The tables of a recipe, by name, in the order in which they are declared."""
+    for name, field in config.model_fields.items():
+        model = field.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise TypeError(f"{config.__name__}.{name} is no section")
+        yield name, model
+
+
+def keys(section: type[BaseModel]) -> Iterator[Key]:
+    """A section's keys.  Raises ValueError for one that nobody has explained."""
+    for name, field in section.model_fields.items():
+        if not field.description:
+            raise ValueError(f"{section.__name__}.{name} has no docstring, which is its help text")
+        yield Key(name, type_of(field), default_of(field), plain(field.description) + choices(field.annotation))
+
+
+def type_of(field: FieldInfo) -> str:
+    """What may be written, with its bounds."""
+    bounds = [
+        f"{sign} {limit:g}"
+        for item in field.metadata
+        for name, sign in BOUNDS
+        if (limit := getattr(item, name, None)) is not None and limit != LARGEST
+    ]
+    return " ".join([kind_of(field.annotation), ", ".join(bounds)]).strip()
+
+
+def kind_of(annotation: object) -> str:
+    """A type as a person says it."""
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return "one of " + ", ".join(f"`{member.value}`" for member in annotation)
+    if isinstance(annotation, type) and annotation in NAMES:
+        return NAMES[annotation]
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return kind_of(inner[0])
+    if origin is typing.Literal:
+        return "one of " + ", ".join(f"`{value}`" for value in inner)
+    if origin in {typing.Union, types.UnionType}:
+        return " or ".join("nothing" if each is type(None) else kind_of(each) for each in inner)
+    if origin is tuple:
+        kinds = [kind_of(each) for each in inner if each is not Ellipsis]
+        return f"list of {kinds[0]}" if Ellipsis in inner else f"[{', '.join(kinds)}]"
+    return "table" if origin is dict or isinstance(annotation, type) else str(annotation)
+
+
+def default_of(field: FieldInfo) -> str:
+    """The default as TOML writes it; empty where there is none."""
+    value: object = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return "needed"
+    return "–" if value is None else f"`{toml(value)}`".replace("|", "\\|")
+
+
+def toml(value: object) -> str:
+    if isinstance(value, Enum):
+        return toml(value.value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, Path)):
+        return f'"{value}"'
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(toml(each) for each in typing.cast("tuple[object, ...]", value)) + "]"
+    return "{}" if value == {} else str(value)
+
+
+def choices(annotation: object) -> str:
+    """What each member of an enum says of itself; nothing where none says anything."""
+    if not (isinstance(annotation, type) and issubclass(annotation, Enum)):
+        return ""
+    found = member_docstrings(annotation)
+    said = [f"`{member.value}`: {plain(found[member.name])}" for member in annotation if member.name in found]
+    return "<br>" + "<br>".join(said) if said else ""
+
+
+def member_docstrings(kind: type[Enum]) -> dict[str, str]:
+    """The strings that stand below an enum's members."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    body = typing.cast("ast.ClassDef", tree).body
+    return {
+        member.targets[0].id: text.value.value
+        for member, text in itertools.pairwise(body)
+        if isinstance(member, ast.Assign)
+        and isinstance(member.targets[0], ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def plain(docstring: str) -> str:
+    """A docstring as one line of Markdown, in a cell of a table."""
+    text = " ".join(docstring.split())
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`").replace("|", "\\|")
+    return re.sub(r"(?<![`\w])docs/(\w+)\.md", r"[\1.md](\1.md)", text).replace("<", "&lt;")
+
+
+def table(section: str, rows: list[Key]) -> str:
+    lines = ["| key | type | default | what it is |", "|---|---|---|---|"]
+    lines += [f"| `{section}.{row.name}` | {row.type} | {row.default} | {row.text} |" for row in rows]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

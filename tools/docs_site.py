@@ -1,0 +1,68 @@
+"""What the site needs beyond docs/ as it lies: mkdocs calls these (``hooks`` in mkdocs.yml).
+
+Some pages of the repository's root belong to it too, a page that the navigation does not name yet stands under "More",
+a link whose text is a page's file has the page's name, and one to a file of the repository that is no page is its text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+FROM_ROOT = {
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "assets/mark.svg": "launch/monitor/static/mark.svg",
+}
+LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Take in pages that nobody has placed."""
+    nav: list[Any] = [*(cast("Any", config).nav or [])]
+    placed = {page for page, _ in _pages(nav)}
+    if others := sorted(path.name for path in Path(config.docs_dir).glob("*.md") if path.name not in placed):
+        config.nav = [*nav, {"More": others}]
+    return config
+
+
+def _pages(nav: object, name: str = "") -> list[tuple[str, str]]:
+    """The files that a part of the navigation names, each with its name there."""
+    if isinstance(nav, str):
+        return [(nav, name)]
+    if isinstance(nav, dict):
+        return [page for inner, part in cast("dict[str, object]", nav).items() for page in _pages(part, inner)]
+    return [page for part in cast("list[object]", nav) for page in _pages(part)]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Take in what lies elsewhere."""
+    for name, source in FROM_ROOT.items():
+        files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: object) -> str:
+    """Let links lead where the pages are here."""
+    folder = ROOT if page.file.src_uri in FROM_ROOT else ROOT / "docs"
+    names = dict(_pages(cast("Any", config).nav))
+    elsewhere = {ROOT / source: name for name, source in FROM_ROOT.items()}
+
+    def here(link: re.Match[str]) -> str:
+        text, target = link["text"], link["target"]
+        if "://" in target:
+            return link[0]
+        path = (folder / target).resolve()
+        file = elsewhere.get(path, path.name if path.parent == ROOT / "docs" else "")
+        if not file:
+            return text if "`" in text or " " in text else f"`{text}`"
+        named = names.get(file, "") if text.removeprefix("docs/") == path.name else ""
+        return f"[{named or text}]({file}{link['anchor'] or ''})"
+
+    return LINK.sub(here, markdown)
