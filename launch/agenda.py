@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+EXAMINER, EXAM_ENGINE = "examiner", "engine-exam"
+"""Who does it: a worker, and its engine."""
+
 
 class Verdict(StrEnum):
     NOT_DUE = "not_due"

@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 
 import orjson
@@ -19,11 +19,15 @@ from rich.console import Console
 
 from actors.buffer import Buffer
 from actors.conductor import Conductor
-from actors.evaluation import Attempt, EvaluationPlan
+from actors.evaluation import EvaluationPlan
+from launch.agenda import Agenda
+from launch.best import Best, export_best
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
 from launch.evaluation_files import AFTER, BEFORE, read_attempts, write_attempts
-from launch.evaluations import rounded, score, trained
+from launch.evaluations import headline, score
+from launch.exam_files import Examined, standing_exams
+from launch.exams import Exams
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
 from launch.leaks import count_leaks, take_inventory
@@ -70,6 +74,8 @@ class Driver:
         self._finished = False
         self._evaluated: dict[str, int] = {}
         """Evaluation → step of its weights."""
+        self._examined: list[Examined] = []
+        self._best: Best | None = None
 
     async def run(self, *, resume: bool) -> dict[str, Json]:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
@@ -177,8 +183,10 @@ class Driver:
                     pusher.begin(first)
                 if config.evaluation.before:
                     await self._evaluate(BEFORE, 0, fleet, prepared, training)
-                await self._train(fleet, training)
+                await self._train(fleet, training, prepared, resumed=first if checkpoint is not None else None)
                 await self._evaluate(AFTER, training.step, fleet, prepared, training)
+                self._examined = await asyncio.to_thread(standing_exams, run_dir, training.lineage, training.version)
+                self._best = await self._export_best(training)
                 self._finished = True
                 books = await fleet.buffer.call(Buffer.accounting)
         self._phase("done", "")
@@ -210,15 +218,61 @@ class Driver:
         await training.pusher.offer(warm)
         await training.pusher.wait_served_newest(self._patience_s)
 
-    async def _train(self, fleet: Fleet, training: Training) -> None:
+    async def _train(
+        self, fleet: Fleet, training: Training, prepared: Prepared, *, resumed: WeightManifest | None
+    ) -> None:
+        """``resumed``: what the run goes on with."""
         self._phase("training", "")
         served = training.pusher.served
-        await training.pusher.stand.training(served.step if served else training.step)
-        await training.run()
-        await training.pusher.stand.ended()
+        exams = self._exams(fleet, training, prepared)
+        async with beside(exams.run()) if exams is not None else nullcontext():
+            if exams is not None and resumed is not None:
+                await exams.resume(training.lineage, training.version)
+                await exams.published(resumed)
+            await training.pusher.stand.training(served.step if served else training.step)
+            await training.run()
+            await training.pusher.stand.ended()
+            await training.exams.idle()
+        if exams is not None:
+            exams.refuse()
         await fleet.cancel_training()
         await training.pusher.wait_served_newest(self._patience_s)
         await fleet.buffer.call(Buffer.end_run)
+
+    def _exams(self, fleet: Fleet, training: Training, prepared: Prepared) -> Exams | None:
+        """Evaluations beside training; None where no task is held out."""
+        if not prepared.held_out:
+            return None
+        config, turns, pusher = self._config, training.turns, training.pusher
+
+        async def served(manifest: WeightManifest) -> None:
+            if config.shared:
+                await pusher.wait_served(manifest)
+
+        exams = training.exams = Exams(
+            run_dir=self._directory.path,
+            agenda=Agenda(config.evaluation.every_steps, config.run.steps),
+            plan=self._plan("", prepared),
+            held_out_families=self._held_out_families,
+            conductor=fleet.conductor,
+            examining=fleet.examining,
+            served=served,
+            newest=lambda: None if turns.learning else pusher.newest,
+            checkpoints=training.checkpoints,
+            events=self._events,
+            own_engine=not config.shared,
+        )
+        return exams
+
+    def _plan(self, name: str, prepared: Prepared) -> EvaluationPlan:
+        told = self._config.evaluation
+        return EvaluationPlan(name, prepared.held_out, told.attempts, told.greedy_attempts, self._config.run.seed)
+
+    async def _export_best(self, training: Training) -> Best | None:
+        """The best checkpoint, if one is to be kept, and its weights as a model's folder."""
+        if not self._config.checkpoint.keep_best:
+            return None
+        return await export_best(self._directory.path, training.checkpoints, training.export, self._events)
 
     @property
     def _patience_s(self) -> float:
@@ -249,27 +303,12 @@ class Driver:
         done = training.step != step or read_attempts(self._directory.path, name, step) is not None
         if done or not prepared.held_out:
             return
-        settings = self._config.evaluation
         self._phase(f"eval_{name}", "")
-        plan = EvaluationPlan(
-            name, prepared.held_out, settings.attempts, settings.greedy_attempts, self._config.run.seed
-        )
-        attempts = await fleet.conductor.call(Conductor.evaluate, plan)
+        attempts = await fleet.conductor.call(Conductor.evaluate, self._plan(name, prepared))
         write_attempts(self._directory, name, step, attempts)
         await asyncio.to_thread(training.checkpoints.scored, step, score(attempts).pass_at_1)
-        self._events.emit("eval.finished", name=name, **self._headline(attempts))
-
-    def _headline(self, attempts: Sequence[Attempt]) -> dict[str, Json]:
-        counted = trained(attempts, self._held_out_families)
-        sampled = score(counted)
-        greedy = score(counted, greedy=True)
-        return {
-            "pass_at_1": round(sampled.pass_at_1, 4),
-            "stderr": rounded(sampled.stderr),
-            "n": sampled.n,
-            "tasks": len({attempt.task for attempt in counted}),
-            "greedy": round(greedy.pass_at_1, 4),
-        }
+        told = headline(attempts, self._held_out_families)
+        self._events.emit("eval.finished", name=name, step=step, **told)
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
@@ -373,6 +412,8 @@ class Driver:
             eta=config.staleness.eta,
             seconds=seconds,
             evaluations={name: attempts for name, attempts in evaluations.items() if attempts is not None},
+            exams=self._examined,
+            best=self._best,
             held_out=self._held_out_families,
             accounting=books,
             leaked=await count_leaks(stock),

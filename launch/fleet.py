@@ -27,6 +27,7 @@ from actors.weights.copies import HostCopies
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
 from actors.weights.source import RemoteSource, WeightSource
 from actors.worker import Worker
+from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.config import RunConfig
 from launch.config.rollout import WeightPath
 from launch.crew import CREW, Crew
@@ -36,8 +37,6 @@ from launch.nodes import Node
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from launch.settings import (
-    EXAM_ENGINE,
-    EXAMINER,
     STOP_S,
     buffer_settings,
     conductor_settings,

@@ -18,6 +18,7 @@ from actors.episode import EpisodeSettings
 from actors.harness import HarnessSettings
 from actors.weights.copies import CopiesSettings
 from actors.worker import TAKE_S, WorkerSettings
+from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.config import Control, RunConfig
 from launch.config.policy import LoraSection, TrainerSection
 from launch.config.rollout import WeightPath
@@ -34,8 +35,6 @@ from sandbox.pool import PoolSettings
 
 STOP_S = 15.0
 """An actor that is told to stop has so long."""
-EXAMINER, EXAM_ENGINE = "examiner", "engine-exam"
-"""The worker of evaluations beside training, and its engine."""
 _WORD_S = 30.0
 _EXCHANGE_SHARE = 0.8
 """Of a learner's call: the longest that a rank waits in it for another, so that the one that hangs is the one that does
