@@ -465,7 +465,7 @@ class Training:
         await asyncio.to_thread(require_sound, checkpoint)
         await self._learner(LearnerRank.load, str(checkpoint.learner))
         version = Version(manifest.version)
-        await self._learner(LearnerRank.publish, version, manifest.step, version, str(folder))
+        await self._learner(LearnerRank.publish, version, manifest.step, NO_VERSION, str(folder))
         await self._rest()
 
     async def _checkpoint_beside(self) -> None:

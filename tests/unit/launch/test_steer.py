@@ -13,6 +13,8 @@ from actors.admission import Flow, Tuning
 from actors.conductor import Standing
 from launch import steering
 from launch.config import RunConfig
+from launch.config.rollout import EvaluationSection, SandboxSection
+from launch.evaluation_request import REQUEST_FILE
 from launch.rundir import config_values
 from launch.standing import Stand
 from launch.steer import main, steer
@@ -58,12 +60,34 @@ def test_what_is_asked_adds_up_and_can_be_taken_back(run_dir: Path) -> None:
         (["set", "in_flight=0"], "greater than or equal to 1"),
         (["pause", "lead=1"], "takes nothing after it"),
         (["stop"], "invalid choice"),
+        (["evaluate", "in_flight=3"], "takes nothing after it"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(run_dir: Path, arguments: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         main([str(run_dir), *arguments])
     assert not (run_dir / STEERING_FILE).exists()
+
+
+def test_an_evaluation_can_be_asked_for_and_changes_nothing_else(run_dir: Path) -> None:
+    main([str(run_dir), "evaluate"])
+    main([str(run_dir), "evaluate", "--json"])
+    assert (run_dir / REQUEST_FILE).exists()
+    assert not (run_dir / STEERING_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (RunConfig(evaluation=EvaluationSection(tasks_per_family=0)), "holds out no tasks"),
+        (RunConfig(sandbox=SandboxSection(capacity_per_node=16)), r"--set sandbox\.capacity_per_node=20"),
+    ],
+)
+def test_an_evaluation_that_a_run_cannot_make_is_refused_at_once(tmp_path: Path, config: RunConfig, says: str) -> None:
+    (tmp_path / "config.json").write_bytes(orjson.dumps({"config": config_values(config)}))
+    with pytest.raises(UserError, match=says):
+        main([str(tmp_path), "evaluate"])
+    assert not (tmp_path / REQUEST_FILE).exists()
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
