@@ -46,10 +46,6 @@ def _main(words: Sequence[str]) -> int:
         check_text(words)
         wanted = asked(parser().parse_args(words))
         config = load_recipe(wanted.recipe, wanted.overrides)
-        if config.agent.harness:
-            raise UserError(
-                "evaluate runs agents of our own, and agent.harness is a program: leave it out, --set agent.harness="
-            )
         chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only))
         what = wanted.what(config, chosen)
         plan = planned(list(chosen.tasks), wanted.attempts)
@@ -123,7 +119,7 @@ def _write(folder: EvaluationFolder, summary: Summary, plan: Sequence[AttemptId]
 
 
 def _about(wanted: Asked, config: RunConfig, folder: EvaluationFolder) -> About:
-    agent = config.agent
+    agent, kind = config.agent, "harness" if config.agent.harness else config.agent.kind
     platforms = {Who.SERVED: "sglang", Who.URL: "url", Who.ORACLE: "none", Who.NOOP: "none"}
     model = wanted.model_name or wanted.model or wanted.who.value
     return About(
@@ -132,7 +128,7 @@ def _about(wanted: Asked, config: RunConfig, folder: EvaluationFolder) -> About:
         model_platform=platforms[wanted.who],
         model_type=model,
         dataset=wanted.tasks,
-        agent=AgentFacts(agent.kind, agent.prompt, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
+        agent=AgentFacts(kind, agent.prompt, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
         eval=EvalFacts(wanted.attempts, _at_once(wanted, config)),
     )
 

@@ -14,7 +14,8 @@ from actors.agents.chat import Message, chat_format
 from actors.branches import Noted
 from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
 from actors.engines.engine import Engine
-from actors.episode import Acting, EpisodeSettings, Graded
+from actors.episode import Acting, EpisodeSettings
+from actors.harnesses import Harnesses
 from actors.policy import Policy, Said, TokenPolicy
 from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
@@ -22,7 +23,10 @@ from actors.worker import WorkerSettings
 from launch.config import RunConfig
 from launch.evaluate.arguments import Asked
 from launch.evaluate.attempts import AttemptId, Effort
+from launch.evaluate.harnessed import TicketOf, through_gateway, through_relay
 from launch.evaluate.players import Attempting, Player
+from launch.evaluate.relay import Relay, RelaySettings
+from launch.evaluate.told import Unobserved, told_segments
 from launch.nodes import Node
 from launch.prepare import check_model
 from launch.rundir import RunDirectory
@@ -30,22 +34,12 @@ from launch.settings import engine_settings
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.events import Json
-from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket
+from protocol.trajectory import GroupId, Segment, Status, Ticket
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from sandbox.tasks.task import Task
 
 Segments = Callable[[], Sequence[Segment]]
 PURPOSE = "evaluate"
-
-
-class Unobserved:
-    """Nobody watches."""
-
-    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None: ...
-    def on_call(self, name: str, command: str) -> None: ...
-    def on_output(self, text: str) -> None: ...
-    def on_result(self, output: str) -> None: ...
-    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
 
 
 class Transcript:
@@ -114,14 +108,7 @@ class Modelled:
     def told(self) -> dict[str, Json]:
         return {
             "messages": cast("Json", self.transcript.messages),
-            "segments": [
-                {
-                    "token_ids": cast("Json", segment.token_ids.tolist()),
-                    "loss_mask": cast("Json", segment.loss_mask.tolist()),
-                    "logprobs": cast("Json", segment.logprobs.tolist()),
-                }
-                for segment in self.segments()
-            ],
+            "segments": told_segments(self.segments()),
         }
 
 
@@ -138,18 +125,23 @@ def modelled(
     return Modelled(Acting(task, agent, transcript, terminal, settings, Unobserved()), transcript, segments)
 
 
-def ticket_of(attempt: AttemptId, index: int, asked: Asked) -> Ticket:
-    """``index``: of the task."""
-    return Ticket(
-        PURPOSE,
-        GroupId(index),
-        attempt.number,
-        asked.attempts,
-        attempt.task,
-        attempt.seed(asked.seed),
-        purpose=PURPOSE,
-        greedy=asked.greedy,
-    )
+def ticketing(asked: Asked) -> TicketOf:
+    """An attempt's ticket; tasks are numbered as they come."""
+    places: dict[str, int] = {}
+
+    def ticket_of(attempt: AttemptId) -> Ticket:
+        return Ticket(
+            PURPOSE,
+            GroupId(places.setdefault(attempt.task, len(places))),
+            attempt.number,
+            asked.attempts,
+            attempt.task,
+            attempt.seed(asked.seed),
+            purpose=PURPOSE,
+            greedy=asked.greedy,
+        )
+
+    return ticket_of
 
 
 @asynccontextmanager
@@ -164,17 +156,20 @@ async def served(
     own = engine_settings(config, directory, folder, "engine-0", Node("node-0", "", "127.0.0.1"))
     engine = Engine(replace(own, adapters=None, lends=False))
     episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
-    places: dict[str, int] = {}
+    tickets = ticketing(asked)
 
     def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal) -> Attempting:
-        ticket = ticket_of(attempt, places.setdefault(task.id, len(places)), asked)
         context = episode.context(chat, agent.opening(task))
-        policy = TokenPolicy(chat, context, engine.generate, episode.sampling(ticket))
+        policy = TokenPolicy(chat, context, engine.generate, episode.sampling(tickets(attempt)))
         return modelled(task, agent, policy, terminal, settings=episode, segments=context.segments)
 
     try:
         await engine.start(WeightManifest(Version(0), 0, NO_VERSION, str(folder), "", 0, 0))
-        yield player
+        if settings.harness is None:
+            yield player
+        else:
+            async with Harnesses(settings.harness, chat.tokenizer, engine.generate) as harnesses:
+                yield through_gateway(harnesses, episode, tickets)
     finally:
         await engine.stop()
 
@@ -189,6 +184,19 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
     async with ChatEndpoint(reaching) as asking:
         name = _named(asked, await asking.models())
     episode = settings.episode
+    if settings.harness is not None:
+        temperature = 0.0 if asked.greedy else asked.temperature
+        told = RelaySettings(
+            url=url,
+            model=name,
+            key=key,
+            temperature=temperature,
+            max_replies=episode.max_turns,
+            deadline_s=deadline_s,
+        )
+        async with Relay(told) as relay:
+            yield through_relay(relay, settings.harness, episode, ticketing(asked))
+        return
     tools = [tool.schema for tool in agent.offered.values()]
     async with ChatEndpoint(replace(reaching, model=name)) as endpoint:
 
