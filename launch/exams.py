@@ -142,12 +142,12 @@ class Exams:
             step -= 1  # these weights come back under another version
         if not self.agenda.rolled_back(step):
             return
-        if self._holding is not None:
-            self._holding.reschedule(0.0)
-        elif (kept := self._next) is not None:
+        if (kept := self._next) is not None:
             self._next = None
             await self._break_off(kept, _ROLLED_BACK)
             self._rest()
+        elif self._holding is not None and not self._holding.expired():
+            self._holding.reschedule(0.0)
 
     async def idle(self) -> None:
         while not self._idle.is_set():
@@ -189,7 +189,7 @@ class Exams:
             case Verdict.BEGIN:
                 await self._begin(manifest)
             case Verdict.NOT_DUE:
-                self._tell("eval.skipped", manifest, why="these weights were evaluated already")
+                self._tell("eval.skipped", manifest, why="these weights are or were evaluated already")
             case Verdict.OVERLAPS:
                 return
         answer_request(self.run_dir)
@@ -218,7 +218,7 @@ class Exams:
 
     def _rest(self) -> None:
         """Nothing is under way, unless the next is there already."""
-        if self._next is None and self.agenda.under_way is None:
+        if self._next is None and self._holding is None and self.agenda.under_way is None:
             self.checkpoints.await_score(None)
             self._idle.set()
 
@@ -226,16 +226,24 @@ class Exams:
         """Evaluate these weights, which are the agenda's until they were rolled back."""
         self._tell("eval.begun", kept)
         try:
-            async with asyncio.timeout(None) as self._holding:
-                attempts = await self._evaluated(kept)
-            self._holding = None
-            await self._finish(kept, attempts)
-        except TimeoutError:
-            if self._holding is None or not self._holding.expired():
-                raise
-            await self._break_off(kept, _ROLLED_BACK)
+            attempts = await self._unless_rolled_back(kept)
+            if attempts is None:
+                await self._break_off(kept, _ROLLED_BACK)
+            else:
+                await self._finish(kept, attempts)
         except (InfraError, UserError, OSError) as error:
             await self._fail(kept, error)
+
+    async def _unless_rolled_back(self, kept: WeightManifest) -> Sequence[Attempt] | None:
+        """What these weights did; None where they were rolled back meanwhile."""
+        holding = self._holding = asyncio.timeout(None)
+        try:
+            async with holding:
+                return await self._evaluated(kept)
+        except TimeoutError:
+            if not holding.expired():
+                raise
+            return None
         finally:
             self._holding = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launch.agenda import EXAM_ENGINE
+from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.monitor.describe import describe
 from launch.monitor.state import Evaluation, EvaluationProgress, Member, PhaseSpan, RunState, SandboxCounts, StepSums
 from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
@@ -117,9 +117,12 @@ def _eval_finished(state: RunState, event: Event, t: float) -> None:
 
 
 def _eval_ended(state: RunState, event: Event, t: float) -> None:
-    """What was beside training for it has gone."""
-    if state.evaluating.pop(text(event, "name"), None) is not None:
+    """What was there for one beside training has gone."""
+    state.evaluating.pop(text(event, "name"), None)
+    if "version" in event:
         state.engines.pop(EXAM_ENGINE, None)
+        if (counts := state.sandboxes.get(EXAMINER)) is not None:
+            counts.live = counts.waiting = 0
 
 
 def _node_up(state: RunState, event: Event, t: float) -> None:

@@ -62,8 +62,10 @@ class Around:
         self.weights: list[bytes] = []
         """What the engine of each was started on."""
         self.newest: WeightManifest | None = None
-        self.servable = asyncio.Event()
+        self.servable, self.may_leave = asyncio.Event(), asyncio.Event()
+        """Its engine can be started, and has ended."""
         self.servable.set()
+        self.may_leave.set()
         self.checkpoints = CheckpointStore(run_dir, Retention(1, best=True))
         self.exams = Exams(
             run_dir=run_dir,
@@ -85,7 +87,10 @@ class Around:
     @asynccontextmanager
     async def examining(self, manifest: WeightManifest) -> AsyncGenerator[None]:
         self.weights.append((Path(manifest.path) / "model.safetensors").read_bytes())
-        yield
+        try:
+            yield
+        finally:
+            await asyncio.shield(self.may_leave.wait())
 
     def publish(self, step: int, version: int | None = None) -> WeightManifest:
         """Written, as the learner does."""
@@ -293,6 +298,28 @@ async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_ma
     assert around.weights[-1] == b"weights of 9"
     assert around.checkpoints.scores() == {4: 1.0}
     assert [exam.version for exam in read_exams(tmp_path)] == [9]
+
+
+async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: Path) -> None:
+    """An engine takes its time to end."""
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    around.may_leave.clear()
+    async with around.running():
+        await around.published(4)
+        await around.conductor.asked.wait()
+        for version in (9, 10, 11):
+            await around.exams.rolled_back(2)
+            await around.published(4, version)
+        await around.exams.rolled_back(3)
+        assert not around.exams._idle.is_set(), "the first has not ended"
+        await around.published(4, 12)
+        around.may_leave.set()
+        around.conductor.let.set()
+        await around.exams.idle()
+    assert around.weights == [b"weights of 4", b"weights of 12"]
+    assert [exam.version for exam in read_exams(tmp_path)] == [12]
+    assert around.told().count(("broken_off", 4)) == 4
 
 
 async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
