@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import orjson
+from pydantic import BaseModel, ConfigDict
+
 from launch.rundir import refused, stored_config, write_json
 from protocol.errors import UserError
 
 REQUEST_FILE = "evaluate-now.json"
 
 
-def request_evaluation(run_dir: Path) -> None:
+class EvaluationRequest(BaseModel):
+    model_config = ConfigDict(frozen=True)
+    reason: str = ""
+    """For whoever reads the events."""
+
+
+def request_evaluation(run_dir: Path, reason: str = "") -> None:
     """Ask.  Raises UserError where the run could not do it whatever happens."""
     config = stored_config(run_dir)
     if not config.evaluation.tasks_per_family:
@@ -30,13 +39,19 @@ def request_evaluation(run_dir: Path) -> None:
             f"{config.sandbox.capacity_per_node + config.evaluation.in_flight}"
         )
     try:
-        write_json(run_dir / REQUEST_FILE, {})
+        write_json(run_dir / REQUEST_FILE, EvaluationRequest(reason=reason).model_dump())
     except OSError as error:
         raise refused(run_dir, error) from error
 
 
-def evaluation_requested(run_dir: Path) -> bool:
-    return (run_dir / REQUEST_FILE).exists()
+def requested_evaluation(run_dir: Path) -> EvaluationRequest | None:
+    """What is asked for and not answered; that a file is there asks for it, whatever is in it."""
+    try:
+        return EvaluationRequest.model_validate(orjson.loads((run_dir / REQUEST_FILE).read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return EvaluationRequest()
 
 
 def answer_request(run_dir: Path) -> None:

@@ -29,7 +29,7 @@ from actors.exam import ExamPlan
 from actors.remote import Remote
 from launch.agenda import Agenda, Verdict
 from launch.checkpoints import CheckpointStore
-from launch.evaluation_request import answer_request, evaluation_requested
+from launch.evaluation_request import answer_request, requested_evaluation
 from launch.evaluations import ExamScore, headline, score
 from launch.exam_files import (
     attempts_file,
@@ -176,17 +176,18 @@ class Exams:
 
     def refuse(self) -> None:
         """Training has ended: what is asked for is not evaluated any more."""
-        if evaluation_requested(self.run_dir):
+        if requested_evaluation(self.run_dir) is not None:
             answer_request(self.run_dir)
             self.events.emit("eval.skipped", name="now", why="training has ended, and its last weights are evaluated")
 
     async def _look(self) -> None:
         """Whether a person asks for one."""
         manifest = self.newest()
-        if manifest is None or not evaluation_requested(self.run_dir):
+        if manifest is None or (request := requested_evaluation(self.run_dir)) is None:
             return
         match self.agenda.asked(manifest.step):
             case Verdict.BEGIN:
+                self._tell("eval.asked", manifest, reason=request.reason)
                 await self._begin(manifest)
             case Verdict.NOT_DUE:
                 self._tell("eval.skipped", manifest, why="these weights are or were evaluated already")

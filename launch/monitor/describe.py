@@ -148,6 +148,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "run.phase": _run_phase,
     "run.finished": _run_finished,
     "eval.finished": _eval_finished,
+    "eval.asked": lambda e: " ".join(f"evaluation {text(e, 'name')} was asked for {text(e, 'reason')}".split()),
     "eval.begun": lambda e: f"evaluation {text(e, 'name')} has begun, beside training",
     "eval.skipped": lambda e: f"no evaluation {text(e, 'name')}: {text(e, 'why')}",
     "eval.failed": lambda e: f"evaluation {text(e, 'name')} failed: {text(e, 'why')}",

@@ -364,10 +364,13 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
 
     async with around.running():
         around.publish(5)
-        request.touch()
+        request.write_text('{"reason": "it looks good"}')
         await answered()
         await around.exams.idle()
-        assert around.told() == [("begun", 5), ("finished", 5)]
+        assert around.told() == [("asked", 5), ("begun", 5), ("finished", 5)]
+        assert [event["reason"] for event in read_events(tmp_path) if event["kind"] == "eval.asked"] == [
+            "it looks good"
+        ]
         request.touch()
         await answered()
         assert around.told()[-1] == ("skipped", 5)
