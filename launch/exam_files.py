@@ -70,13 +70,17 @@ def _link(file: Path, to: Path) -> None:
 
 
 def kept_exams(run_dir: Path) -> list[WeightManifest]:
-    """Of those that were under way when the run was left; what a crash has left of others is removed."""
-    parent = _parent(run_dir)
+    """Of those that were under way when the run was left; what a crash, or a disk, has left of others is removed."""
+    parent, found = _parent(run_dir), list[WeightManifest]()
     ended = [path.with_suffix("") for path in parent.glob("v*.json")]
     for left in (*parent.glob(".v*"), *ended):
         shutil.rmtree(left, ignore_errors=True)
-    found = [orjson.loads(path.read_bytes()) for path in parent.glob(f"v*/{_EXAM}")]
-    return sorted((WeightManifest(**value) for value in found), key=lambda manifest: manifest.version)
+    for folder in (path for path in parent.glob("v*") if path.is_dir()):
+        try:
+            found.append(WeightManifest(**orjson.loads((folder / _EXAM).read_bytes())))
+        except (OSError, ValueError, TypeError):
+            shutil.rmtree(folder, ignore_errors=True)
+    return sorted(found, key=lambda manifest: manifest.version)
 
 
 def end_exam(run_dir: Path, manifest: WeightManifest, attempts: Sequence[Attempt]) -> Path:
@@ -94,10 +98,15 @@ def forget_exam(run_dir: Path, version: Version) -> None:
 
 
 def read_exams(run_dir: Path) -> Iterator[Examined]:
-    """All that have ended, those of weights that were rolled back too; in the order of their versions."""
+    """All that have ended, those of weights that were rolled back too, in the order of their versions.  One that cannot
+    be read is none."""
     for version in sorted(int(path.stem[1:]) for path in _parent(run_dir).glob("v*.json")):
-        value = orjson.loads((_parent(run_dir) / f"v{version}.json").read_bytes())
-        yield Examined(value["name"], value["step"], Version(version), _LIST.validate_python(value["attempts"]))
+        try:
+            value = orjson.loads((_parent(run_dir) / f"v{version}.json").read_bytes())
+            attempts = _LIST.validate_python(value["attempts"])
+            yield Examined(value["name"], value["step"], Version(version), attempts)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
 
 
 def standing_exams(run_dir: Path, lineage: Lineage, version: Version) -> list[Examined]:

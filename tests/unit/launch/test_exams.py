@@ -423,4 +423,8 @@ def test_what_a_crash_has_left_half_kept_is_removed(tmp_path: Path) -> None:
     assert kept_exams(tmp_path) == [kept]
     (tmp_path / "evaluations" / "v4.json").write_text("{}")
     assert kept_exams(tmp_path) == []
+    assert list(read_exams(tmp_path)) == []
+    (tmp_path / "evaluations" / "v9").mkdir()
+    (tmp_path / "evaluations" / "v9" / "exam.json").write_text("{torn")
+    assert kept_exams(tmp_path) == [], "a damaged one keeps a run from going on"
     assert [path.name for path in (tmp_path / "evaluations").iterdir()] == ["v4.json"]
