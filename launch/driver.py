@@ -232,10 +232,10 @@ class Driver:
             await training.pusher.stand.training(served.step if served else training.step)
             await training.run()
             await training.pusher.stand.ended()
+            await fleet.cancel_training()
             await training.exams.idle()
         if exams is not None:
             exams.refuse()
-        await fleet.cancel_training()
         await training.pusher.wait_served_newest(self._patience_s)
         await fleet.buffer.call(Buffer.end_run)
 

@@ -45,8 +45,6 @@ TURN_HEADER_BYTES = 400
 their own."""
 
 
-_BEST_IS_KEPT = "checkpoint.keep_best keeps one of the steps that have a checkpoint"
-
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """The name of a run's folder."""
 _NAME_CHARS = 100
@@ -333,11 +331,12 @@ class RunConfig(Section):
                 f"evaluation.every_steps = {every} with evaluation.tasks_per_family = 0 would evaluate nothing: set "
                 "evaluation.tasks_per_family = 8, or evaluation.every_steps = 0"
             )
-        for name, steps, why in (
-            ("learner.publish_every", self.publish_every, "engines get the weights of those steps alone"),
-            ("checkpoint.every_steps", self.checkpoint.every_steps * self.checkpoint.keep_best, _BEST_IS_KEPT),
-        ):
-            if steps and every % steps:
+        needed = [("learner.publish_every", self.publish_every, "only those steps' weights are published")]
+        if self.checkpoint.keep_best:
+            why = "checkpoint.keep_best keeps one of the steps that have a checkpoint"
+            needed.append(("checkpoint.every_steps", self.checkpoint.every_steps, why))
+        for name, steps, why in needed:
+            if every % steps:
                 found.append(
                     f"evaluation.every_steps = {every} is no multiple of {name} = {steps}, and {why}: set "
                     f"evaluation.every_steps = {-(-every // steps) * steps}"
