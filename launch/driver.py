@@ -19,7 +19,7 @@ from rich.console import Console
 
 from actors.buffer import Buffer
 from actors.conductor import Conductor
-from actors.evaluation import EvaluationPlan
+from actors.evaluation import Attempt, EvaluationPlan
 from launch.agenda import Agenda
 from launch.best import Best, export_best
 from launch.config import RunConfig
@@ -304,11 +304,18 @@ class Driver:
         if done or not prepared.held_out:
             return
         self._phase(f"eval_{name}", "")
-        attempts = await fleet.conductor.call(Conductor.evaluate, self._plan(name, prepared))
+        attempts = await self._beside(step, training)
+        if attempts is None:
+            attempts = await fleet.conductor.call(Conductor.evaluate, self._plan(name, prepared))
         write_attempts(self._directory, name, step, attempts)
         await asyncio.to_thread(training.checkpoints.scored, step, score(attempts).pass_at_1)
         told = headline(attempts, self._held_out_families)
         self._events.emit("eval.finished", name=name, step=step, **told)
+
+    async def _beside(self, step: int, training: Training) -> Sequence[Attempt] | None:
+        """What an evaluation of these weights beside training came to, where there was one."""
+        standing = await asyncio.to_thread(standing_exams, self._directory.path, training.lineage, training.version)
+        return next((exam.attempts for exam in standing if exam.step == step), None)
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
