@@ -96,7 +96,7 @@ async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: P
         code, said = await evaluate(*words, "--set", f"agent.harness={AGENT}", "--set", "agent.max_turns=4")
     by_task = {record.task: record for record in read_attempts(out).values()}
     solved, refused, idle = (by_task[task.id] for task in TASKS)
-    assert (code, said["pass_count"], said["agent"]["kind"]) == (EXIT_FAILED, 1, "harness")
+    assert (code, said["pass_count"], said["agent"]["agent"]) == (EXIT_FAILED, 1, "harness")
     assert solved.verdict is not None
     assert (solved.verdict.passed, solved.effort.turns, solved.effort.completion_tokens) == (True, 2, 14)
     assert refused.failure is not None
