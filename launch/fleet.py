@@ -350,13 +350,13 @@ class Fleet:
         try:
             for engine in own:
                 await self._start_engine(engine, manifest)
-            async with beside(
-                self._keep_working(worker),
-                *(self._keep_answering(actor) for actor in (worker, *own)),
-                *(self._keep_serving(engine, lambda: manifest) for engine in own),
-            ):
+            async with beside(self._keep_working(worker)):
                 try:
-                    yield
+                    async with beside(  # not while they are stopped: who looks after an engine starts it again
+                        *(self._keep_answering(actor) for actor in (worker, *own)),
+                        *(self._keep_serving(engine, lambda: manifest) for engine in own),
+                    ):
+                        yield
                 finally:
                     await asyncio.shield(self._stop_examiner(worker, own))
         finally:

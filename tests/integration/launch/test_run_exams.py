@@ -51,8 +51,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     summary = run.succeed()
     assert_books_balance(run.path)
     assert_each_is_of_one_version(run)
-    finished = told(run, "eval.finished")
-    beside = [step for step in finished if step != steps]
+    beside = [event["step"] for event in run.events("eval.finished") if "version" in event]
     assert sorted(told(run, "eval.begun")) == sorted(beside), "one was begun and did not end"
     due = set(range(every, steps, every))
     assert due <= {*beside, *told(run, "eval.skipped")}
@@ -61,6 +60,8 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     between = [event for event in run.events("learner.step") if first["t"] < event["t"] < over["t"]]
     assert between, "training stood still for it"
     assert not (run.path / "evaluate-now.json").exists()
+    assert [event["name"] for event in run.events("eval.asked")] or run.events("eval.skipped")
+    assert not run.events("process.died", "engine.died", "eval.failed", "eval.broken_off")
     assert not list((run.path / "evaluations").glob("v*/")), "what was under way is left behind"
     assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
     assert [row["step"] for row in summary["eval"]["steps"]] == sorted(beside)

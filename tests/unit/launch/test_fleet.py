@@ -76,8 +76,10 @@ class Examined:
         elif method in {Worker.stop, Engine.stop}:
             self._told.append(f"{self.name} stops")
             self._working.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
         elif method is Engine.status:
-            return SimpleNamespace(state=EngineState.SERVING)
+            return SimpleNamespace(state=EngineState.STOPPED if self._working.is_set() else EngineState.SERVING)
         return None
 
     async def pid(self) -> int:
@@ -96,6 +98,8 @@ def examiners(
         spawned.append((actor.name, given))
         return actor
 
+    monkeypatch.setattr(fleet, "_LOOK_S", 0.0)
+    monkeypatch.setattr(fleet, "restart", lambda actor: told.append(f"{actor.name} is started again"))
     monkeypatch.setattr(fleet, "spawn", spawn)
     monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{actor.name} is killed"))
     with RunDirectory.create(folder, "demo", "mine") as directory:
