@@ -17,11 +17,6 @@ BEFORE, AFTER = "before", "after"
 """Names of a run's two: of the weights that training begins with, and of its last."""
 
 
-def now_name(step: int) -> str:
-    """Of an evaluation that a person asked for behind ``step``."""
-    return f"step-{step}"
-
-
 def write_attempts(directory: RunDirectory, name: str, step: int, attempts: Sequence[Attempt]) -> None:
     """``step``: of the weights that were evaluated."""
     value: dict[str, Json] = {"step": step, "attempts": [asdict(attempt) for attempt in attempts]}

@@ -200,9 +200,9 @@ function lastStep(run, step) {
   return run.finished_at === null ? run.steps : step;
 }
 
-function evaluationMark({ name, pass_at_1: value, stderr }) {
+function evaluationMark({ name, pass_at_1: value, stderr, step }) {
   const side = ["before", "after"].find((word) => name.includes(word));
-  if (!side) return [];
+  if (!side) return Number.isFinite(step) ? [{ at: step, value, stderr, label: percent(value) }] : [];
   return [{ at: side === "before" ? "start" : "end", value, stderr, label: `evaluation ${side} ${percent(value)}` }];
 }
 
