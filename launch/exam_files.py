@@ -85,7 +85,7 @@ def kept_exams(run_dir: Path) -> list[WeightManifest]:
 
 def end_exam(run_dir: Path, manifest: WeightManifest, attempts: Sequence[Attempt]) -> Path:
     """It has come to this.  Raises OSError."""
-    path = _parent(run_dir) / f"v{manifest.version}.json"
+    path = _result(run_dir, manifest.version)
     told = {"name": exam_name(manifest.step), "step": manifest.step, "version": manifest.version}
     write_json(path, {**told, "attempts": [asdict(attempt) for attempt in attempts]})
     forget_exam(run_dir, manifest.version)
@@ -102,11 +102,16 @@ def read_exams(run_dir: Path) -> Iterator[Examined]:
     be read is none."""
     for version in sorted(int(path.stem[1:]) for path in _parent(run_dir).glob("v*.json")):
         try:
-            value = orjson.loads((_parent(run_dir) / f"v{version}.json").read_bytes())
+            value = orjson.loads(_result(run_dir, version).read_bytes())
             attempts = _LIST.validate_python(value["attempts"])
             yield Examined(value["name"], value["step"], Version(version), attempts)
         except (OSError, ValueError, TypeError, KeyError):
             continue
+
+
+def exam_results(run_dir: Path) -> dict[str, Path]:
+    """Name → file of those that have ended, the newest of each step, whether its weights stand or not."""
+    return {exam.name: _result(run_dir, exam.version) for exam in read_exams(run_dir)}
 
 
 def standing_exams(run_dir: Path, lineage: Lineage, version: Version) -> list[Examined]:
@@ -118,6 +123,10 @@ def standing_exams(run_dir: Path, lineage: Lineage, version: Version) -> list[Ex
 
 def _parent(run_dir: Path) -> Path:
     return run_dir / "evaluations"
+
+
+def _result(run_dir: Path, version: int) -> Path:
+    return _parent(run_dir) / f"v{version}.json"
 
 
 def _folder(run_dir: Path, version: Version) -> Path:

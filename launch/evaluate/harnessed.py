@@ -14,10 +14,11 @@ from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
 from launch.evaluate.attempts import AttemptId, Effort
 from launch.evaluate.players import Attempting, Player
-from launch.evaluate.relay import Relay, Relayed
+from launch.evaluate.relay import OnReply, Relay, Relayed, Said
 from launch.evaluate.told import told_segments
 from protocol.events import Json
 from protocol.trajectory import Segment, Status, Ticket
+from protocol.weights import NO_VERSION
 from sandbox.gate.doors import HOST
 from sandbox.tasks.task import Task
 
@@ -104,6 +105,15 @@ def through_gateway(harnesses: Harnesses, settings: EpisodeSettings, ticket_of: 
     return player
 
 
+def on_reply(observer: Observer) -> OnReply:
+    """Shows an observer what a model at a URL says; nobody knows its version."""
+
+    def told(turn: int, said: Said, ms: float) -> None:
+        observer.on_turn(turn, said.text, said.sampled_tokens, (NO_VERSION, NO_VERSION), ms)
+
+    return told
+
+
 def through_relay(relay: Relay, harness: HarnessSettings, settings: EpisodeSettings, ticket_of: TicketOf) -> Player:
     def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
         @asynccontextmanager
@@ -114,7 +124,7 @@ def through_relay(relay: Relay, harness: HarnessSettings, settings: EpisodeSetti
         @contextmanager
         def begin() -> Generator[Begun]:
             ticket = ticket_of(attempt)
-            with relay.session(ticket.trajectory_id, ticket.seed) as line:
+            with relay.session(ticket.trajectory_id, ticket.seed, on_reply(observer)) as line:
                 acting = HarnessActing(task, line, terminal, harness.command, reach(line), settings, observer)
                 yield Begun(acting, line)
 

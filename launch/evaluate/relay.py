@@ -42,6 +42,10 @@ _OUR_SIDE = {401, 403, 404, 429}
 """What an endpoint says to who asks it wrongly, which the harness does not."""
 
 
+OnReply = Callable[[int, "Said", float], None]
+"""Told of each reply: its number, what can be read of it, and milliseconds from the request to its end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
     url: str
@@ -61,6 +65,7 @@ class Relayed:
     name: str
     seed: int
     max_replies: int
+    on_reply: OnReply
     clock: Callable[[], float] = time.monotonic
     prompt_tokens: int = 0
     sampled_tokens: int = 0
@@ -113,8 +118,9 @@ class Relayed:
         self.trouble = EngineUnavailable(why)
         return why
 
-    def answered(self, said: Said) -> None:
+    def answered(self, said: Said, ms: float) -> None:
         self.limit = self.trouble = None
+        self.on_reply(len(self._turns), said, ms)
         self.prompt_tokens += said.prompt_tokens
         self.sampled_tokens += said.sampled_tokens
         self._turns.append(ModelTurn(said.text))
@@ -158,8 +164,8 @@ class Said:
 
 
 class Relay:
-    """``async with Relay(settings) as relay: with relay.session(name, seed) as line: async with relay.door(…) as key:``
-    and a harness may ask."""
+    """``async with Relay(settings) as relay: with relay.session(name, seed, on_reply) as line: async with
+    relay.door(…) as key:`` and a harness may ask."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self.settings = settings
@@ -181,9 +187,9 @@ class Relay:
         await self._upstream.close()
 
     @contextmanager
-    def session(self, name: str, seed: int) -> Generator[Relayed]:
+    def session(self, name: str, seed: int, on_reply: OnReply) -> Generator[Relayed]:
         """``name`` is no other open one's."""
-        line = self._open[name] = Relayed(name, seed, self.settings.max_replies)
+        line = self._open[name] = Relayed(name, seed, self.settings.max_replies, on_reply)
         try:
             yield line
         finally:
@@ -223,12 +229,12 @@ class Relay:
         if settings.key:
             headers |= {"Authorization": f"Bearer {settings.key}", "x-api-key": settings.key}
         url = f"{settings.url}/{request.path.removeprefix('/v1').lstrip('/')}"
-        limit = aiohttp.ClientTimeout(total=settings.deadline_s)
+        limit, begun = aiohttp.ClientTimeout(total=settings.deadline_s), line.clock()
         try:
             async with self._upstream.request(
                 request.method, url, data=self._ours(body, line) if body else None, headers=headers, timeout=limit
             ) as answer:
-                return await _told(request, answer, line, counts=counts)
+                return await _told(request, answer, line, begun, counts=counts)
         except (aiohttp.ClientError, TimeoutError) as error:
             return _refusal(_NOT_THERE, line.failed(settings.url, error))
 
@@ -246,9 +252,9 @@ class Relay:
 
 
 async def _told(
-    request: web.Request, answer: aiohttp.ClientResponse, line: Relayed, *, counts: bool
+    request: web.Request, answer: aiohttp.ClientResponse, line: Relayed, begun: float, *, counts: bool
 ) -> web.StreamResponse:
-    """Hand on an answer as it comes."""
+    """Hand on an answer as it comes.  ``begun``: when it was asked for, by the line's clock."""
     told = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")})
     await told.prepare(request)
     body = bytearray()
@@ -268,7 +274,7 @@ async def _told(
     elif counts and answer.ok:
         said = Said()
         said.read(bytes(body))
-        line.answered(said)
+        line.answered(said, (line.clock() - begun) * 1000)
     await told.write_eof()
     return told
 

@@ -23,6 +23,13 @@ from sandbox.session import SandboxSession
 from tests.support.fake_chat import FakeChat, Refusal, fake_chat, scripted
 
 SECRET = "sk-the-endpoints-own"
+HEARD: list[tuple[int, str]] = []
+"""Number and text of each reply that an observer was shown, in the test that runs."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_heard() -> None:
+    HEARD.clear()
 
 
 class FakeSandbox:
@@ -41,7 +48,7 @@ async def asking(
 
     monkeypatch.setattr(relay_module, "listening_inside", listening)
     async with Relay(settings) as relay:
-        with relay.session("evaluate-g000000-s00", 11) as line:
+        with relay.session("evaluate-g000000-s00", 11, lambda turn, said, _: HEARD.append((turn, said.text))) as line:
             async with relay.door(cast("SandboxSession", FakeSandbox()), 3129, line) as key:
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
                 async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
@@ -75,6 +82,7 @@ async def test_a_harness_asks_the_model_that_is_evaluated_with_a_key_of_its_own(
     assert "seed" not in second
     assert [turn.text for turn in line.turns()] == ["hi there", "hi there"]
     assert (line.last_words, line.sampled_tokens) == ("hi there", 14)
+    assert HEARD == [(0, "hi there"), (1, "hi there")], "its recording has not what was said"
     assert line.prompt_tokens > 0
     assert (line.limit, line.trouble) == (None, None)
 
