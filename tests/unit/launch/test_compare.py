@@ -246,6 +246,7 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
 def test_an_evaluation_beside_training_is_compared_by_its_step(tmp_path: Path) -> None:
     """The newest of the step counts: an older one is of weights that were rolled back."""
     run = write_run(tmp_path / "demo-1", config(), [])
+    (run / "evaluations").mkdir()
     for version, step, passed in ((3, 4, True), (5, 8, True), (9, 4, False)):
         manifest = WeightManifest(Version(version), step, NO_VERSION, "", "", 0, 0)
         end_exam(run, manifest, [Attempt(task, "f", False, passed, 1.0, Status.COMPLETED, 9) for task in ("t0", "t1")])

@@ -154,6 +154,7 @@ def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
     runs = [make_run(folder, "a"), make_run(folder, "b", steps=2)]
     with RunDirectory.open(runs[0]) as directory:
         write_attempts(directory, "before", 0, [])
+    (runs[1] / "evaluations").mkdir()
     beside = WeightManifest(Version(7), 2, NO_VERSION, "", "", 0, 0)
     end_exam(runs[1], beside, [Attempt("t", "f", False, True, 1.0, Status.COMPLETED, 9, (7,))])
     assert ask("SELECT run, state FROM runs ORDER BY run", *runs) == [["a", "done"], ["b", "done"]]
