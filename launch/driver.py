@@ -358,8 +358,10 @@ class Driver:
 
     def _pusher(self, fleet: Fleet, stand: Stand) -> Pusher:
         """Engines that stood aside all come back at once: none of them serves meanwhile."""
-        timeout_s, share = self._config.engine.update_timeout_s, 1.0 if self._config.shared else 0.5
-        return Pusher(fleet.engines, stand, self._events, timeout_s, share, fleet.delivery)
+        engine, share = self._config.engine, 1.0 if self._config.shared else 0.5
+        return Pusher(
+            fleet.engines, stand, self._events, engine.update_timeout_s, share, engine.update_loss, fleet.delivery
+        )
 
     def _turns(self, pusher: Pusher) -> Turns:
         """An engine's lease begins anew with each call to the learner, between two of which a publication and a

@@ -2,9 +2,8 @@
 
 Each engine goes after the newest version by itself, so one that fails keeps no other from it.  First the files come to
 its machine and are read and checked, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.  A
-version that is overtaken before its push began is never pushed.  At most ``share`` of the fleet exchanges at once (a
-fleet of one stands still as a whole), and one whose server has to start again lets the others go first.  When all serve
-a version, the conductor is told.
+version that is overtaken before its push began is never pushed.  :mod:`launch.pace` says when an engine's turn is, and
+one whose server has to start again lets the others go first.  When all serve a version, the conductor is told.
 
 While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
 had.
@@ -13,7 +12,6 @@ had.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +19,7 @@ from actors.engines.engine import Engine
 from actors.engines.messages import BadWeights, LoadReport
 from actors.remote import Remote
 from launch.delivery import Delivery
+from launch.pace import Pace
 from launch.standing import Stand
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -36,6 +35,8 @@ class Pusher:
     events: EventLog
     deadline_s: float
     share: float = 0.5
+    loss: float = 1.0
+    """As :class:`~launch.pace.Pace` has them."""
     delivery: Delivery = field(default_factory=Delivery)
     newest: WeightManifest | None = None
     served: WeightManifest | None = None
@@ -100,13 +101,13 @@ class Pusher:
 
     async def run(self) -> None:
         """Push until cancelled."""
-        turns = asyncio.Semaphore(max(1, math.floor(self.share * len(self.engines))))
+        pace = Pace(len(self.engines), self.share, self.loss)
         async with asyncio.TaskGroup() as group:
             for engine in self.engines:
-                group.create_task(self._keep(engine, turns), name=engine.name)
+                group.create_task(self._keep(engine, pace), name=engine.name)
             group.create_task(self._tell())
 
-    async def _keep(self, engine: Remote[Engine], turns: asyncio.Semaphore) -> None:
+    async def _keep(self, engine: Remote[Engine], pace: Pace) -> None:
         """Give the engine each newest version."""
         while True:
             async with self._changed:
@@ -116,7 +117,7 @@ class Pusher:
                 manifest = self.newest
                 has = self._has  # another one once the engines were told to stand aside
             assert manifest is not None  # noqa: S101  # the condition above
-            if await self._load(engine, manifest, turns):
+            if await self._load(engine, manifest, pace):
                 async with self._changed:
                     has[engine.name] = manifest
                     self._changed.notify_all()
@@ -137,13 +138,19 @@ class Pusher:
     def _all_have(self) -> bool:
         return self.newest is not None and all(self._has.get(engine.name) is self.newest for engine in self.engines)
 
-    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, turns: asyncio.Semaphore) -> bool:
+    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, pace: Pace) -> bool:
         """False when a newer one came meanwhile."""
         said, anew = "", False
         while self.newest is manifest:
             try:
                 here = await self.delivery.to(engine, manifest, self.served, anew=anew)
-                report = await self._exchange(engine, here, turns)
+                async with asyncio.timeout(self.deadline_s + _RETRY_S):
+                    await engine.call(Engine.stage, here, self.deadline_s)
+                async with pace.turn():
+                    if self.newest is not manifest:
+                        return False
+                    report = await self._exchange(engine, here)
+                    pace.took(report)
             except (InfraError, TimeoutError) as error:
                 anew = isinstance(error, BadWeights)
                 if said != str(error):
@@ -156,8 +163,6 @@ class Pusher:
             return True
         return False
 
-    async def _exchange(self, engine: Remote[Engine], here: WeightManifest, turns: asyncio.Semaphore) -> LoadReport:
+    async def _exchange(self, engine: Remote[Engine], here: WeightManifest) -> LoadReport:
         async with asyncio.timeout(self.deadline_s + _RETRY_S):
-            await engine.call(Engine.stage, here, self.deadline_s)
-        async with turns, asyncio.timeout(self.deadline_s + _RETRY_S):
             return await engine.call(Engine.load, here, self.deadline_s, patient=False)

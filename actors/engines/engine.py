@@ -83,9 +83,10 @@ class _Staged:
 
 @dataclass(slots=True)
 class _Still:
-    """How long the engine stood still for a load."""
+    """How long the engine stood still for a load, and how many requests with it."""
 
-    ms: float
+    ms: float = 0.0
+    requests: int = 0
 
 
 class Engine:
@@ -280,7 +281,7 @@ class Engine:
                 return LoadError(f"version {label} did not begin to load before its deadline")
             if serving.confirmed.manifest.version == manifest.version:
                 return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
-            still = _Still(ms=0.0)
+            still = _Still()
             try:
                 load_ms = await self._updates.take(
                     serving, manifest, staged.load, self._standing_still(serving, lease, still), lease.deadline
@@ -304,7 +305,13 @@ class Engine:
                 load_ms=round(load_ms, 2),
                 prefetch_ms=round(prefetch_ms, 2),
             )
-            return LoadReport(version=manifest.version, pause_ms=still.ms, load_ms=load_ms, prefetch_ms=prefetch_ms)
+            return LoadReport(
+                version=manifest.version,
+                pause_ms=still.ms,
+                stood=still.requests,
+                load_ms=load_ms,
+                prefetch_ms=prefetch_ms,
+            )
 
     @contextmanager
     def _standing_still(self, serving: Serving, lease: _Lease, still: _Still) -> Generator[None]:
@@ -312,6 +319,7 @@ class Engine:
         self._dispatch.gate.clear()
         self._state, self._lease = EngineState.UPDATING, lease
         self._still_since = begun = time.monotonic()
+        still.requests = self._dispatch.counts.running
         try:
             with self._lane.during("paused"):
                 yield

@@ -259,6 +259,8 @@ class LoadReport:
     version: Version
     pause_ms: float
     """How long the engine stood still."""
+    stood: int = 0
+    """Requests that were being sampled, and stood still with it."""
     load_ms: float
     """The part of the pause that the server took to read and exchange the weights."""
     prefetch_ms: float

@@ -421,6 +421,9 @@ class EngineSection(Section):
     update_timeout_s: Seconds = 60.0
     """Longest wait for a load of new weights.  One that began in time gets a minute more; then its server is started
     again."""
+    update_loss: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """Most of a decoding fleet's time that exchanges of weights may cost.  The engines' pauses are spread for it: by
+    0.05 the last engine has new weights twenty pauses after the first one began.  1: each as soon as it can."""
 
     @model_validator(mode="after")
     def _can_draw_by_seed(self) -> Self:

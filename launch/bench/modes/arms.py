@@ -3,6 +3,7 @@ every arm's."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +64,14 @@ class Ground:
         return ["--recipe", self.recipe, "--run-id", arm.name, *sets]
 
     def values(self, arm: Arm) -> tuple[str, ...]:
-        return (*self.overrides, *self._common(), *arm_values(arm))
+        return (*self._rates(), *self.overrides, *self._common(), *arm_values(arm))
+
+    def _rates(self) -> tuple[str, ...]:
+        """The recipe's learning rates for the smaller batch: Adam's steps shrink by the root of its share."""
+        recipe = load_recipe(self.recipe)
+        shrink = math.sqrt(min(1.0, BATCH / recipe.rollout.episodes_per_step))
+        rates = {"lr": recipe.learner.lr, "lr_end": recipe.learner.lr_end}
+        return tuple(f"learner.{key}={rate * shrink:.3g}" for key, rate in rates.items() if rate is not None)
 
     def _common(self) -> tuple[str, ...]:
         places = max(in_flight(mode) for mode in MODES)
@@ -73,6 +81,7 @@ class Ground:
             f"rollout.groups_per_step={GROUPS}",
             f"rollout.group_size={GROUP_SIZE}",
             f"staleness.eta={ETA}",
+            "learner.publish_every=1",
             "rollout.workers_per_node=1",
             f"rollout.episodes_per_worker={places}",
             f"sandbox.capacity_per_node={places}",

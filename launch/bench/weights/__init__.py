@@ -32,6 +32,7 @@ from launch.bench.weights.histories import ROOM_TOKENS, Reuse
 from launch.bench.weights.histories import measure as measure_reuse
 from launch.bench.weights.pushes import Fleet, Pushes, Route, Window
 from launch.bench.weights.versions import CONTEXT_TOKENS, Versions, bytes_share, published
+from launch.config.rollout import EngineSection
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import Json
@@ -67,6 +68,7 @@ class Options:
     histories: tuple[int, ...]
     """Tokens that a session begins with."""
     device: Literal["cpu", "cuda"]
+    update_loss: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the servers'; on cuda they share one GPU (default cpu)",
     )
     parser.add_argument(
+        "--update-loss",
+        type=float,
+        default=EngineSection().update_loss,
+        metavar="SHARE",
+        help="as a run's engine.update_loss (default %(default)s); 1 for pushes that nothing spreads",
+    )
+    parser.add_argument(
         "--histories",
         default="2,32",
         metavar="K,…",
@@ -160,10 +169,13 @@ def options(given: argparse.Namespace) -> Options:
         given.drains,
         histories,
         given.device,
+        given.update_loss,
     )
     most = _CONTEXT - _PROMPT_ROOM
     if min(asked.pushes, asked.requests, asked.engines, asked.drains) < 1 or asked.seconds <= 0:
         raise UserError("--pushes, --engines, --requests and --drains are 1 or more, --seconds above 0")
+    if not 0 < asked.update_loss <= 1:
+        raise UserError(f"--update-loss {asked.update_loss:g} is no share above 0 and up to 1")
     if not all(1024 <= history <= _LONGEST for history in histories):
         raise UserError(f"--histories are 1 to {_LONGEST // 1024}")
     if not 1 <= asked.tokens <= most:
@@ -183,7 +195,7 @@ async def measure(asked: Options) -> Report:
         say(f"a delta is {share:.2%} of the bytes at {RATE:g}, {higher:.2%} at {HIGHER_RATE:g}")
         versions = Versions(folder / "weights", steps[RATE])
         async with _engines(folder, asked, first := versions.next("first")) as engines:
-            fleet = Fleet(engines=engines, versions=versions, say=say)
+            fleet = Fleet(engines=engines, loss=asked.update_loss, versions=versions, say=say)
             async with fleet.decoding(asked.requests, asked.tokens):
                 await fleet.watch(asked.seconds)
                 before = await fleet.watch(asked.seconds)

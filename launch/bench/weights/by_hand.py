@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from actors.engines.engine import Engine
 from actors.engines.exchange import Serving
 from actors.engines.handover import Handover
-from actors.engines.messages import LoadReport
 from actors.engines.updates import InPlace
 from protocol.weights import WeightManifest
 
@@ -22,11 +21,11 @@ class HandEngine(Engine):
         """Sampled so far, those of requests under way included."""
         return self._dispatch.tokens
 
-    async def load_by(self, handover: Handover, manifest: WeightManifest, deadline_s: float) -> LoadReport:
-        """:meth:`load`, as an engine does whose settings name this handover."""
+    async def stage_by(self, handover: Handover, manifest: WeightManifest, deadline_s: float) -> None:
+        """:meth:`stage` and the :meth:`load` after it are those of an engine whose settings name this handover."""
         settings = self._settings
         self._updates = InPlace(handover, grace_s=settings.load_grace_s, item_bytes=settings.item_bytes)
-        return await self.load(manifest, deadline_s)
+        await self.stage(manifest, deadline_s)
 
     async def by_hand(self, manifest: WeightManifest) -> float:
         """The server's own pause, load and continue, and nothing else: milliseconds."""

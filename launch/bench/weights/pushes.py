@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,10 +15,12 @@ from actors.engines.messages import GenerateRequest
 from actors.weights.copies import HostCopies
 from launch.bench.weights.by_hand import HandEngine
 from launch.bench.weights.versions import Versions
-from protocol.weights import NO_VERSION, Version
+from launch.pace import Pace
+from protocol.weights import NO_VERSION, Version, WeightManifest
 
 _PROMPT_TOKENS = 20
 _DEADLINE_S = 600.0
+_SHARE = 0.5
 _GAP_S = 0.5
 """Between two pushes, in which decoding comes back to its pace."""
 
@@ -61,9 +64,11 @@ class Route:
 
 @dataclass(slots=True, kw_only=True)
 class Fleet:
-    """Engines under load, one of which at a time stands still, as in a run of two."""
+    """Engines under load, at most half of which stand still at a time, as in a run."""
 
     engines: Sequence[HandEngine]
+    loss: float
+    """As :class:`~launch.pace.Pace` has it."""
     versions: Versions
     say: Callable[[str], None]
     _served: Version = NO_VERSION
@@ -73,7 +78,7 @@ class Fleet:
         """So many requests of each engine are always under way, each for so many tokens."""
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_sample_for_ever(engine, slot, tokens))
+                group.create_task(_sample_for_ever(engine, slot, tokens, tokens * (slot + 1) // requests))
                 for engine in self.engines
                 for slot in range(requests)
             ]
@@ -133,8 +138,10 @@ class Fleet:
         if route.copies is not None:
             manifest = await route.copies.fetch(manifest, self._served)
             pushes.copy_ms.append((time.monotonic() - begun) * 1000)
-        for engine, handover in zip(self.engines, route.handovers, strict=True):
-            pushes.stall_ms.append((await engine.load_by(handover, manifest, _DEADLINE_S)).pause_ms)
+        pace = Pace(len(self.engines), _SHARE, self.loss)
+        async with asyncio.TaskGroup() as group:
+            for engine, handover in zip(self.engines, route.handovers, strict=True):
+                group.create_task(_give(engine, handover, manifest, pace, pushes))
         seconds = time.monotonic() - begun
         pushes.push_ms.append(seconds * 1000)
         pushes.window.seconds += seconds
@@ -142,12 +149,22 @@ class Fleet:
         self._served = manifest.version
 
 
-async def _sample_for_ever(engine: HandEngine, slot: int, tokens: int) -> None:
-    while True:
+async def _give(engine: HandEngine, handover: Handover, manifest: WeightManifest, pace: Pace, pushes: Pushes) -> None:
+    """As a run's pusher does."""
+    await engine.stage_by(handover, manifest, _DEADLINE_S)
+    async with pace.turn():
+        report = await engine.load(manifest, _DEADLINE_S)
+        pace.took(report)
+    pushes.stall_ms.append(report.pause_ms)
+
+
+async def _sample_for_ever(engine: HandEngine, slot: int, tokens: int, first: int) -> None:
+    """The first request is of ``first`` tokens, which differ, so that some are always short and some long."""
+    for count in itertools.chain([first], itertools.repeat(tokens)):
         await engine.generate(
             GenerateRequest(
                 input_ids=[slot] * _PROMPT_TOKENS,
-                max_new_tokens=tokens,
+                max_new_tokens=count,
                 temperature=1.0,
                 stop_token_ids=(),
                 seed=None,

@@ -19,6 +19,7 @@ from launch.bench.modes.arms import MODES, Arm, Ground
 from launch.bench.modes.crew import waiting
 from launch.bench.modes.reading import Idle, Measured
 from launch.bench.modes.waits import Waits
+from launch.config import load_recipe
 from launch.rundir import config_values
 from protocol.errors import UserError
 from protocol.events import Json
@@ -95,6 +96,13 @@ def test_the_arms_differ_in_mode_and_in_flight_alone() -> None:
     assert all_values[0]["learner.lr"] == 1e-4
     batch = ("rollout.groups_per_step", "rollout.group_size", "staleness.eta", "run.steps", "run.seed")
     assert [all_values[0][key] for key in batch] == [4, 8, 2, 9, 3]
+
+
+def test_half_a_batch_is_learned_from_at_the_root_of_half_the_rate() -> None:
+    learner, recipe = Ground("demo", Path("/runs"), 3).config(Arm("1", ASYNC, 9, 4, WAITS)).learner, load_recipe("demo")
+    assert recipe.rollout.episodes_per_step == 2 * 32
+    assert learner.lr == pytest.approx(recipe.learner.lr / 2**0.5, rel=0.01)
+    assert learner.lr_end == pytest.approx((recipe.learner.lr_end or 0) / 2**0.5, rel=0.01)
 
 
 def test_what_the_pilot_chose_is_one_key() -> None:

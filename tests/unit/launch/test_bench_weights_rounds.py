@@ -31,9 +31,11 @@ class FakeEngine:
     def __init__(self, told: list[tuple[str, int, str]]) -> None:
         self.told, self.tokens = told, 0
 
-    async def load_by(self, handover: FakeHandover, manifest: WeightManifest, deadline_s: float) -> LoadReport:
-        self.tokens += 10
+    async def stage_by(self, handover: FakeHandover, manifest: WeightManifest, deadline_s: float) -> None:
         self.told.append((handover, manifest.version, Path(manifest.path).parent.name))
+
+    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+        self.tokens += 10
         return LoadReport(version=manifest.version, pause_ms=4.0, load_ms=1.0, prefetch_ms=1.0)
 
     async def by_hand(self, manifest: WeightManifest) -> float:
@@ -60,6 +62,7 @@ async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
     settings = CopiesSettings(name="copies", run_dir=tmp_path, node="there", folder=tmp_path / "copies")
     fleet = Fleet(
         engines=[cast("HandEngine", FakeEngine(told))],
+        loss=1.0,
         versions=Versions(tmp_path / "weights", step),
         say=lambda _: None,
     )

@@ -136,6 +136,21 @@ async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_
         assert conductor.published[-1] == 3
 
 
+async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_there(
+    tmp_path: Path,
+) -> None:
+    fleet = FakeFleet(2)
+    fleet.gate.clear()
+    async with pushing(tmp_path, fleet, share=0.5) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await breathe()
+        await pusher.offer(manifest(2))
+        fleet.gate.set()
+        await pusher.wait_served(manifest(2))
+    assert sorted(fleet.began) == [1, 2, 2]
+    assert conductor.published == [2]
+
+
 async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> None:
     fleet = FakeFleet(1)
     fleet.failing = {1: 3}
