@@ -35,9 +35,10 @@ def asked(run: MiniRun, action: Action, *words: str, reason: str = "") -> str:
 
 
 def open_samples(run: MiniRun) -> list[str]:
-    """The trajectories that are to come of some group that has not closed."""
+    """The trajectories that are to come of some group that has not closed, and are not on their way."""
     closed = {event["group"] for event in run.events("group.closed")}
     stored = {event["trajectory"] for event in run.events("trajectory.stored")}
+    stored |= {event["trajectory"].rpartition("-a")[0] for event in run.events("episode.finished")}
     for event in run.events("group.opened"):
         if event["group"] not in closed:
             names = [f"train-g{event['group']:06d}-s{sample:02d}" for sample in range(event["size"])]
