@@ -9,6 +9,7 @@ What is decided, and why, is :mod:`actors.dispatch`'s; this actor carries it out
 - A sample ends in exactly one of: acknowledged trajectory, or abandoned, after its replacements failed or because a
   person gave it up.  A worker that dies has its tickets issued again.  An attempt of an evaluation is not abandoned:
   the evaluation fails with it.
+- An evaluation beside training (:mod:`actors.exam`) has tickets of its own, which only its own worker takes.
 
 Workers wait for the conductor (``take``), the conductor waits for the buffer (``run`` follows its progress); the
 learner waits for neither, but under the policy ``wait``.  The conductor ends with its actor; a restarted one rebuilds
@@ -19,13 +20,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from actors.buffer import Buffer
 from actors.cursor import heard_by
 from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
 from actors.evaluation import Attempt, Evaluation, EvaluationPlan
+from actors.exam import Exam, ExamPlan
 from actors.remote import Remote
 from actors.tickets import Out
 from protocol.errors import InfraError, UserError
@@ -56,10 +58,11 @@ class Conductor:
         self, settings: ConductorSettings, buffer: Remote[Buffer], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._buffer, self._clock = buffer, clock
-        self._run_id = settings.run_id
+        self._run_id, self._settings = settings.run_id, settings
         self._events = EventLog(settings.run_dir, "conductor", settings.node)
         self._dispatch = Dispatch(settings, self._events.emit)
         self._evaluation: Evaluation | None = None
+        self._exam: Exam | None = None
         self._abandoned: dict[tuple[GroupId, int], str] = {}
         """Samples that are given up, and why, and the journal does not know it."""
         self._incarnations: dict[str, str] = {}
@@ -107,6 +110,29 @@ class Conductor:
             raise evaluation.failure
         return evaluation.attempts()
 
+    async def examine(self, plan: ExamPlan) -> Sequence[Attempt]:
+        """:meth:`evaluate` beside training: by :meth:`take_exam` alone, and behind the attempts that are kept already.
+        One at a time."""
+        settings = self._settings
+        exam = self._exam = await asyncio.to_thread(
+            Exam,
+            plan,
+            self._run_id,
+            replacement_limit=settings.replacement_limit,
+            ticket_deadline_s=settings.ticket_deadline_s,
+            say=self._events.emit,
+        )
+        exam.tell()
+        await self._notify()
+        try:
+            await exam.evaluation.over.wait()
+        finally:
+            if self._exam is exam:
+                self._exam = None
+        if exam.evaluation.failure is not None:
+            raise exam.evaluation.failure
+        return exam.evaluation.attempts()
+
     async def cancel(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
         """A person gives up a sample of an open group, or all of the group: the samples that were still to come, which
         whoever runs them may end.  Raises UserError where there is nothing of that to give up."""
@@ -143,17 +169,27 @@ class Conductor:
         me = f"{worker}#{incarnation}"
         for out in self._dispatch.tickets.lost_with(worker, except_incarnation=me):
             await self._lost(out, InfraFailure.WORKER_DIED, "its worker died")
+        if self._exam is not None:
+            self._exam.hello(worker, me)
+            await self._notify()
 
     async def take(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
         """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
         worker has said hello."""
+        return await self._take(worker, incarnation, timeout_s, lambda me: self._training_tickets(me, free))
+
+    async def take_exam(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
+        """:meth:`take` for the worker of evaluations beside training."""
+        return await self._take(worker, incarnation, timeout_s, lambda me: self._exam_tickets(me, free))
+
+    async def _take(
+        self, worker: str, incarnation: str, timeout_s: float, tickets_for: Callable[[str], Awaitable[list[Ticket]]]
+    ) -> list[Ticket]:
         try:
             async with asyncio.timeout(timeout_s):
                 while self._incarnations.setdefault(worker, incarnation) == incarnation:
-                    await self._fill(free)
-                    if self._incarnations[worker] != incarnation:  # its successor came while the buffer was asked
-                        break
-                    if tickets := self._dispatch.hand_out(f"{worker}#{incarnation}", free, self._clock()):
+                    tickets = await tickets_for(f"{worker}#{incarnation}")
+                    if tickets or self._incarnations[worker] != incarnation:
                         return tickets
                     async with self._changed:
                         await self._changed.wait()
@@ -161,12 +197,26 @@ class Conductor:
             pass
         return []
 
+    async def _training_tickets(self, me: str, free: int) -> list[Ticket]:
+        worker, _, incarnation = me.rpartition("#")
+        await self._fill(free)
+        if self._incarnations[worker] != incarnation:  # its successor came while the buffer was asked
+            return []
+        return self._dispatch.hand_out(me, free, self._clock())
+
+    async def _exam_tickets(self, me: str, free: int) -> list[Ticket]:
+        return [] if self._exam is None else self._exam.hand_out(me, free, self._clock())
+
     async def finished(self, ticket: Ticket) -> None:
         """The buffer has acknowledged this ticket's trajectory."""
         if self._dispatch.arrived(ticket, self._clock()) and self._dispatch.tuning.in_flight:
             await self._notify()
 
     async def evaluated(self, ticket: Ticket, attempt: Attempt) -> None:
+        if self._exam is not None and self._exam.name == ticket.purpose:
+            self._exam.evaluated(ticket, attempt)
+            await self._notify()
+            return
         evaluation = self._evaluation
         self._dispatch.arrived(ticket, self._clock())
         if evaluation is None or evaluation.plan.name != ticket.purpose or not evaluation.add(ticket, attempt):
@@ -182,6 +232,10 @@ class Conductor:
 
     async def failed(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
         """Infrastructure failed this ticket: it is issued again, or its sample abandoned."""
+        if self._exam is not None and self._exam.name == ticket.purpose:
+            self._exam.failed(ticket, failure, detail)
+            await self._notify()
+            return
         if (out := self._dispatch.tickets.finish(ticket)) is not None:
             await self._lost(out, failure, detail)
 
@@ -263,6 +317,9 @@ class Conductor:
             dispatch = self._dispatch
             for out in dispatch.tickets.overdue(self._clock()):
                 await self._lost(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
+            if self._exam is not None:
+                self._exam.patrol(self._clock())
+                await self._notify()
             full, tickets = dispatch.blocked, dispatch.tickets
             if isinstance(full, DiskFull) and not tickets.out and not tickets.waiting:
                 raise full

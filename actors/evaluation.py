@@ -56,6 +56,8 @@ class Attempt:
     reward: float
     status: Status
     sampled_tokens: int
+    versions: tuple[int, ...] = ()
+    """Of the weights that sampled it, each once; none where it was broken off before the first token."""
 
 
 @dataclass(slots=True)

@@ -89,6 +89,83 @@ def on_reply(observer: Observer) -> OnReply:
     return told
 
 
+class Line(Protocol):
+    """By which a harness asks the policy."""
+
+    @property
+    def waited_s(self) -> float:
+        """How long some call has been under way, until now."""
+        ...
+
+    @property
+    def sampled_tokens(self) -> int: ...
+
+    @property
+    def limit(self) -> Status | None:
+        """Which limit refused its last call."""
+        ...
+
+    @property
+    def trouble(self) -> InfraError | None:
+        """Why its last call was not answered."""
+        ...
+
+    def end(self) -> None:
+        """No call is taken any more."""
+        ...
+
+
+@dataclass(slots=True)
+class HarnessActing:
+    """A harness at work on a task.  ``run`` may be called once."""
+
+    task: Task
+    line: Line
+    place: Place
+    command: str
+    reach: AbstractAsyncContextManager[Mapping[str, str]]
+    """Open, the policy can be reached from the place, in the environment that this gives."""
+    settings: EpisodeSettings
+    observer: Observer
+    clock: Callable[[], float] = time.monotonic
+    acted_s: float = 0.0
+    ended_with: str = ""
+    """For people to read."""
+
+    async def run(self) -> Status:
+        """Until it has ended, or its time is up.  Raises InfraError and SandboxGone."""
+        line, begun = self.line, self.clock()
+        limit_s = min(self.task.agent_timeout_s, self.settings.time_limit_s)
+
+        def acted_s() -> float:
+            return self.clock() - begun - line.waited_s
+
+        def left_s() -> float:
+            return limit_s - acted_s() - line.sampled_tokens / self.settings.nominal_tokens_per_s
+
+        self.observer.on_call("harness", self.command)
+        try:
+            async with self.reach as env:
+                exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
+                command = f"(export {exports}; eval {shlex.quote(self.command)})"
+                ran = await self.place.run_agent(command, left_s, self.observer.on_output)
+        finally:
+            line.end()
+            self.acted_s = acted_s()
+        self.observer.on_result(ran.output)
+        self.ended_with = f"exit code {ran.exit_code}, {ran.output[-_LAST_CHARS:]!r}"
+        if line.trouble is not None:
+            raise line.trouble
+        if ran.timed_out:
+            return Status.TIME_LIMIT
+        return line.limit or Status.COMPLETED
+
+
+def unanswered(why: str) -> InfraError:
+    """Of a harness that ended without having had a reply."""
+    return InfraError(f"the harness ended without an answer of the policy's: {why}")
+
+
 @dataclass(slots=True)
 class HarnessEpisode:
     """Runs one ticket to its end.  ``run`` may be called once."""
@@ -104,44 +181,18 @@ class HarnessEpisode:
     observer: Observer
     deadlines: Deadlines = NO_DEADLINES
     clock: Callable[[], float] = time.monotonic
-    _acted_s: float = 0.0
-    _last_words: str = ""
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        ended = await until_graded(self._act(), self.place, self.task, lambda: self.session.last_words, self.deadlines)
-        if not (segments := self.session.segments()):
-            why = ended.error or self._last_words
-            raise InfraError(f"the harness ended without an answer of the policy's: {why}")
-        played = ended.played(self.task, self.session.turns(), segments)
-        reward, segments = await rewarded(self.settings.reward, played, segments, self.session.order)
+        session = self.session
+        acting = HarnessActing(
+            self.task, session, self.place, self.command, self.reach, self.settings, self.observer, self.clock
+        )
+        ended = await until_graded(acting.run(), self.place, self.task, lambda: session.last_words, self.deadlines)
+        if not (segments := session.segments()):
+            raise unanswered(ended.error or acting.ended_with)
+        played = ended.played(self.task, session.turns(), segments)
+        reward, segments = await rewarded(self.settings.reward, played, segments, session.order)
         self.observer.on_grade(ended.graded, reward)
-        timings_ms = {"generate": self.session.generate_ms, "tool": self._acted_s * 1000}
-        return ended.trajectory(self.ticket, reward, segments, self.session.engine, timings_ms)
-
-    async def _act(self) -> Status:
-        session, begun = self.session, self.clock()
-        limit_s = min(self.task.agent_timeout_s, self.settings.time_limit_s)
-
-        def acted_s() -> float:
-            return self.clock() - begun - session.waited_s
-
-        def left_s() -> float:
-            return limit_s - acted_s() - session.sampled_tokens / self.settings.nominal_tokens_per_s
-
-        self.observer.on_call("harness", self.command)
-        try:
-            async with self.reach as env:
-                exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
-                command = f"(export {exports}; eval {shlex.quote(self.command)})"
-                ran = await self.place.run_agent(command, left_s, self.observer.on_output)
-        finally:
-            session.end()
-            self._acted_s = acted_s()
-        self.observer.on_result(ran.output)
-        self._last_words = f"exit code {ran.exit_code}, {ran.output[-_LAST_CHARS:]!r}"
-        if session.trouble is not None:
-            raise session.trouble
-        if ran.timed_out:
-            return Status.TIME_LIMIT
-        return session.limit or Status.COMPLETED
+        timings_ms = {"generate": session.generate_ms, "tool": acting.acted_s * 1000}
+        return ended.trajectory(self.ticket, reward, segments, session.engine, timings_ms)

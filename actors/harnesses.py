@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +15,7 @@ from actors.engines.messages import GenerateWatched
 from actors.episode import EpisodeSettings, Observer
 from actors.gateway.server import Gateway
 from actors.gateway.session import Session
-from actors.harness import HarnessEpisode, HarnessSettings, environment, on_reply, session_settings
+from actors.harness import HarnessActing, HarnessEpisode, HarnessSettings, environment, on_reply, session_settings
 from actors.stages import NO_DEADLINES, Deadlines
 from actors.terminal import SandboxTerminal
 from protocol.trajectory import Ticket, Trajectory
@@ -60,6 +60,17 @@ class Harnesses:
             return await HarnessEpisode(
                 ticket, task, session, terminal, command, reach, settings, observer, deadlines
             ).run()
+
+    @contextmanager
+    def acting(
+        self, ticket: Ticket, task: Task, terminal: SandboxTerminal, settings: EpisodeSettings, observer: Observer
+    ) -> Generator[tuple[HarnessActing, Session]]:
+        """One that somebody else grades: at work in the terminal's sandbox, and its session, which is open in the
+        block."""
+        name = f"{ticket.trajectory_id}-a{ticket.attempt}"
+        with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
+            reach = self._reach(terminal.session, session, task)
+            yield HarnessActing(task, session, terminal, self._settings.command, reach, settings, observer), session
 
     @asynccontextmanager
     async def _reach(self, sandbox: SandboxSession, session: Session, task: Task) -> AsyncGenerator[Mapping[str, str]]:

@@ -115,6 +115,8 @@ class WorkerSettings:
     """Instead of the agent of our own."""
     reward: RewardSettings = _PLAIN_REWARD
     """Of which :attr:`EpisodeSettings.reward` is made."""
+    examines: bool = False
+    """Its tickets are those of evaluations beside training (:mod:`actors.exam`), and no others."""
 
 
 class Worker:
@@ -268,10 +270,11 @@ class Worker:
     async def _ask(self, free: int) -> list[Ticket]:
         """Tickets for ``free`` places; none when none came in time, or once the worker is to stop."""
         name, me = self._settings.name, self._incarnation
+        take = Conductor.take_exam if self._settings.examines else Conductor.take
         try:
             async with asyncio.timeout(None) as asking:
                 self._asking = asking
-                tickets = await self._conductor.call(Conductor.take, name, me, free, TAKE_S)
+                tickets = await self._conductor.call(take, name, me, free, TAKE_S)
         except TimeoutError:
             return []
         finally:
@@ -336,6 +339,7 @@ class Worker:
             trajectory.reward.total,
             trajectory.status,
             trajectory.sampled_tokens,
+            trajectory.sampled_by,
         )
         await self._conductor.call(Conductor.evaluated, ticket, attempt)
 

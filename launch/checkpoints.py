@@ -19,7 +19,7 @@ from typing import cast
 import orjson
 import xxhash
 
-from launch.retention import Retention
+from launch.retention import Retention, best_step
 from protocol.digests import FileDigest, digest_file, first_damage
 from protocol.errors import UserError
 from protocol.filesystem import append_whole, replace_whole, sync
@@ -118,6 +118,7 @@ class CheckpointStore:
 
     def __init__(self, run_dir: Path, retention: Retention) -> None:
         self._folder, self._retention = run_dir / "checkpoints", retention
+        self._awaited: frozenset[int] = frozenset()
 
     def begin(self, step: int) -> Path:
         """An empty folder for the learner's shards of ``step``."""
@@ -151,7 +152,6 @@ class CheckpointStore:
         _append(unfinished / _MANIFEST, _written(whole))
         for folder in (unfinished / _SHARDS, unfinished):
             sync(folder)
-        self._forget_scores(manifest.step)
         final = self._folder / f"step-{manifest.step:06d}"
         shutil.rmtree(final, ignore_errors=True)  # a step that a resume rolled back is taken again
         unfinished.rename(final)
@@ -198,7 +198,7 @@ class CheckpointStore:
         """Remove what need not stay; the step of the oldest that a run can go on from.  What a crash leaves of those
         that were to go, :meth:`begin` removes."""
         found = self.all()
-        kept = self._retention.kept([each.manifest.step for each in found], self.scores())
+        kept = self._retention.kept([each.manifest.step for each in found], self.scores(), self._awaited)
         for old in found:
             if old.manifest.step not in kept:
                 shutil.rmtree(old.path.rename(f"{old.path}{_UNFINISHED}"))
@@ -214,15 +214,25 @@ class CheckpointStore:
             return {}
         return {int(step): score for step, score in read.items()}
 
+    def await_score(self, step: int | None) -> None:
+        """The weights of ``step``, and of no other, are being evaluated on held-out tasks."""
+        self._awaited = frozenset() if step is None else frozenset({step})
+
     def scored(self, step: int, score: float) -> None:
         """The weights of ``step`` were evaluated on held-out tasks."""
         self._write_scores(self.scores() | {step: score})
 
-    def _forget_scores(self, step: int) -> None:
-        """Those from ``step`` on are of weights that were rolled back."""
+    def rolled_back(self, step: int) -> None:
+        """The run goes on from ``step``: the scores of later ones are of weights that are gone."""
         scores = self.scores()
-        if any(each >= step for each in scores):
-            self._write_scores({each: score for each, score in scores.items() if each < step})
+        if any(each > step for each in scores):
+            self._write_scores({each: score for each, score in scores.items() if each <= step})
+
+    def best(self) -> tuple[Checkpoint, float] | None:
+        """The checkpoint with the best score, the later of equals; None where none has one."""
+        scores, there = self.scores(), {each.manifest.step: each for each in self.all()}
+        step = best_step(there, scores)
+        return None if step is None else (there[step], scores[step])
 
     def _write_scores(self, scores: Mapping[int, float]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 
 import orjson
@@ -22,11 +22,15 @@ from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.evaluation import Attempt, EvaluationPlan
 from launch.advisories.watch import AdvisoryWatch, silent_for
+from launch.agenda import Agenda
+from launch.best import Best, export_best
 from launch.budget import Budget
 from launch.config import RunConfig
 from launch.crew import CREW, Crew
-from launch.evaluation_files import AFTER, BEFORE, now_name, read_attempts, write_attempts
-from launch.evaluations import rounded, score, trained
+from launch.evaluation_files import AFTER, BEFORE, read_attempts, write_attempts
+from launch.evaluations import headline, score
+from launch.exam_files import Examined, standing_exams
+from launch.exams import Exams
 from launch.fanout.process import fanout_process
 from launch.fleet import Fleet
 from launch.guardian import TOKEN
@@ -83,6 +87,8 @@ class Driver:
         """Why training ended."""
         self._evaluated: dict[str, int] = {}
         """Evaluation → step of its weights."""
+        self._examined: list[Examined] = []
+        self._best: Best | None = None
 
     async def run(self, *, resume: bool) -> dict[str, Json]:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
@@ -194,7 +200,7 @@ class Driver:
                 fleet.look_after(lambda: pusher.to_start),
                 pusher.run(),
                 stand.repeat(),
-                self._desk(fleet, prepared, training).serve(),
+                self._desk(fleet, training).serve(),
                 (stall := self._stall_watch(fleet)).watch(),
                 self._watch(fleet, stall).watch(),
                 fleet.conductor.call(Conductor.run),
@@ -207,8 +213,10 @@ class Driver:
                     pusher.begin(first)
                 if config.evaluation.before:
                     await self._evaluate(BEFORE, 0, fleet, prepared, training)
-                await self._train(fleet, training)
+                await self._train(fleet, training, prepared, resumed=first if checkpoint is not None else None)
                 await self._evaluate(AFTER, training.step, fleet, prepared, training)
+                self._examined = await asyncio.to_thread(standing_exams, run_dir, training.lineage, training.version)
+                self._best = await self._export_best(training)
                 self._finished, self._ended = True, training.ended
                 books = await fleet.buffer.call(Buffer.accounting)
         self._phase("done", "")
@@ -268,7 +276,7 @@ class Driver:
             listeners=[stall.take],
         )
 
-    def _desk(self, fleet: Fleet, prepared: Prepared, training: Training) -> Desk:
+    def _desk(self, fleet: Fleet, training: Training) -> Desk:
         def adopt(config: RunConfig) -> None:
             self._config = config
             training.settings = self._training_settings()
@@ -283,19 +291,64 @@ class Driver:
             adopt=adopt,
             learn_from=fleet.learn_from,
             cancel_episodes=fleet.cancel,
-            evaluate=lambda: self._evaluate_now(fleet, prepared, training),
+            evaluate=lambda reason: training.exams.ask(reason),  # noqa: PLW0108  they are there once training begins
             since=self._since,
         )
 
-    async def _train(self, fleet: Fleet, training: Training) -> None:
+    async def _train(
+        self, fleet: Fleet, training: Training, prepared: Prepared, *, resumed: WeightManifest | None
+    ) -> None:
+        """``resumed``: what the run goes on with."""
         self._phase("training", "")
         served = training.pusher.served
-        await training.pusher.stand.training(served.step if served else training.step)
-        await training.run()
-        await training.pusher.stand.ended()
-        await fleet.cancel_training()
+        exams = self._exams(fleet, training, prepared)
+        async with beside(exams.run()) if exams is not None else nullcontext():
+            if exams is not None and resumed is not None:
+                await exams.resume(training.lineage, training.version)
+                await exams.published(resumed)
+            await training.pusher.stand.training(served.step if served else training.step)
+            await training.run()
+            await training.pusher.stand.ended()
+            await fleet.cancel_training()
+            await training.exams.idle()
         await training.pusher.wait_served_newest(self._patience_s)
         await fleet.buffer.call(Buffer.end_run)
+
+    def _exams(self, fleet: Fleet, training: Training, prepared: Prepared) -> Exams | None:
+        """Evaluations beside training; None where no task is held out."""
+        if not prepared.held_out:
+            return None
+        config, turns, pusher = self._config, training.turns, training.pusher
+
+        async def served(manifest: WeightManifest) -> None:
+            if config.shared:
+                await pusher.wait_served(manifest)
+
+        exams = training.exams = Exams(
+            run_dir=self._directory.path,
+            agenda=Agenda(config.evaluation.every_steps, config.run.steps),
+            plan=self._plan("", prepared),
+            held_out_families=self._held_out_families,
+            conductor=fleet.conductor,
+            examining=fleet.examining,
+            served=served,
+            newest=lambda: None if turns.learning else pusher.newest,
+            require_place=fleet.require_examiner_place,
+            checkpoints=training.checkpoints,
+            events=self._events,
+            own_engine=not config.shared,
+        )
+        return exams
+
+    def _plan(self, name: str, prepared: Prepared) -> EvaluationPlan:
+        told = self._config.evaluation
+        return EvaluationPlan(name, prepared.held_out, told.attempts, told.greedy_attempts, self._config.run.seed)
+
+    async def _export_best(self, training: Training) -> Best | None:
+        """The best checkpoint, if one is to be kept, and its weights as a model's folder."""
+        if not self._config.checkpoint.keep_best:
+            return None
+        return await export_best(self._directory.path, training.checkpoints, training.export, self._events)
 
     @property
     def _patience_s(self) -> float:
@@ -322,20 +375,6 @@ class Driver:
         dtypes = f"engine.dtype = '{config.engine.dtype}' and learner.dtype = '{config.learner.dtype}'"
         return ParityChecks(settings, every, ParityWatch(config.parity_k3, dtypes), self._events)
 
-    async def _evaluate_now(self, fleet: Fleet, prepared: Prepared, training: Training) -> str:
-        """Evaluate the weights of the last step while no other is taken; what came of it.  Raises UserError."""
-        if not prepared.held_out:
-            raise UserError("there is nothing to evaluate on: evaluation.tasks_per_family = 0 holds no task out")
-        step = await training.offer_step()
-        name = now_name(step)
-        try:
-            await training.pusher.wait_served_newest(self._patience_s)
-            await self._attempted(name, step, fleet, prepared, training)
-        except InfraError as error:  # who asked hears of it; the run goes on
-            raise UserError(str(error)) from error
-        attempts = read_attempts(self._directory.path, name, step) or []
-        return f"evaluation of step {step}: pass@1 {score(attempts).pass_at_1:.1%} over {len(attempts)} attempts"
-
     async def _evaluate(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
         """Evaluate the weights of ``step``, unless an earlier attempt of this run has done so, or has gone past it."""
         self._evaluated[name] = step
@@ -343,30 +382,18 @@ class Driver:
         if done or not prepared.held_out:
             return
         self._phase(f"eval_{name}", "")
-        await self._attempted(name, step, fleet, prepared, training)
-
-    async def _attempted(self, name: str, step: int, fleet: Fleet, prepared: Prepared, training: Training) -> None:
-        """Run one evaluation to its end, and keep what came of it."""
-        settings = self._config.evaluation
-        plan = EvaluationPlan(
-            name, prepared.held_out, settings.attempts, settings.greedy_attempts, self._config.run.seed
-        )
-        attempts = await fleet.conductor.call(Conductor.evaluate, plan)
+        attempts = await self._beside(step, training)
+        if attempts is None:
+            attempts = await fleet.conductor.call(Conductor.evaluate, self._plan(name, prepared))
         write_attempts(self._directory, name, step, attempts)
         await asyncio.to_thread(training.checkpoints.scored, step, score(attempts).pass_at_1)
-        self._events.emit("eval.finished", name=name, **self._headline(attempts))
+        told = headline(attempts, self._held_out_families)
+        self._events.emit("eval.finished", name=name, step=step, **told)
 
-    def _headline(self, attempts: Sequence[Attempt]) -> dict[str, Json]:
-        counted = trained(attempts, self._held_out_families)
-        sampled = score(counted)
-        greedy = score(counted, greedy=True)
-        return {
-            "pass_at_1": round(sampled.pass_at_1, 4),
-            "stderr": rounded(sampled.stderr),
-            "n": sampled.n,
-            "tasks": len({attempt.task for attempt in counted}),
-            "greedy": round(greedy.pass_at_1, 4),
-        }
+    async def _beside(self, step: int, training: Training) -> Sequence[Attempt] | None:
+        """What an evaluation of these weights beside training came to, where there was one."""
+        standing = await asyncio.to_thread(standing_exams, self._directory.path, training.lineage, training.version)
+        return next((exam.attempts for exam in standing if exam.step == step), None)
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
@@ -479,6 +506,8 @@ class Driver:
             eta=config.staleness.eta,
             seconds=seconds,
             evaluations={name: attempts for name, attempts in evaluations.items() if attempts is not None},
+            exams=self._examined,
+            best=self._best,
             held_out=self._held_out_families,
             accounting=books,
             leaked=await count_leaks(stock, self._directory.run_id),

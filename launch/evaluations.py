@@ -28,6 +28,15 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class ExamScore:
+    """Of an evaluation beside training."""
+
+    step: int
+    """Of the weights."""
+    score: Score
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     difference: float
     stderr: float | None
@@ -79,6 +88,19 @@ def by_family(attempts: Iterable[Attempt]) -> dict[str, list[Attempt]]:
 def trained(attempts: Iterable[Attempt], held_out: Collection[str]) -> list[Attempt]:
     """The attempts of families that were trained."""
     return [attempt for attempt in attempts if attempt.family not in held_out]
+
+
+def headline(attempts: Sequence[Attempt], held_out: Collection[str]) -> dict[str, Json]:
+    """What is told of an evaluation: of the families that were trained."""
+    counted = trained(attempts, held_out)
+    sampled = score(counted)
+    return {
+        "pass_at_1": round(sampled.pass_at_1, 4),
+        "stderr": rounded(sampled.stderr),
+        "n": sampled.n,
+        "tasks": len({attempt.task for attempt in counted}),
+        "greedy": round(score(counted, greedy=True).pass_at_1, 4),
+    }
 
 
 def family_table(evaluations: Mapping[str, Sequence[Attempt]], held_out: Collection[str]) -> dict[str, Json]:

@@ -3,7 +3,8 @@ each node, as many engines as the recipe says, spread; and for engines on other 
 weights on the head, and copies of them on each such machine.
 
 All but the learner are restarted by Ray when their process dies; one that has not answered for
-``run.silence_s`` is killed for it. Buffer and conductor find their state in the journal; workers are told to run again,
+``run.silence_s`` is killed for it. Evaluations beside training have a worker and an engine that come and go with them
+(:meth:`Fleet.examining`). Buffer and conductor find their state in the journal; workers are told to run again,
 and an engine to start on the newest weights, by :meth:`Fleet.look_after`. A server that dies alone is restarted by its
 engine. The learner is started again by the training loop, from a checkpoint.
 """
@@ -26,6 +27,7 @@ from actors.weights.copies import HostCopies
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
 from actors.weights.source import RemoteSource, WeightSource
 from actors.worker import Worker
+from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.config import RunConfig
 from launch.config.rollout import WeightPath
 from launch.crew import CREW, Crew
@@ -47,12 +49,16 @@ from launch.settings import (
     engine_gpus,
     engine_homes,
     engine_settings,
+    exam_engine_settings,
+    exam_home,
+    examiner_settings,
     learner_settings,
     worker_homes,
     worker_settings,
 )
+from launch.structured import beside
 from learner.rank import LearnerRank
-from protocol.errors import InfraError, LongshoreError, leaves
+from protocol.errors import InfraError, LongshoreError, UserError, leaves
 from protocol.events import EventLog
 from protocol.loopback import free_port, is_loopback
 from protocol.stream import RunKeys, make_run_keys
@@ -103,6 +109,8 @@ class Fleet:
         self._lr_changes: tuple[tuple[int, float], ...] = ()
         """(step, rate) that a person has asked for during this attempt."""
         self._generation = 0
+        self._exams = 0
+        self._run_keys: RunKeys | None = None
         self._worker_died: float | None = None
         self._tokens: dict[str, Counter] = defaultdict(Counter)
         self.workers: tuple[Remote[Worker], ...] = ()
@@ -110,14 +118,17 @@ class Fleet:
         self.delivery = Delivery()
         self._carriers: tuple[Remote[Any], ...] = ()
         """The source of weights, and the copies of each machine."""
+        self._examiners: tuple[Remote[Any], ...] = ()
+        """Who is at an evaluation beside training."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         config, directory, crew, head = self._config, self._directory, self._crew, self._nodes[0]
         model, workers = self._prepared.model_path, worker_homes(config, self._nodes)
         engines, gpus = engine_homes(config, self._nodes), engine_gpus(config)
-        share, keys = daemon_share(config, self._nodes), _keys(head, workers)
-        endpoint = await self._start_buffer(keys)
+        share = daemon_share(config, self._nodes)
+        self._run_keys = keys = _keys(head, (*workers, EXAMINER))
+        self._endpoint = endpoint = await self._start_buffer(keys)
         told = conductor_settings(config, directory, head, self._prepared.training)
         self.conductor = self._on(head, "conductor", crew.conductor, told, self.buffer)
         sender = self._start_sender()
@@ -304,9 +315,11 @@ class Fleet:
 
     async def hang_report(self, token: str) -> tuple[str, str]:
         """Who waits for whom, and the file that has the stacks of every process and task."""
-        actors = (self.buffer, self.conductor, *self.engines, *self._carriers, *self.workers)
+        several = (*self.engines, *self._carriers, *self.workers, *self._examiners)
         logs = self._directory.logs
-        evidence = await gather_evidence((*actors, *self._newest_learners.ranks), sorted(logs.glob("*.stacks")), token)
+        evidence = await gather_evidence(
+            (self.buffer, self.conductor, *several, *self._newest_learners.ranks), sorted(logs.glob("*.stacks")), token
+        )
         line = who_waits(evidence)
         return line, str(await asyncio.to_thread(write_report, logs, line, evidence))
 
@@ -385,6 +398,61 @@ class Fleet:
     async def _cancel(self, worker: Remote[Worker], trajectories: Sequence[str]) -> None:
         with suppress(RemoteError):
             await worker.call(Worker.cancel, trajectories)
+
+    # -- evaluations beside training -----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def examining(self, manifest: WeightManifest) -> AsyncGenerator[None]:
+        """A worker for an evaluation beside training, and an engine that serves ``manifest`` and nothing else; where
+        the device is shared, the engines that there are.  Gone at the end.  Raises InfraError where they do not
+        start, UserError where there is no place for them."""
+        worker, own = self._spawn_examiner()
+        self._examiners = (worker, *own)
+        try:
+            for engine in own:
+                await self._start_engine(engine, manifest)
+            async with beside(self._keep_working(worker)):
+                try:
+                    async with beside(  # not while they are stopped: who looks after an engine starts it again
+                        *(self._keep_answering(actor) for actor in (worker, *own)),
+                        *(self._keep_serving(engine, lambda: manifest) for engine in own),
+                    ):
+                        yield
+                finally:
+                    await asyncio.shield(self._stop_examiner(worker, own))
+        finally:
+            self._examiners = ()
+            for actor in (worker, *own):
+                kill(actor)
+
+    def require_examiner_place(self) -> None:
+        """Raises UserError where no evaluation beside training can be: for want of sandboxes, or of a GPU."""
+        config = self._config
+        if not config.exam_places:
+            raise UserError(
+                f"sandbox.capacity_per_node = {config.sandbox.capacity_per_node} leaves no sandbox beside training's: "
+                "raise it, --set sandbox.capacity_per_node=N with --resume"
+            )
+        if not config.shared:
+            exam_home(config, self._nodes)
+
+    def _spawn_examiner(self) -> tuple[Remote[Worker], tuple[Remote[Engine], ...]]:
+        """The worker, and the engine that is its own."""
+        config, directory, crew, model = self._config, self._directory, self._crew, self._prepared.model_path
+        self.require_examiner_place()
+        head, self._exams, own = self._nodes[0], self._exams + 1, tuple[Remote[Engine], ...]()
+        if not config.shared:
+            home = exam_home(config, self._nodes)
+            options = replace(self._options(home, f"{EXAM_ENGINE}-{self._exams}"), num_gpus=engine_gpus(config))
+            own = (spawn(crew.engine, options, exam_engine_settings(config, directory, model, home), None),)
+        told = examiner_settings(config, directory, model, head, endpoint=self._endpoint, keys=self._run_keys)
+        name = f"{EXAMINER}-{self._exams}"
+        return self._on(head, name, crew.worker, told, self.conductor, own or self.engines), own
+
+    async def _stop_examiner(self, worker: Remote[Worker], own: Sequence[Remote[Engine]]) -> None:
+        if await self._each_stop([worker], Worker.stop):
+            self._worker_died = time.monotonic()
+        await self._each_stop(own, Engine.stop)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import cast
 import orjson
 
 from launch.budget import Spending
+from launch.evaluations import ExamScore
 from launch.parity import Parity
 from learner.account import MASKED
 from learner.messages import TokenAccount
@@ -71,6 +72,8 @@ class StepFacts:
     """Of trajectories that were dropped since the last step, by it or before it: by reason and bucket of length."""
     probe: Parity | None = None
     """Of a probe that was made since the last step, by the weights that this one began with."""
+    exam: ExamScore | None = None
+    """Of an evaluation beside training that ended since the last step."""
 
 
 class MetricsLog:
@@ -119,6 +122,8 @@ class MetricsLog:
             line["pass_rate"] = round(facts.passed / len(rewards), 6)
         if facts.probe is not None:
             line["parity_probe_k3"], line["parity_probe_tokens"] = facts.probe.shown, facts.probe.tokens
+        if facts.exam is not None:
+            line |= {"eval_step": facts.exam.step, "eval_pass_at_1": round(facts.exam.score.pass_at_1, 6)}
         append_whole(self._path, orjson.dumps(line) + b"\n")
         return line
 

@@ -7,7 +7,7 @@ payloads of the steps after it are gone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -20,16 +20,21 @@ class Retention:
     every_steps: int = 0
     """Those of steps that this divides; 0 for none."""
     best: bool = False
-    """The one with the highest score of those that have one, the later of equals."""
+    """The one with the highest score of those that have one, the later of equals, and one whose score is awaited."""
 
-    def kept(self, steps: Sequence[int], scores: Mapping[int, float]) -> set[int]:
-        """Of ``steps``, those that stay."""
+    def kept(self, steps: Sequence[int], scores: Mapping[int, float], awaited: Collection[int] = ()) -> set[int]:
+        """Of ``steps``, those that stay; an evaluation of the ``awaited`` is under way."""
         found = set(sorted(steps)[-self.keep :])
         if self.first:
             found |= {0} & set(steps)
         if self.every_steps:
             found |= {step for step in steps if step and step % self.every_steps == 0}
-        scored = [step for step in steps if step in scores]
-        if self.best and scored:
-            found.add(max(scored, key=lambda step: (scores[step], step)))
+        if self.best:
+            found |= set(awaited) & set(steps)
+            found |= {best} if (best := best_step(steps, scores)) is not None else set()
         return found
+
+
+def best_step(steps: Iterable[int], scores: Mapping[int, float]) -> int | None:
+    """Of ``steps`` that have a score, the one with the highest, the later of equals."""
+    return max((step for step in steps if step in scores), key=lambda step: (scores[step], step), default=None)

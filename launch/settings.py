@@ -20,6 +20,7 @@ from actors.harness import HarnessSettings
 from actors.provider_settings import ENVIRONMENT, ProviderSettings
 from actors.weights.copies import CopiesSettings
 from actors.worker import TAKE_S, WorkerSettings
+from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.config import Control, RunConfig
 from launch.config.policy import LoraSection, TrainerSection
 from launch.config.rollout import WeightPath
@@ -71,25 +72,36 @@ def engine_gpus(config: RunConfig) -> int:
 
 def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
     """Each engine's name and node: they are spread, over nodes with GPUs to spare where they need them.  The first node
-    is the learner's.  Raises UserError where the GPUs are too few."""
+    is the learner's.  Raises UserError where the GPUs are too few, one for evaluations beside training included."""
+    homes = _homes(config, nodes, examines=config.evaluation.every_steps > 0 and not config.shared)
+    return {name: home for name, home in homes.items() if name != EXAM_ENGINE}
+
+
+def exam_home(config: RunConfig, nodes: Sequence[Node]) -> Node:
+    """Where the engine of an evaluation beside training is.  Raises UserError where there is no GPU for one."""
+    return _homes(config, nodes, examines=True)[EXAM_ENGINE]
+
+
+def _homes(config: RunConfig, nodes: Sequence[Node], *, examines: bool) -> dict[str, Node]:
     each, ranks = engine_gpus(config), config.learner.ranks if config.learner.device == "cuda" else 0
     free, sender = {node.name: node.gpus for node in nodes}, config.engine.sender == "cuda"
     free[nodes[0].name] -= ranks + sender
+    names = [f"engine-{index}" for index in range(config.engine.count)] + [EXAM_ENGINE] * examines
     homes: dict[str, Node] = {}
-    for index in range(config.engine.count):
+    for name in names:
         able = [node for node in nodes if free[node.name] >= each] if each else nodes
         if not able:
             break
-        home = min(able, key=lambda node: sum(there is node for there in homes.values()))
-        homes[f"engine-{index}"] = home
+        home = homes[name] = min(able, key=lambda node: sum(there is node for there in homes.values()))
         free[home.name] -= each
-    if min(free.values()) < 0 or len(homes) < config.engine.count:
+    if min(free.values()) < 0 or len(homes) < len(names):
         there = ", ".join(f"{node.name} {node.gpus}" for node in nodes if node.gpus) or "none"
         head = f"{ranks} learner ranks{' and a sender' if sender else ''} on {nodes[0].name}"
+        exam = ", and one more for evaluations beside training (none with --set evaluation.every_steps=0)"
         raise UserError(
-            f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each: lower "
-            "learner.ranks, engine.count or engine.tp, join nodes that have more, or let both take turns on one (--set "
-            "cluster.placement=shared --mode sync)"
+            f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each"
+            f"{exam if examines else ''}: lower learner.ranks, engine.count or engine.tp, join nodes that have more, "
+            "or let both take turns on one (--set cluster.placement=shared --mode sync)"
         )
     return homes
 
@@ -254,6 +266,11 @@ def engine_settings(
     )
 
 
+def exam_engine_settings(config: RunConfig, directory: RunDirectory, model_path: Path, node: Node) -> EngineSettings:
+    """An engine that serves one version from its beginning to its end."""
+    return replace(engine_settings(config, directory, model_path, EXAM_ENGINE, node), lends=False)
+
+
 def adapter_settings(config: RunConfig) -> AdapterSettings | None:
     """What an engine is told of the adapters that it gets alone, if it does."""
     lora = config.lora.lora if config.publish_adapters else None
@@ -340,3 +357,12 @@ def worker_settings(
         harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,
         reward=reward_settings(config),
     )
+
+
+def examiner_settings(
+    config: RunConfig, directory: RunDirectory, model_path: Path, node: Node, *, endpoint: str, keys: RunKeys | None
+) -> WorkerSettings:
+    """The worker of evaluations beside training."""
+    share = Share(config.exam_places, 1)
+    told = worker_settings(config, directory, model_path, EXAMINER, node, endpoint=endpoint, keys=keys, share=share)
+    return replace(told, examines=True)

@@ -12,7 +12,9 @@ from typing import cast
 import orjson
 
 from actors.evaluation import Attempt
-from launch.evaluations import compare, family_table, rounded, score, trained
+from launch.best import Best
+from launch.evaluations import compare, family_table, headline, rounded, score, trained
+from launch.exam_files import Examined
 from launch.metrics import read_metrics
 from protocol.events import Json
 from protocol.journal import Accounting
@@ -41,6 +43,10 @@ class SummaryFacts:
     """Whether the run came to its end: the last step, or a stop condition."""
     ended: str = ""
     """Why training ended: :class:`launch.steering.boundary.Ending`."""
+    exams: Sequence[Examined] = ()
+    """Beside training, in the order of their steps."""
+    best: Best | None = None
+    """Where one is kept."""
 
 
 @dataclass(slots=True)
@@ -178,6 +184,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
         "seed": facts.seed,
         "seconds": round(counts.earlier_s + facts.seconds, 1),
         "eval": _evaluation(facts),
+        "best": _best(facts.best),
         "trajectories": {
             "finished": counts.finished,
             "acked": books.acked,
@@ -259,8 +266,22 @@ def _evaluation(facts: SummaryFacts) -> dict[str, Json]:
         result["difference"] = round(change.difference, 4)
         result["difference_stderr"] = rounded(change.stderr)
         result["ci95"] = None if change.ci95 is None else [round(end, 4) for end in change.ci95]
+    result["steps"] = [
+        {"step": exam.step, "version": exam.version, **headline(exam.attempts, facts.held_out)} for exam in facts.exams
+    ]
     result["families"] = family_table(facts.evaluations, facts.held_out)
     return result
+
+
+def _best(best: Best | None) -> Json:
+    if best is None:
+        return None
+    return {
+        "step": best.step,
+        "pass_at_1": round(best.pass_at_1, 4),
+        "checkpoint": str(best.checkpoint),
+        "model": None if best.model is None else str(best.model),
+    }
 
 
 def _total(steps: Sequence[Mapping[str, float]], name: str) -> float:

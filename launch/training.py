@@ -11,8 +11,8 @@ rewound to it, and its weights get a new version.
 While it waits for a batch it sees to it that parity is looked for (:mod:`launch.parity_checks`).  A run that begins out
 of parity ends before its first step.
 
-Where learner and engines share a device (:mod:`launch.turns`), whatever is asked of the learner begins its turn, and it
-ends before the loop waits for a batch.
+Where learner and engines share a device (:mod:`launch.turns`), whatever is asked of the learner begins its turn, which
+waits for an evaluation that the engines are at, and it ends before the loop waits for a batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from actors.remote import Remote, RemoteError
 from actors.weights.folders import forget_before, version_folder
 from launch.batch_fill import BatchFill
 from launch.budget import Budget, Spending
-from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_no_older
+from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_no_older, require_sound
+from launch.exams import Examining, NoExams
 from launch.keeper import Begun, Keeper
 from launch.learners import Learners
 from launch.lineage import LineageLog
@@ -116,6 +117,8 @@ class Training:
     restart_learners: Callable[[], Awaitable[Learners]]
     engine_tokens: Callable[[], Awaitable[int]]
     """Tokens that the engines have sampled so far."""
+    exams: Examining = field(default_factory=NoExams)
+    """Evaluations beside the loop."""
     step: int = 0
     ended: Ending | None = None
     """Why training ended; None while it goes on."""
@@ -196,6 +199,8 @@ class Training:
         await self._learner(LearnerRank.load, str(checkpoint.learner))
         await self._keep_reference()
         self.step = checkpoint.manifest.step
+        await self.exams.rolled_back(self.step)
+        await asyncio.to_thread(self.checkpoints.rolled_back, self.step)
         self.parity.renew()
         self.keeper.resumed(self.step)
         self.version = Version(checkpoint.manifest.version)
@@ -270,8 +275,14 @@ class Training:
 
     async def _learner(self, method: Callable[Concatenate[LearnerRank, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the learner, in its turn."""
-        await self.turns.learner()
+        await self._turn()
         return await self.learners.call(method, *args, **kwargs)
+
+    async def _turn(self) -> None:
+        """Let it be the learner's."""
+        if self.turns.shared and not self.turns.learning:
+            await self.exams.idle()
+        await self.turns.learner()
 
     async def _rest(self) -> None:
         """Let nothing of the learner be on a device that is not its own."""
@@ -414,14 +425,6 @@ class Training:
         if self.keeper.kept < step:
             raise UserError(f"the checkpoint of step {step} could not be written: the event checkpoint.failed says why")
 
-    async def offer_step(self) -> int:
-        """Between two steps: have the engines offered the weights of the last one; which step that is."""
-        if not self._published:
-            await self._publish_beside()
-        await self._hand_over()
-        await self._publishing.join()
-        return self.step
-
     async def _probe(self) -> None:
         """Look for parity where that is due, while nothing else is to be done."""
         await self.parity.sample(self.step, self.version, self.pusher.engines)
@@ -470,9 +473,14 @@ class Training:
         copied = await self._begin_publish()
 
         async def write_and_offer() -> None:
-            await self.pusher.offer(await self._end_publish(copied))
+            await self.offer(await self._end_publish(copied))
 
         await self._publishing.start(write_and_offer)
+
+    async def offer(self, manifest: WeightManifest) -> None:
+        """Let the engines have what was published, and an evaluation, if one of it is due."""
+        await self.pusher.offer(manifest)
+        await self.exams.published(manifest)
 
     async def _begin_publish(self) -> _Publication:
         """Copy the current weights."""
@@ -517,8 +525,18 @@ class Training:
             shutil.rmtree(killed, ignore_errors=True)
 
     async def _begin_checkpoint(self) -> Begun:
-        await self.turns.learner()
+        await self._turn()
         return await self.keeper.begin(self.step, self.version, self.lineage)
+
+    async def export(self, checkpoint: Checkpoint, folder: Path) -> None:
+        """Write the weights of ``checkpoint`` as a Hugging Face folder, adapters merged into them, once training has
+        ended: the learner has them afterwards.  Raises UserError, InfraError and OSError."""
+        manifest = checkpoint.manifest
+        await asyncio.to_thread(require_sound, checkpoint)
+        await self._learner(LearnerRank.load, str(checkpoint.learner))
+        version = Version(manifest.version)
+        await self._learner(LearnerRank.publish, version, manifest.step, NO_VERSION, str(folder))
+        await self._rest()
 
     async def _checkpoint_beside(self) -> None:
         """Keep the current state, written beside the next steps once the checkpoint before is."""
@@ -534,14 +552,14 @@ class Training:
     async def _recover(self, error: RemoteError) -> None:
         """The learner died: start it again from the newest checkpoint, which may be the one that was being written."""
         self.events.emit("process.died", what=error.actor, why=error.why)
-        await self.turns.learner()
+        await self._turn()
         self.learners = await self.restart_learners()
         await self._publishing.forget()
         await self._saving.forget()
         checkpoint = await asyncio.to_thread(self.checkpoints.newest_sound, self._tell_torn)
         if checkpoint is None:
             raise error
-        await self.pusher.offer(await self.resume(checkpoint))
+        await self.offer(await self.resume(checkpoint))
         self.events.emit("learner.resumed", step=self.step)
 
     def _tell_torn(self, aside: Path, why: str) -> None:
@@ -569,6 +587,7 @@ class Training:
             step_s=step_s,
             pause_ms=self.pusher.pause_ms,
             probe=self.parity.found(),
+            exam=self.exams.found(),
         )
         self._rewards, self._passed, self._zero_variance = [], 0, 0
         self.events.emit("learner.step", **self.metrics.add(facts, report.metrics))

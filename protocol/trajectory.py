@@ -213,3 +213,9 @@ class Trajectory:
     @property
     def sampled_tokens(self) -> int:
         return sum(int(segment.loss_mask.sum()) for segment in self.segments)
+
+    @property
+    def sampled_by(self) -> tuple[int, ...]:
+        """The versions that sampled any of it, each once."""
+        masked = (segment.versions[segment.loss_mask > 0] for segment in self.segments)
+        return tuple(sorted({int(version) for versions in masked for version in versions}))

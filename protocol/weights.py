@@ -7,6 +7,7 @@ the low ones.  Only versions leave the learner: KV keys, files, routing and toke
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -63,6 +64,12 @@ class Lineage:
         if parent != NO_VERSION and parent not in self.entries:
             raise ValueError(f"parent {version_label(parent)} of version {version_label(version)} is unknown")
         self.entries[version] = LineageEntry(version, step, parent)
+
+    def line(self, version: int) -> Iterator[Version]:
+        """``version`` and those that it comes from, newest first."""
+        while (entry := self.entries.get(version)) is not None:
+            yield entry.version
+            version = entry.parent
 
     def age(self, sampled: int, using: int) -> int:
         """Optimizer steps between the weights ``sampled`` and the weights ``using``, through their nearest common

@@ -74,7 +74,7 @@ class Session:
         self._ended = False
         self._set_aside = self._under_way = self._asked = self._read = 0
         self._waited_s = self._waits_since = 0.0
-        self.replies = self.sampled_tokens = 0
+        self.replies = self.sampled_tokens = self.prompt_tokens = 0
         self.generate_ms = 0.0
         """Of all calls, one beside the other."""
         self.engine = ""
@@ -141,6 +141,7 @@ class Session:
         self._on_reply(self.replies, text, reply)
         self.replies, self.engine = self.replies + 1, reply.engine
         self.sampled_tokens += len(reply.token_ids)
+        self.prompt_tokens += len(prompt.ids)
         self.generate_ms += reply.ms
         ending = Ending.TURN
         if stop is not None:

@@ -1,8 +1,8 @@
 """``python -m launch.compare A B …``: hold evaluations of the same tasks against the first, task by task.
 
-Each is a folder that ``launch.evaluate`` wrote, or a run's own evaluation, ``runs/ID/before`` or ``runs/ID/after``.  It
-prints the paired difference of pass@k with its interval and the tasks that changed, and writes a page with both
-terminals of each side by side.
+Each is a folder that ``launch.evaluate`` wrote, or a run's own evaluation (``runs/ID/before``, ``runs/ID/step-000008``,
+``runs/ID/after``).  It prints the paired difference of pass@k with its interval and the tasks that changed, and writes
+a page with both terminals of each side by side.
 """
 
 from __future__ import annotations

@@ -18,14 +18,13 @@ from launch.evaluate.attempts import AttemptId, Effort, Record, Verdict
 from launch.evaluate.folder import EVALUATIONS, TERMINALS, WHAT_FILE, read_attempts
 from launch.evaluate.pass_at_k import Tally
 from launch.evaluate.summary import tallies
-from launch.evaluation_files import AFTER
+from launch.evaluation_files import AFTER, own_evaluations
 from launch.recorded.of_run import is_run
 from launch.rundir import config_values, stored_config
 from protocol.errors import UserError
 from protocol.events import Json
 from protocol.trajectory import trajectory_id
 
-_OF_A_RUN = "evaluation-{}.json"
 _ATTEMPTS = TypeAdapter(list[Attempt])
 _TASKS_OF_A_RUN = ("data.", "run.seed", "evaluation.tasks_per_family")
 """Keys that a run's held-out tasks depend on."""
@@ -109,11 +108,8 @@ def _evaluation(path: Path) -> Side:
 
 def _of_run(path: Path, name: str) -> Side:
     """Its sampled attempts; the greedy ones are another way of sampling."""
-    file = path / _OF_A_RUN.format(name)
-    if not file.is_file():
-        there = sorted(
-            each.name.removeprefix("evaluation-").removesuffix(".json") for each in path.glob(_OF_A_RUN.format("*"))
-        )
+    there = own_evaluations(path)
+    if (file := there.get(name)) is None:
         raise UserError(
             f"{path} has no evaluation {name!r}: "
             + (f"name one of {', '.join(f'{path}/{each}' for each in there)}" if there else "none has finished yet")

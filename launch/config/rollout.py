@@ -595,3 +595,9 @@ class EvaluationSection(Section):
     """Attempts that take the likeliest token."""
     before: bool = True
     """Evaluate before training too, and not only after it."""
+    every_steps: CountInt = 0
+    """Optimizer steps from one evaluation beside training to the next; 0 for none.  It is of the weights of one step,
+    by an engine that is started for it and has, on GPUs, ``engine.tp`` of its own; with a shared device by the engine
+    that there is, and the learner's next turn waits for its end.  Rollout goes on meanwhile (docs/evaluate.md)."""
+    in_flight: PositiveInt = 4
+    """Episodes at once of an evaluation beside training, in sandboxes beside those of training."""

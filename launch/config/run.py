@@ -257,6 +257,7 @@ class RunConfig(Section):
             *self._policy(),
             *self._agent(),
             *self._placement(),
+            *self._evaluation(),
             *self._adapters(),
             *self._objective(),
             *reward_problems(self.rollout.reward, self.reward, self.judge, self.learner.advantage),
@@ -346,6 +347,40 @@ class RunConfig(Section):
                 "'separate'"
             )
         return found
+
+    def _evaluation(self) -> list[str]:
+        """Evaluations beside training: of weights that are published, with sandboxes of their own."""
+        evaluation, every, found = self.evaluation, self.evaluation.every_steps, list[str]()
+        if not every:
+            return []
+        if not evaluation.tasks_per_family:
+            found.append(
+                f"evaluation.every_steps = {every} with evaluation.tasks_per_family = 0 would evaluate nothing: set "
+                "evaluation.tasks_per_family = 8, or evaluation.every_steps = 0"
+            )
+        needed = [("learner.publish_every", self.publish_every, "only those steps' weights are published")]
+        if self.checkpoint.keep_best:
+            why = "checkpoint.keep_best keeps one of the steps that have a checkpoint"
+            needed.append(("checkpoint.every_steps", self.checkpoint.every_steps, why))
+        for name, steps, why in needed:
+            if every % steps:
+                found.append(
+                    f"evaluation.every_steps = {every} is no multiple of {name} = {steps}, and {why}: set "
+                    f"evaluation.every_steps = {-(-every // steps) * steps}"
+                )
+        if not self.exam_places:
+            found.append(
+                f"evaluation.every_steps = {every} needs sandboxes beside training's, and sandbox.capacity_per_node = "
+                f"{self.sandbox.capacity_per_node} leaves none: raise it to "
+                f"{self.sandbox.capacity_per_node + evaluation.in_flight}, or lower rollout.episodes_per_worker"
+            )
+        return found
+
+    @property
+    def exam_places(self) -> int:
+        """Episodes at once of an evaluation beside training; 0 where no sandbox is left for one."""
+        room = self.sandbox.capacity_per_node - self.rollout.workers_per_node * self.rollout.episodes_per_worker
+        return max(0, min(self.evaluation.in_flight, room)) if self.sandbox.own else self.evaluation.in_flight
 
     def _adapters(self) -> list[str]:
         try:

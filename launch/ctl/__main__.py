@@ -2,8 +2,9 @@
 
 ``pause`` lets no rollout begin and the learner wait before its next step, ``resume`` goes on; ``drain`` trains what is
 under way and ends, ``stop`` ends behind the step that is being taken; ``retune KEY=VALUE`` changes a key while the run
-goes on, and for its resumes; ``cancel ID`` gives a rollout or a group up; ``checkpoint-now`` and ``evaluate-now`` do so
-behind the present step.  Each returns when the run says that it is done.
+goes on, and for its resumes; ``cancel ID`` gives a rollout or a group up; ``checkpoint-now`` keeps the present step;
+``evaluate-now`` has the newest weights evaluated beside training.  Each returns when the run says that it is done; of
+an evaluation, that it is under way.
 """
 
 from __future__ import annotations

@@ -51,13 +51,19 @@ def wants_of(config: RunConfig) -> HostWants:
         ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port), ("metrics.port", metrics)),
         docker=config.sandbox.own,
         image=config.sandbox.image,
-        containers=config.rollout.workers_per_node * config.rollout.episodes_per_worker if config.sandbox.own else 0,
+        containers=_containers(config),
         nodes=here,
         machines=config.cluster.nodes if joins else 1,
         gpu_keys=() if joins else tuple(key for key, device in devices.items() if device == "cuda"),
         gpus=0 if joins else gpus_of(config),
         instead=", or join a cluster that has one (--address HOST:PORT)",
     )
+
+
+def _containers(config: RunConfig) -> int:
+    """Sandboxes that may be there at once."""
+    rollout, beside = config.rollout, config.exam_places if config.evaluation.every_steps else 0
+    return rollout.workers_per_node * rollout.episodes_per_worker + beside if config.sandbox.own else 0
 
 
 def wants_of_sft(config: SftConfig) -> HostWants:
@@ -79,4 +85,5 @@ def gpus_of(config: RunConfig) -> int:
     if config.shared:
         return learner
     sender = int(config.engine.sender == "cuda")
-    return learner + sender + (config.engine.count * config.engine.tp if config.engine.device == "cuda" else 0)
+    engines = config.engine.count + (config.evaluation.every_steps > 0)  # one for evaluations beside training
+    return learner + sender + (engines * config.engine.tp if config.engine.device == "cuda" else 0)

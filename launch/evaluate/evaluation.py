@@ -60,6 +60,7 @@ class Evaluation:
 
     def _about(self, name: str) -> About:
         wanted, config, agent = self.wanted, self.config, self.config.agent
+        kind = "harness" if agent.harness else agent.kind
         platforms = {Who.SERVED: "sglang", Who.URL: "url", Who.ORACLE: "none", Who.NOOP: "none"}
         return About(
             trial_name=name,
@@ -67,7 +68,7 @@ class Evaluation:
             model_platform=platforms[wanted.who],
             model_type=wanted.model_name or wanted.model or wanted.who.value,
             dataset=wanted.tasks,
-            agent=AgentFacts(agent.kind, agent.prompt, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
+            agent=AgentFacts(kind, agent.prompt, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
             eval=EvalFacts(wanted.attempts, self.at_once),
         )
 
@@ -81,10 +82,6 @@ def here(recipe: str, overrides: Sequence[str]) -> RunConfig:
 def evaluation_of(wanted: Asked) -> Evaluation:
     """Raises UserError for what cannot be evaluated."""
     config = here(wanted.recipe, wanted.overrides)
-    if config.agent.harness:
-        raise UserError(
-            "evaluate runs agents of our own, and agent.harness is a program: leave it out, --set agent.harness="
-        )
     chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only, wanted.task_ids))
     plan = planned(list(chosen.tasks), wanted.attempts)
     return Evaluation(wanted, config, chosen, tuple(plan), wanted.what(config, chosen))
@@ -158,8 +155,11 @@ async def _player(
             yield noop
         case Who.SERVED:
             server, chat = server_settings(wanted, config, folder.directory), await spoken(wanted, config, agent)
-            async with nullcontext(engine) if engine is not None else serving(server) as serves:
-                yield player_of(serves, chat, wanted, settings, agent)
+            async with (
+                nullcontext(engine) if engine is not None else serving(server) as serves,
+                player_of(serves, chat, wanted, settings, agent) as player,
+            ):
+                yield player
         case Who.URL:
             async with remote(wanted, config, settings, agent) as player:
                 yield player

@@ -16,6 +16,7 @@ from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
 from actors.engines.engine import Engine
 from actors.engines.settings import EngineSettings
 from actors.episode import Acting, EpisodeSettings, Observer
+from actors.harnesses import Harnesses
 from actors.policy import Policy, Said, TokenPolicy
 from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
@@ -23,7 +24,10 @@ from actors.worker import WorkerSettings
 from launch.config import RunConfig
 from launch.evaluate.arguments import Asked
 from launch.evaluate.attempts import AttemptId, Effort
+from launch.evaluate.harnessed import TicketOf, through_gateway, through_relay
 from launch.evaluate.players import Attempting, Player
+from launch.evaluate.relay import Relay, RelaySettings
+from launch.evaluate.told import told_segments
 from launch.nodes import Node
 from launch.prepare import check_model
 from launch.rundir import RunDirectory
@@ -113,14 +117,7 @@ class Modelled:
                 {"tool": noted.tool, "exit_code": noted.exit_code, "ms": round(noted.ms, 1)} if noted else None
                 for noted in self.transcript.noted
             ],
-            "segments": [
-                {
-                    "token_ids": cast("Json", segment.token_ids.tolist()),
-                    "loss_mask": cast("Json", segment.loss_mask.tolist()),
-                    "logprobs": cast("Json", segment.logprobs.tolist()),
-                }
-                for segment in self.segments()
-            ],
+            "segments": told_segments(self.segments()),
         }
 
 
@@ -138,18 +135,23 @@ def modelled(
     return Modelled(Acting(task, agent, transcript, terminal, settings, observer), transcript, segments)
 
 
-def ticket_of(attempt: AttemptId, index: int, asked: Asked) -> Ticket:
-    """``index``: of the task."""
-    return Ticket(
-        PURPOSE,
-        GroupId(index),
-        attempt.number,
-        asked.attempts,
-        attempt.task,
-        attempt.seed(asked.seed),
-        purpose=PURPOSE,
-        greedy=asked.greedy,
-    )
+def ticketing(asked: Asked) -> TicketOf:
+    """An attempt's ticket; tasks are numbered as they come."""
+    places: dict[str, int] = {}
+
+    def ticket_of(attempt: AttemptId) -> Ticket:
+        return Ticket(
+            PURPOSE,
+            GroupId(places.setdefault(attempt.task, len(places))),
+            attempt.number,
+            asked.attempts,
+            attempt.task,
+            attempt.seed(asked.seed),
+            purpose=PURPOSE,
+            greedy=asked.greedy,
+        )
+
+    return ticket_of
 
 
 def server_settings(asked: Asked, config: RunConfig, directory: RunDirectory) -> EngineSettings:
@@ -180,18 +182,24 @@ async def spoken(asked: Asked, config: RunConfig, agent: Agent) -> ChatFormat:
     return await asyncio.to_thread(read)
 
 
-def player_of(engine: Engine, chat: ChatFormat, asked: Asked, settings: WorkerSettings, agent: Agent) -> Player:
+@asynccontextmanager
+async def player_of(
+    engine: Engine, chat: ChatFormat, asked: Asked, settings: WorkerSettings, agent: Agent
+) -> AsyncGenerator[Player]:
     """Who is served by ``engine``, which may serve others too."""
     episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
-    places: dict[str, int] = {}
+    tickets = ticketing(asked)
 
     def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
-        ticket = ticket_of(attempt, places.setdefault(task.id, len(places)), asked)
         context = episode.context(chat, agent.opening(task))
-        policy = TokenPolicy(chat, context, engine.generate, episode.sampling(ticket))
+        policy = TokenPolicy(chat, context, engine.generate, episode.sampling(tickets(attempt)))
         return modelled(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
 
-    return player
+    if settings.harness is None:
+        yield player
+    else:
+        async with Harnesses(settings.harness, chat.tokenizer, engine.generate) as harnesses:
+            yield through_gateway(harnesses, episode, tickets)
 
 
 @asynccontextmanager
@@ -204,6 +212,19 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
     async with ChatEndpoint(reaching) as asking:
         name = _named(asked, await asking.models())
     episode = settings.episode
+    if settings.harness is not None:
+        temperature = 0.0 if asked.greedy else asked.temperature
+        told = RelaySettings(
+            url=url,
+            model=name,
+            key=key,
+            temperature=temperature,
+            max_replies=episode.max_turns,
+            deadline_s=deadline_s,
+        )
+        async with Relay(told) as relay:
+            yield through_relay(relay, settings.harness, episode, ticketing(asked))
+        return
     tools = [tool.schema for tool in agent.offered.values()]
     async with ChatEndpoint(replace(reaching, model=name)) as endpoint:
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from threading import Lock
 from typing import IO
@@ -33,6 +33,8 @@ _ACCENT = "cyan"
 _PARTS = 5
 """Lines that a phase without steps is worth where there is no terminal."""
 _TOLD = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "age_mean", "age_max")
+_BESIDE, _ENDS = 3, {"before", "after"}
+"""Evaluations beside training that have room, and those that are not beside it."""
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
@@ -202,7 +204,7 @@ def render(view: RunView) -> RenderableType:
         _fact("episodes dropped", f"{_dropped(view):,}", f"{view.totals.acked:,} acknowledged"),
     )
     parts: list[RenderableType] = [_phase_row(view), Text(), facts]
-    for found in view.evaluations:
+    for found in _shown(view.evaluations):
         score = f"[b]{100 * found.pass_at_1:.1f} %[/]{_spread(found)}"
         parts.append(Text.from_markup(f"[dim]{escape(found.name)}[/]  pass@1 {score}"))
     mishaps = (line for line in reversed(view.log) if line.level in {"bad", "warn"} and line.t >= view.run.attempt_at)
@@ -215,6 +217,13 @@ def render(view: RunView) -> RenderableType:
         Group(*parts), title=title, title_align="left", subtitle=view.run.url or None, subtitle_align="left",
         border_style="bright_black", padding=(1, 2), width=108,
     )  # fmt: skip
+
+
+def _shown(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Of those beside training the last few."""
+    beside = [found for found in evaluations if found.name not in _ENDS]
+    left_out = {found.name for found in beside[:-_BESIDE]}
+    return [found for found in evaluations if found.name not in left_out]
 
 
 def _phase_row(view: RunView) -> RenderableType:

@@ -81,7 +81,7 @@ def _body(facts: ReportFacts, recordings: list[dict[str, Json]], config: dict[st
         page_section(Section("What the run promises", f'<ul class="promises">{promises}</ul>')),
         _chart_pair("reward", "pass"),
     ]
-    if facts.evaluation_rows:
+    if facts.evaluation_rows or facts.step_rows:
         sections.append(page_section(_evaluation(facts)))
     sections.append(_chart_pair("age", "clip"))
     sections.append(
@@ -104,9 +104,12 @@ def _body(facts: ReportFacts, recordings: list[dict[str, Json]], config: dict[st
 def _evaluation(facts: ReportFacts) -> Section:
     head = ("family", "before", "after", "difference", "greedy", "episodes")
     note = "pass@1 ± standard error, the difference paired by task; greedy: one attempt at the likeliest tokens"
-    body = table(head, facts.evaluation_rows, total=facts.evaluation_total)
+    body = table(head, facts.evaluation_rows, total=facts.evaluation_total) if facts.evaluation_rows else ""
     if facts.held_out_rows:
         body += "<h3>Held-out family, never trained on</h3>" + table(head, facts.held_out_rows)
+    if facts.step_rows:
+        steps = table(("step", "pass@1", "greedy", "episodes", "checkpoint"), facts.step_rows)
+        body += "<h3>Beside training</h3>" + steps
     return Section("Evaluation", body, note)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from launch.monitor.state import Evaluation
-from launch.monitor.tail import Event, integer, mapping, number, numbers, text
+from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
 from launch.monitor.view import RunView
 from protocol.journal import Whereabouts
 
@@ -24,6 +24,10 @@ class Promise(NamedTuple):
     statement: str
 
 
+_NOT_BESIDE = {"before", "after"}
+"""Evaluations that are before training and after it."""
+
+
 @dataclass(slots=True)
 class ReportFacts:
     run: str
@@ -39,6 +43,8 @@ class ReportFacts:
     evaluation_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     evaluation_total: tuple[str, ...] | None = None
     held_out_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    step_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    """Of evaluations beside training: step, pass@1, greedy, episodes, and whether its checkpoint is the best."""
     drops: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
@@ -78,6 +84,9 @@ def collect(
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
     told: Event = mapping(known, "eval") if summary is not None else {"families": families or {}}
     _fill_evaluation(facts, told, before, after, held_out=held_out_family(config) != "")
+    beside, best = _beside(view, known), number(mapping(known, "best"), "step")
+    facts.step_rows = [_step_row(row, best) for row in beside]
+    facts.marks += [_step_mark(row) for row in beside]
     failures = [(f"{words(reason)}: issued again", count(n)) for reason, n in sorted(view.totals.failed.items())]
     facts.drops = [(words(reason), count(n)) for reason, n in sorted(books.dropped.items())] + failures
     facts.machines = _machines(view, known)
@@ -254,6 +263,29 @@ def _fill_evaluation(
         facts.evaluation_rows = facts.evaluation_rows or [facts.evaluation_total]
         if facts.evaluation_rows == [facts.evaluation_total]:
             facts.evaluation_total = None
+
+
+def _beside(view: RunView, known: Event) -> list[Event]:
+    """Evaluations beside training: by the summary, else what the events told last of each."""
+    if told := [row for row in listed(mapping(known, "eval"), "steps") if isinstance(row, dict)]:
+        return told
+    found = {each.step: each for each in view.evaluations if each.step is not None and each.name not in _NOT_BESIDE}
+    return [
+        {"step": step, "pass_at_1": each.pass_at_1, "stderr": each.stderr, "n": each.n, "greedy": each.greedy}
+        for step, each in sorted(found.items())
+    ]
+
+
+def _step_row(row: Event, best: float | None) -> tuple[str, ...]:
+    step, greedy = number(row, "step"), number(row, "greedy")
+    likeliest = "–" if greedy is None else percent(greedy)
+    is_best = best is not None and step == best
+    return count(step), _score(row), likeliest, count(integer(row, "n")), "best" if is_best else ""
+
+
+def _step_mark(row: Event) -> dict[str, str | float | None]:
+    value = number(row, "pass_at_1") or 0.0
+    return {"at": number(row, "step"), "value": value, "stderr": number(row, "stderr"), "label": percent(value)}
 
 
 def _scores(row: Event) -> tuple[str, ...]:

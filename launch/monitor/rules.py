@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.monitor.describe import describe
 from launch.monitor.plain import plain
 from launch.monitor.state import (
@@ -115,9 +116,24 @@ def _eval_progress(state: RunState, event: Event, t: float) -> None:
 def _eval_finished(state: RunState, event: Event, t: float) -> None:
     name, score = text(event, "name"), number(event, "pass_at_1") or 0.0
     state.evaluations[name] = Evaluation(
-        name, score, number(event, "stderr"), integer(event, "n"), number(event, "greedy"), t
+        name,
+        score,
+        number(event, "stderr"),
+        integer(event, "n"),
+        number(event, "greedy"),
+        t,
+        integer(event, "step") if "step" in event else None,
     )
-    state.evaluating.pop(name, None)
+    _eval_ended(state, event, t)
+
+
+def _eval_ended(state: RunState, event: Event, t: float) -> None:
+    """What was there for one beside training has gone."""
+    state.evaluating.pop(text(event, "name"), None)
+    if "version" in event:
+        state.engines.pop(EXAM_ENGINE, None)
+        if (counts := state.sandboxes.get(EXAMINER)) is not None:
+            counts.live = counts.waiting = 0
 
 
 def _node_up(state: RunState, event: Event, t: float) -> None:
@@ -289,6 +305,8 @@ _RULES: dict[str, Rule] = {
     "warm_start.progress": _warm_start,
     "eval.progress": _eval_progress,
     "eval.finished": _eval_finished,
+    "eval.failed": _eval_ended,
+    "eval.broken_off": _eval_ended,
     "node.up": _node_up,
     "worker.started": _worker_started,
     "conductor.flow": _flow,

@@ -129,6 +129,8 @@ class Evaluation:
     """pass@1 of the likeliest tokens, where it was measured too."""
     at: float = 0.0
     """When it was finished."""
+    step: int | None = None
+    """Of its weights, where that was told."""
 
 
 @dataclass(slots=True)

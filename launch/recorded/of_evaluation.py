@@ -22,7 +22,7 @@ from launch.evaluate.arguments import Who
 from launch.evaluate.attempts import AttemptId, Record
 from launch.evaluate.folder import TRAJECTORIES_FILE, WHAT_FILE, read_attempts
 from launch.evaluate.setting import read_setting
-from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted
+from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted, require_own_agent
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
@@ -134,6 +134,7 @@ def open_evaluation(path: Path) -> EvaluationSource:
             f"another folder, --output {shlex.quote(f'{path}-saved')}"
         )
     setting = read_setting(path)
+    require_own_agent(path, setting.config)
     model = what.name or what.model or what.agent
     facts = {"evaluation": path.name, "recipe": setting.config.run.name}
     shorten = _shortening(Path(what.model)) if what.agent == Who.SERVED else shortened_by_length

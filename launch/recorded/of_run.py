@@ -20,7 +20,7 @@ from launch.config import RunConfig
 from launch.evaluate.attempts import Verdict
 from launch.evaluate.setting import Setting
 from launch.recorded.seams import Seams
-from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted, reading_of
+from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted, reading_of, require_own_agent
 from launch.rundir import CONFIG_FILE, stored_config
 from protocol.cli.words import did_you_mean
 from protocol.codec import CodecError
@@ -74,11 +74,7 @@ class RunSource:
 def open_run(path: Path) -> RunSource:
     """Raises UserError where it is no run, one of a harness, or its tokenizer is gone."""
     config = stored_config(path)
-    if config.agent.harness:
-        raise UserError(
-            f"{path} was made by a harness ({config.agent.harness}), whose actions are its own: only what agents of "
-            "ours and of packages did can be read there"
-        )
+    require_own_agent(path, config)
     if not (path / FOLDER / INDEX).is_file():
         raise UserError(f"{path} has no {FOLDER}/{INDEX}: no trajectory of it has come to its end yet")
     folder, agent = _tokenizer(path, config), agent_of(config.agent.settings)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from actors.agents.agent import Agent, Malformed, Reading
 from actors.agents.chat import Message
+from launch.config import RunConfig
 from launch.evaluate.attempts import Verdict
 from launch.evaluate.setting import Setting
+from protocol.errors import UserError
 
 _CUT = "the reply was cut"
 
@@ -79,6 +82,15 @@ class Origin:
     """For people."""
     shortened: Callable[[str, int], str]
     """As of :class:`actors.policy.Policy`, by the same tokenizer."""
+
+
+def require_own_agent(source: Path, config: RunConfig) -> None:
+    """Raises UserError where a program acted whose actions nobody here can read."""
+    if config.agent.harness:
+        raise UserError(
+            f"{source} was made by a harness ({config.agent.harness}), whose actions are its own: only what agents of "
+            "ours and of packages did can be replayed and exported, --set agent.harness= in the command that makes it"
+        )
 
 
 def reading_of(agent: Agent, reply: Reply, *, last: bool) -> Reading:

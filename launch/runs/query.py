@@ -5,7 +5,7 @@ Nothing can be written, and no other file read: what the question names is loade
 - ``runs``: a line each, as ``launch.runs list`` has it
 - ``metrics``: the steps that stand, with every figure of ``metrics.jsonl``
 - ``trajectories``: the export's index (trajectory, group, sample, task, status, reward, length in bytes)
-- ``evaluations``: an attempt each
+- ``evaluations``: an attempt each, of those before, after and beside training
 - ``events``: time, kind, writer, and the whole line as JSON
 """
 
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import orjson
 
+from launch.evaluation_files import own_evaluations
 from launch.metrics import read_metrics
 from launch.monitor.store import read_object
 from launch.monitor.tail import listed
@@ -110,11 +111,10 @@ def _trajectories(run_dir: Path, now: float) -> Iterator[Row]:
 
 def _evaluations(run_dir: Path, now: float) -> Iterator[Row]:
     del now
-    for path in sorted(run_dir.glob("evaluation-*.json")):
+    for name, path in own_evaluations(run_dir).items():
         found = read_object(path) or {}
         for attempt in listed(found, "attempts"):
             if isinstance(attempt, dict):
-                name = path.stem.removeprefix("evaluation-")
                 yield {"run": run_dir.name, "evaluation": name, "step": found.get("step"), **attempt}
 
 

@@ -71,8 +71,8 @@ class Desk:
     learn_from: Callable[[int, float], Awaitable[None]]
     """Let the learner have this rate from that step on."""
     cancel_episodes: Callable[[Sequence[str]], Awaitable[None]]
-    evaluate: Callable[[], Awaitable[str]]
-    """Between two steps: evaluate the weights of the last one; what came of it."""
+    evaluate: Callable[[str], Awaitable[str]]
+    """Between two steps: have the newest weights evaluated, for that reason; what is under way then."""
     since: float = 0.0
     """Unix time; what was asked before was asked of an attempt that has ended."""
     _taken: set[str] = field(default_factory=set[str])
@@ -147,9 +147,7 @@ class Desk:
                 await self.training.until_kept(step)
                 return f"the checkpoint of step {step} is kept"
             case Action.EVALUATE:
-                if self.training.boundary.paused:
-                    raise UserError("no episode begins while the run is paused: resume it first")
-                return await self.training.boundary.ask(self.evaluate)
+                return await self.training.boundary.ask(lambda: self.evaluate(request.reason))
 
     # -- going on and not ----------------------------------------------------------------------------------------
 

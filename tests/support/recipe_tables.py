@@ -154,6 +154,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row(CODE, 169, "max_tool_response_length: 256", "agent.observation_chars", 256, 2000, "a default never set"),
         Row(CODE, 286, "c 10", "learner.dual_clip", 10.0),
         Row(CODE, 286, "save 30", "checkpoint.every_steps", 30),
+        Row(CODE, 286, "test 10", "evaluation.every_steps", 10, 0, "a server for it would want four GPUs more"),
     ),
     "art_terminal": (
         Row(ART, 1, "Qwen3-4B", "model.path", "Qwen3-4B"),
@@ -176,6 +177,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row(ART, 113, "SFT warm-start", "warm_start.enabled", True, False, "launch.sft's: adapters alone train here"),
         Row(ART, 114, "~500 steps", "", 500, why="launch.sft's epochs"),
         Row(ART, 120, "~2000 steps", "run.steps", 2000),
+        Row(ART, 121, "every 100 steps", "evaluation.every_steps", 100),
         Row(ART, 121, "every 100 steps", "checkpoint.every_steps", 100),
         Row(ART, 133, "101-110", "evaluation.tasks_per_family", 10),
         Row(ART, 164, "```bash", "agent.kind", "bash"),

@@ -59,6 +59,7 @@ _EVERYWHERE = (
     "checkpoint.every_steps=1",
     "evaluation.tasks_per_family=0",
     "evaluation.before=false",
+    "evaluation.every_steps=0",
     "monitor.enabled=false",
 )
 _ALONE: Mapping[str, Sequence[str]] = {

@@ -8,7 +8,8 @@ const TOP = 8;
 const BOTTOM = 20;
 
 // chart: {title, steps, series: [{label, values}], from, to, low, high, whole, format, bound: {value, label}, marks,
-// smooth, height, blank}.  A mark {value, stderr, label, at: "start" or "end"} is an evaluation, at the curve's edge.
+// smooth, height, blank}.  A mark {value, stderr, label, at} is an evaluation, at the curve's "start" or "end", or at a
+// step.
 export function drawCurve(box, chart) {
   const height = chart.height ?? 150;
   const width = widthOf(box);
@@ -134,7 +135,17 @@ function lines(chart, scale) {
 }
 
 function marks(chart, scale) {
-  return (chart.marks ?? []).flatMap((mark) => (mark.at === "end" ? endMark(mark, scale) : startMark(mark, scale)));
+  const shapes = { start: startMark, end: endMark };
+  return (chart.marks ?? []).flatMap((mark) => (shapes[mark.at] ?? stepMark)(mark, scale));
+}
+
+function stepMark(mark, scale) {
+  const [x, y] = [scale.x(mark.at), scale.y(mark.value)];
+  return [
+    ...whisker(mark, scale, x),
+    s("circle", { cx: x, cy: y, r: 3, class: "mark after" }),
+    s("text", { x, y: y - 8, "text-anchor": "middle", class: "mark-text" }, mark.label),
+  ];
 }
 
 function startMark(mark, scale) {
@@ -159,7 +170,7 @@ function endMark(mark, scale) {
 function whisker(mark, scale, x) {
   if (!mark.stderr) return [];
   const [y1, y2] = [scale.y(mark.value - mark.stderr), scale.y(mark.value + mark.stderr)];
-  return [s("line", { x1: x, x2: x, y1, y2, class: `whisker ${mark.at}` })];
+  return [s("line", { x1: x, x2: x, y1, y2, class: `whisker ${mark.at === "start" ? "start" : "end"}` })];
 }
 
 function crossHair(plot, svg, chart, scale) {

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from launch.config.policy import ModelSection
+from launch.demo.model import build_demo_model
 from launch.evaluate.folder import read_attempts
 from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED
 from sandbox.host import Host
 from sandbox.tasks.formats import write_tasks
 from sandbox.tasks.generated import training_tasks
+from tests.support.bash_agent import AGENT
 from tests.support.fake_chat import Calls, Refusal, Reply, Request, fake_chat
 
 pytestmark = [pytest.mark.docker]
@@ -71,6 +74,64 @@ async def test_a_model_at_a_url_is_scored_and_its_server_s_refusals_are_no_failu
         assert (code, said["graded"], said["pass_count"]) == (0, 6, 2)
     told = [json.loads(line) for line in (out / "trajectories.jsonl").read_text().splitlines()]
     assert sum(any(each["role"] == "assistant" for each in trajectory["messages"]) for trajectory in told) == 6
+
+
+async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: Path, tmp_path: Path) -> None:
+    """It is in a sandbox without a network, and never sees the endpoint's key."""
+    secret, out = "sk-the-endpoints-own", tmp_path / "out"
+    (tmp_path / "key").write_text(secret)
+    async with fake_chat(solution, key=secret) as chat:
+        words = (
+            "--model",
+            chat.url,
+            "--key-file",
+            tmp_path / "key",
+            "--tasks",
+            tasks,
+            "--attempts",
+            1,
+            "--output",
+            out,
+        )
+        code, said = await evaluate(*words, "--set", f"agent.harness={AGENT}", "--set", "agent.max_turns=4")
+    by_task = {record.task: record for record in read_attempts(out).values()}
+    solved, refused, idle = (by_task[task.id] for task in TASKS)
+    assert (code, said["pass_count"], said["agent"]["agent"]) == (EXIT_FAILED, 1, "harness")
+    assert solved.verdict is not None
+    assert (solved.verdict.passed, solved.effort.turns, solved.effort.completion_tokens) == (True, 2, 14)
+    assert refused.failure is not None
+    assert "404" in refused.failure.message
+    assert idle.verdict is not None
+    assert not idle.verdict.passed
+
+
+@pytest.mark.sglang
+@pytest.mark.slow
+@pytest.mark.parametrize("harness", ["", AGENT])
+async def test_a_folder_is_served_and_scored_by_an_agent_of_ours_and_by_a_harness(
+    tasks: Path, tmp_path: Path, harness: str
+) -> None:
+    """Token by token: what was sampled is what the server says, at its log-probabilities."""
+    model, out = tmp_path / "model", tmp_path / "out"
+    build_demo_model(model, ModelSection(layers=2, hidden=64, intermediate=128, heads=2, head_dim=32), 0)
+    words = ("--model", model, "--tasks", tasks, "--attempts", 2, "--output", out, "--save-trajectories")
+    limits = ("agent.max_turns=2", "agent.max_new_tokens=32", "engine.max_total_tokens=8192")
+    keys = [word for key in (*limits, f"agent.harness={harness}") for word in ("--set", key)]
+    code, said = await evaluate(*words, *keys)
+    assert (code, said["graded"], said["error_count"]) == (0, 2 * len(TASKS), 0)
+    assert said["model_platform"] == "sglang"
+    trajectories = [json.loads(line) for line in (out / "trajectories.jsonl").read_text().splitlines()]
+    assert len(trajectories) == 2 * len(TASKS)
+    for trajectory in trajectories:
+        assert trajectory["segments"]
+        for segment in trajectory["segments"]:
+            sampled = [each for each, mask in zip(segment["logprobs"], segment["loss_mask"], strict=True) if mask]
+            assert sampled
+            assert all(each < 0 for each in sampled)
+    assert said["tokens"]["completion"] == sum(
+        sum(segment["loss_mask"]) for trajectory in trajectories for segment in trajectory["segments"]
+    )
+    assert (await evaluate(*words, *keys))[1]["graded"] == 2 * len(TASKS), "nothing is left to be served for"
 
 
 async def test_one_that_is_interrupted_goes_on_where_it_was(tasks: Path, tmp_path: Path) -> None:

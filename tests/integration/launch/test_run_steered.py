@@ -35,9 +35,10 @@ def asked(run: MiniRun, action: Action, *words: str, reason: str = "") -> str:
 
 
 def open_samples(run: MiniRun) -> list[str]:
-    """The trajectories that are to come of some group that has not closed."""
+    """The trajectories that are to come of some group that has not closed, and are not on their way."""
     closed = {event["group"] for event in run.events("group.closed")}
     stored = {event["trajectory"] for event in run.events("trajectory.stored")}
+    stored |= {event["trajectory"].rpartition("-a")[0] for event in run.events("episode.finished")}
     for event in run.events("group.opened"):
         if event["group"] not in closed:
             names = [f"train-g{event['group']:06d}-s{sample:02d}" for sample in range(event["size"])]
@@ -73,17 +74,20 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     group = int(first[7:13])
     assert asked(run, Action.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is given up")
     assert f"group {group} is given up: {len(others)} rollouts" in asked(run, Action.CANCEL, str(group))
-    with pytest.raises(UserError, match="resume it first"):
+    found = re.search(r"weights of step (\d+) are evaluated", asked(run, Action.EVALUATE, reason="to see"))
+    assert found is not None
+    assert int(found[1]) == paused.step
+    with pytest.raises(UserError, match=rf"step {paused.step}\b"):
         asked(run, Action.EVALUATE)
+    run.wait_event("its end", "eval.finished", lambda event: event["step"] == paused.step)
     assert read_status(run.path).step == paused.step, "the learner stood"
 
     asked(run, Action.RESUME)
     run.wait_step(paused.step + 1)
-    (step,) = re.findall(r"evaluation of step (\d+): pass@1", asked(run, Action.EVALUATE))
-    assert (run.path / f"evaluation-step-{step}.json").exists()
     asked(run, Action.DRAIN)
     summary = run.succeed()
     assert summary["ended"] == "drained"
+    assert [row["step"] for row in summary["eval"]["steps"]] == [paused.step]
     given_up = {first, *others}
     assert not given_up & assert_books_balance(run.path).rows.keys(), "nothing came of what was given up"
     assert {event["trajectory"] for event in run.events("ticket.cancelled")} == given_up

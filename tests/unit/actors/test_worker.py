@@ -302,7 +302,7 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     assert [each[:2] for each in told] == [
         (Conductor.finished, wanted), (Conductor.finished, late), (Conductor.evaluated, evaluated)
     ]  # fmt: skip
-    assert told[2][2] == Attempt("t", "count", False, True, 0.9, Status.COMPLETED, 5)
+    assert told[2][2] == Attempt("t", "count", False, True, 0.9, Status.COMPLETED, 5, (0,))
     assert told_by_worker(tmp_path) == [
         ("trajectory.acked", wanted.trajectory_id),
         ("trajectory.unwanted", late.trajectory_id),

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from launch.checkpoints import (
     CheckpointManifest,
@@ -18,7 +20,7 @@ from launch.checkpoints import (
     require_sound,
     shards_of,
 )
-from launch.retention import Retention
+from launch.retention import Retention, best_step
 from protocol import codec
 from protocol.digests import digest_files
 from protocol.errors import UserError
@@ -286,11 +288,71 @@ def test_the_best_by_score_stays_and_a_score_of_weights_that_were_rolled_back_do
     save(store, 8)
     store.prune()
     assert [each.manifest.step for each in store.all()] == [4, 8]
-    save(store, 4)  # a resume has rolled it back
+    store.rolled_back(0)
     assert store.scores() == {0: 0.4}
+    save(store, 4)
     save(store, 12)
     store.prune()
     assert [each.manifest.step for each in store.all()] == [12]
+
+
+def test_a_score_that_came_before_its_checkpoint_was_written_is_kept(tmp_path: Path) -> None:
+    """An evaluation waits for no checkpoint."""
+    store = CheckpointStore(tmp_path, Retention(1, best=True))
+    store.scored(4, 0.9)
+    for step in (0, 4, 8):
+        save(store, step)
+    store.prune()
+    assert [each.manifest.step for each in store.all()] == [4, 8]
+    best = store.best()
+    assert best is not None
+    assert (best[0].manifest.step, best[1]) == (4, 0.9)
+
+
+def test_a_checkpoint_whose_score_is_awaited_stays_until_it_is_known(tmp_path: Path) -> None:
+    """Else the best is gone before anybody knows that it is."""
+    store = CheckpointStore(tmp_path, Retention(1, best=True))
+    store.scored(0, 0.4)
+    for step in (0, 4):
+        save(store, step)
+    store.await_score(4)
+    for step in (8, 12):
+        save(store, step)
+        store.prune()
+    assert [each.manifest.step for each in store.all()] == [0, 4, 12]
+    store.scored(4, 0.3)
+    store.await_score(None)
+    store.prune()
+    assert [each.manifest.step for each in store.all()] == [0, 12]
+
+
+def test_where_nothing_that_was_evaluated_has_a_checkpoint_there_is_no_best(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, Retention(1, best=True))
+    store.scored(4, 0.9)
+    save(store, 8)
+    assert store.best() is None
+    assert store.prune() == 8
+
+
+STEPS = st.lists(st.integers(0, 30), unique=True, min_size=1)
+SCORES = st.dictionaries(st.integers(0, 30), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+
+
+@given(steps=STEPS, scores=SCORES, awaited=st.sets(st.integers(0, 30), max_size=1), keep=st.integers(1, 4))
+def test_no_step_that_stays_out_is_better_than_the_best_that_stays(
+    steps: list[int], scores: dict[int, float], awaited: set[int], keep: int
+) -> None:
+    kept = Retention(keep, best=True).kept(steps, scores, awaited)
+    assert kept <= set(steps)
+    assert set(sorted(steps)[-keep:]) <= kept
+    assert awaited & set(steps) <= kept
+    best = best_step(steps, scores)
+    scored = [(scores[step], step) for step in steps if step in scores]
+    assert (best is None) == (not scored)
+    if best is not None:
+        assert best in kept
+        assert (scores[best], best) == max(scored), "of equals the later"
+    assert len(kept) <= keep + 2
 
 
 @pytest.mark.parametrize(

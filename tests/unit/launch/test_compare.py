@@ -23,10 +23,12 @@ from launch.compare.sides import open_sides
 from launch.compare.telling import lines, told
 from launch.evaluate.attempts import AttemptId
 from launch.evaluate.pass_at_k import Tally
+from launch.exam_files import end_exam
 from protocol.cli.exits import EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import UserError
 from protocol.recordings import CastWriter
 from protocol.trajectory import Status
+from protocol.weights import NO_VERSION, Version, WeightManifest
 from tests.support.evaluations import record, write_evaluation
 from tests.support.recorded import config, write_run
 
@@ -239,3 +241,17 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
     assert list(after.side.recordings) == [AttemptId("t0", 1)]
     with pytest.raises(UserError, match=r"no evaluation 'later': name one of runs/demo-1/after, runs/demo-1/before"):
         open_sides(["runs/demo-1/later"])
+
+
+def test_an_evaluation_beside_training_is_compared_by_its_step(tmp_path: Path) -> None:
+    """The newest of the step counts: an older one is of weights that were rolled back."""
+    run = write_run(tmp_path / "demo-1", config(), [])
+    (run / "evaluations").mkdir()
+    for version, step, passed in ((3, 4, True), (5, 8, True), (9, 4, False)):
+        manifest = WeightManifest(Version(version), step, NO_VERSION, "", "", 0, 0)
+        end_exam(run, manifest, [Attempt(task, "f", False, passed, 1.0, Status.COMPLETED, 9) for task in ("t0", "t1")])
+    early, late = open_sides([f"{run}/step-000004", f"{run}/step-000008"])
+    assert [tally.passed for tally in early.tallies.values()] == [0, 0]
+    assert [tally.passed for tally in late.tallies.values()] == [1, 1]
+    with pytest.raises(UserError, match=r"name one of \S+/step-000004, \S+/step-000008"):
+        open_sides([f"{run}/after"])

@@ -97,6 +97,20 @@ def test_the_demo_recipe_proves_what_the_documents_promise() -> None:
     assert (demo.proof.rise, demo.proof.end) == (0.35, 0.85)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["evaluation.tasks_per_family=0"], "set evaluation.tasks_per_family = 8, or evaluation.every_steps = 0"),
+        (["sandbox.capacity_per_node=32"], "raise it to 36, or lower rollout.episodes_per_worker"),
+        (["checkpoint.keep_best=true", "checkpoint.every_steps=6"], "keep_best keeps one.*set .*every_steps = 12"),
+    ],
+)
+def test_evaluations_beside_training_that_could_not_be_are_refused(overrides: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_recipe("demo", ["evaluation.every_steps=8", *overrides])
+    assert load_recipe("demo", ["evaluation.every_steps=8"]).exam_places == 4
+
+
 def test_only_async_publishes_less_often_than_it_steps() -> None:
     published = {mode: load_recipe("demo", [f"run.mode={mode}"]).publish_every for mode in AdmissionMode}
     assert published == {AdmissionMode.ASYNC: 2, AdmissionMode.SYNC: 1, AdmissionMode.ONE_STEP_OFF: 1}
@@ -151,6 +165,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
         ("cluster.placement=shared", "set run.mode = 'sync' or cluster.placement = 'separate'"),
         ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
+        ("evaluation.every_steps=5", "no multiple of learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
         (

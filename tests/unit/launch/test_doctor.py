@@ -253,6 +253,8 @@ def test_what_a_run_wants_follows_its_configuration() -> None:
     assert (joined.nodes, joined.machines, joined.gpu_keys) == (1, 4, ())
     elsewhere = wants_of(load_recipe("demo", ["sandbox.provider=pool"]))
     assert (elsewhere.docker, elsewhere.containers) == (False, 0)
+    beside = wants_of(load_recipe("demo", ["evaluation.every_steps=8", "learner.device=cuda", "engine.device=cuda"]))
+    assert (beside.gpus, beside.containers - wants_of(load_recipe("demo")).containers) == (3, 4)
 
 
 @pytest.mark.parametrize("key", ["learner.device", "engine.device"])

@@ -5,23 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from actors.conductor import Conductor
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineStartError, EngineStatistics
-from actors.remote import Remote, RemoteError
-from actors.worker import Worker
+from actors.engines.messages import EngineStartError, EngineState, EngineStatistics
+from actors.remote import ActorOptions, Remote, RemoteError
+from actors.worker import Worker, WorkerSettings
 from launch import fleet
 from launch.config import load_recipe
 from launch.fleet import Fleet
 from launch.learners import Learners
+from launch.nodes import Node
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
+from protocol.errors import UserError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from sandbox.sweep import SETTLED_S
@@ -53,6 +57,113 @@ async def test_a_worker_that_is_dead_when_training_ends_does_not_end_the_run(tmp
     with a_fleet(tmp_path) as made:
         made.workers = (cast("Remote[Worker]", FakeWorker(deaths=1)),)
         await made.cancel_training()
+
+
+class Examined:
+    """An actor that notes what it is told in a list that all of them share."""
+
+    def __init__(self, name: str, told: list[str], *, fails: bool = False) -> None:
+        self.name, self._told, self._fails = name.rpartition("/")[2], told, fails
+        self._working = asyncio.Event()
+
+    async def call(self, method: Callable[..., object], *given: object) -> object:
+        if method is Worker.run:
+            self._told.append(f"{self.name} runs")
+            await self._working.wait()
+        elif method is Engine.start:
+            manifest = cast("WeightManifest", given[0])
+            self._told.append(f"{self.name} starts on {manifest.version}")
+            if self._fails:
+                raise EngineStartError("no memory")
+        elif method in {Worker.stop, Engine.stop}:
+            self._told.append(f"{self.name} stops")
+            self._working.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        elif method is Engine.status:
+            return SimpleNamespace(state=EngineState.STOPPED if self._working.is_set() else EngineState.SERVING)
+        return None
+
+    async def pid(self) -> int:
+        return 7
+
+    async def offer_stacks(self, path: Path, name: str) -> None: ...
+
+
+@contextmanager
+def examiners(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, fails: bool = False
+) -> Generator[tuple[Fleet, list[str], list[tuple[str, tuple[object, ...]]]]]:
+    """A fleet, what its actors are told, and (name, arguments) of those that are spawned."""
+    told, spawned = list[str](), list[tuple[str, tuple[object, ...]]]()
+
+    def spawn(_: object, options: ActorOptions, *given: object) -> Examined:
+        actor = Examined(options.name, told, fails=fails)
+        spawned.append((actor.name, given))
+        return actor
+
+    monkeypatch.setattr(fleet, "_LOOK_S", 0.0)
+    monkeypatch.setattr(fleet, "restart", lambda actor: told.append(f"{actor.name} is started again"))
+    monkeypatch.setattr(fleet, "spawn", spawn)
+    monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{actor.name} is killed"))
+    with RunDirectory.create(folder, "demo", "mine") as directory:
+        prepared = Prepared(folder, warm=True, tasks={}, training=(), held_out=())
+        events = EventLog(directory.path, "driver", "node-0")
+        node = Node("node-0", "ray-0", "127.0.0.1")
+        made = Fleet(load_recipe("demo", overrides), directory, prepared, [node], events)
+        made._endpoint, made.engines = "tcp://127.0.0.1:1", (cast("Remote[Engine]", Examined("engine-0", told)),)
+        made.conductor = cast("Remote[Conductor]", Examined("conductor", told))
+        yield made, told, spawned
+        events.close()
+
+
+EXAMINED = WeightManifest(Version(8), 4, NO_VERSION, "/weights", "", 0, 0)
+
+
+async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with examiners(tmp_path, monkeypatch) as (made, told, spawned):
+        async with made.examining(EXAMINED):
+            while "examiner-1 runs" not in told:  # noqa: ASYNC110  no event tells
+                await asyncio.sleep(0)
+        engine, worker = spawned
+        assert (engine[0], worker[0]) == ("engine-exam-1", "examiner-1")
+        settings, _, engines = worker[1]
+        assert cast("WorkerSettings", settings).examines
+        assert [each.name for each in cast("tuple[Examined, ...]", engines)] == ["engine-exam-1"]
+        assert told == [
+            "engine-exam-1 starts on 8", "examiner-1 runs", "examiner-1 stops", "engine-exam-1 stops",
+            "examiner-1 is killed", "engine-exam-1 is killed",
+        ]  # fmt: skip
+        async with made.examining(EXAMINED):
+            pass
+        assert [name for name, _ in spawned[2:]] == ["engine-exam-2", "examiner-2"], "a name may still be another's"
+
+
+async def test_on_a_shared_device_an_evaluation_starts_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = ("cluster.placement=shared", "run.mode=sync")
+    with examiners(tmp_path, monkeypatch, *shared) as (made, told, spawned):
+        async with made.examining(EXAMINED):
+            pass
+        ((name, (_, _, engines)),) = spawned
+        assert (name, engines) == ("examiner-1", made.engines)
+        assert not [each for each in told if each.startswith("engine")]
+
+
+async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with examiners(tmp_path, monkeypatch, fails=True) as (made, told, _):
+        with pytest.raises(EngineStartError):
+            async with made.examining(EXAMINED):
+                raise AssertionError
+        assert told[-2:] == ["examiner-1 is killed", "engine-exam-1 is killed"]
+    with examiners(tmp_path / "full", monkeypatch, "sandbox.capacity_per_node=32") as (made, told, spawned):
+        with pytest.raises(UserError, match="leaves no sandbox beside training's"):
+            async with made.examining(EXAMINED):
+                raise AssertionError
+        assert spawned == []
 
 
 class Stopping:

@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.metrics import MetricsLog
 from launch.monitor.describe import describe
 from launch.monitor.progress import step_line
@@ -16,6 +17,7 @@ from launch.monitor.state import MAX_GROUPS
 from launch.monitor.store import EVENT_FILES, RunStore
 from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
 from launch.rundir import NoSuchRunError
+from protocol.events import EventLog
 from tests.support.fake_run import ETA, write_fake_run
 from tests.support.step_facts import facts
 
@@ -345,3 +347,25 @@ def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, said: str) -
     line = describe(event if tasks is None else {**event, "tasks": tasks})
     assert line is not None
     assert line.text == f"evaluation after: pass@1 96.9 % ± 1.0 {said}"
+
+
+@pytest.mark.parametrize("end", ["eval.finished", "eval.failed", "eval.broken_off"])
+def test_the_engine_and_the_sandboxes_of_an_evaluation_beside_training_go_with_it(tmp_path: Path, end: str) -> None:
+    """Else a person looks for what is not there."""
+    driver, engine, worker = (EventLog(tmp_path, name, "node-0") for name in ("driver-1", EXAM_ENGINE, EXAMINER))
+    driver.emit("run.started", run="r", steps=9)
+    driver.emit("eval.begun", name="step-000004", step=4, version=4)
+    engine.emit("engine.started", engine=EXAM_ENGINE, version=4)
+    worker.emit("sandbox.stats", live=3, started=5, waiting=1)
+    driver.emit("eval.progress", name="step-000004", done=1, total=8, passed=1)
+    store = RunStore(tmp_path)
+    store.catch_up()
+    view = store.view()
+    assert ([each.name for each in view.engines], view.sandboxes.live) == ([EXAM_ENGINE], 3)
+    assert [*view.evaluating] == ["step-000004"]
+    driver.emit(end, name="step-000004", step=4, version=4, why="w", pass_at_1=0.5, n=8)
+    store.catch_up()
+    view = store.view()
+    assert (view.engines, view.sandboxes.live, view.sandboxes.started) == ([], 0, 5)
+    assert view.evaluating == {}
+    assert [(each.step, each.pass_at_1) for each in view.evaluations] == ([(4, 0.5)] if end == "eval.finished" else [])

@@ -111,8 +111,10 @@ def test_a_name_that_none_has_says_what_names_are(run_dir: Path, name: str, says
 
 def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, tmp_path: Path) -> None:
     write_run(tmp_path / "harness", config("agent.harness=python3 /opt/agent.py"), [])
-    with pytest.raises(UserError, match="made by a harness"):
-        open_source(str(tmp_path / "harness"))
+    write_saved(tmp_path / "evaluated", config("agent.harness=python3 /opt/agent.py"))
+    for folder in ("harness", "evaluated"):
+        with pytest.raises(UserError, match="made by a harness"):
+            open_source(str(tmp_path / folder))
     for file in (run_dir / "model").iterdir():
         file.unlink()
     with pytest.raises(UserError, match="no tokenizer any more"):

@@ -19,6 +19,7 @@ from launch.monitor import report as report_room
 from launch.monitor.report import write_report
 from launch.report import main
 from launch.rundir import NoSuchRunError
+from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from protocol.trajectory import Status
 from tests.support.fake_run import HELD_OUT, write_fake_run
@@ -197,6 +198,24 @@ def test_a_run_that_ended_early_shows_what_was_evaluated_by_family(tmp_path: Pat
     assert "<td>count words</td>" in trained
     assert "<td>sort unique</td>" not in trained
     assert "<td>sort unique</td>" in held_out
+
+
+def test_evaluations_beside_training_stand_in_the_report_before_there_is_a_summary_too(tmp_path: Path):
+    run = tmp_path / "cut"
+    write_fake_run(run, steps=6, finished=False)
+    log = EventLog(run, "driver-1", "node-0")
+    for step, score in ((2, 0.25), (4, 0.5)):
+        told = {"pass_at_1": score, "stderr": 0.1, "n": 8, "greedy": 0.5, "version": step}
+        log.emit("eval.finished", name=f"step-{step:06d}", step=step, **told)
+    log.close()
+    section = _report(run).partition("Beside training")[2]
+    assert "<td>2</td>" in section
+    assert "25.0 % ± 10.0" in section
+    summary = {"eval": {"steps": [{"step": 2, "pass_at_1": 0.25, "n": 8}]}, "best": {"step": 2}}
+    (run / "summary.json").write_text(json.dumps(summary))
+    section = _report(run).partition("Beside training")[2]
+    assert "<td>best</td>" in section
+    assert "<td>4</td>" not in section.partition("</table>")[0]
 
 
 def test_an_empty_or_damaged_run_directory_has_a_report(tmp_path: Path):

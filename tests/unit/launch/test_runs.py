@@ -10,8 +10,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from actors.evaluation import Attempt
 from launch.config import RunConfig
 from launch.evaluation_files import write_attempts
+from launch.exam_files import end_exam
 from launch.metrics import read_metrics
 from launch.rundir import RunDirectory, config_values, held
 from launch.runs.__main__ import main
@@ -20,6 +22,8 @@ from launch.runs.listing import State, list_runs, run_line, shown_age, shown_byt
 from launch.runs.pruning import DEFAULT, Part, prune, removable
 from launch.runs.query import query
 from protocol.errors import UserError
+from protocol.trajectory import Status
+from protocol.weights import NO_VERSION, Version, WeightManifest
 from tests.support.fake_run import write_fake_run
 
 NOW = 1_900_000_000.0
@@ -150,11 +154,14 @@ def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
     runs = [make_run(folder, "a"), make_run(folder, "b", steps=2)]
     with RunDirectory.open(runs[0]) as directory:
         write_attempts(directory, "before", 0, [])
+    (runs[1] / "evaluations").mkdir()
+    beside = WeightManifest(Version(7), 2, NO_VERSION, "", "", 0, 0)
+    end_exam(runs[1], beside, [Attempt("t", "f", False, True, 1.0, Status.COMPLETED, 9, (7,))])
     assert ask("SELECT run, state FROM runs ORDER BY run", *runs) == [["a", "done"], ["b", "done"]]
     assert ask("SELECT count(DISTINCT run) FROM events WHERE kind = 'learner.step'", *runs) == [[2]]
     ((name,),) = ask("SELECT line->>'recipe' FROM events WHERE kind = 'run.started' AND run = 'b'", *runs)
     assert name == "demo"
-    assert ask("SELECT count(*) FROM evaluations", *runs) == [[0]]
+    assert ask("SELECT run, evaluation, step, passed FROM evaluations", *runs) == [["b", "step-000002", 2, True]]
     assert ask("SELECT count(*) FROM metrics JOIN runs USING (run)", *runs) == [[5]]
     assert len(ask("SELECT * FROM metrics", *runs, most=2)) == 2
 

@@ -12,6 +12,7 @@ import pytest
 from actors.engines.adapter_files import AdapterSettings
 from actors.harness import HarnessSettings
 from actors.worker import TAKE_S
+from launch.agenda import EXAMINER
 from launch.config import RunConfig, load_recipe
 from launch.nodes import Node
 from launch.rundir import RunDirectory
@@ -24,6 +25,9 @@ from launch.settings import (
     engine_gpus,
     engine_homes,
     engine_settings,
+    exam_engine_settings,
+    exam_home,
+    examiner_settings,
     learner_environment,
     learner_settings,
     own_in_flight,
@@ -148,6 +152,30 @@ def test_too_few_gpus_are_named_with_what_could_be_asked_for_instead() -> None:
     says = r"too few GPUs \(node-0 2\) for 1 learner ranks on node-0 and 2 engines with 1 each.*placement=shared"
     with pytest.raises(UserError, match=says):
         engine_homes(config, [replace(alone, gpus=2)])
+
+
+def test_the_engine_of_evaluations_beside_training_has_a_gpu_set_aside() -> None:
+    """Else the first evaluation finds none, a hundred steps into the run."""
+    config = load_recipe("demo", [*GPUS, "evaluation.every_steps=4"])
+    (alone,) = apart(1)
+    assert [*engine_homes(config, [replace(alone, gpus=3)])] == ["engine-0"]
+    assert exam_home(config, [replace(alone, gpus=3)]).gpus == 3
+    with pytest.raises(UserError, match=r"too few GPUs.*one more for evaluations.*evaluation\.every_steps=0"):
+        engine_homes(config, [replace(alone, gpus=2)])
+    without = load_recipe("demo", GPUS)
+    assert [*engine_homes(without, [replace(alone, gpus=2)])] == ["engine-0"]
+    with pytest.raises(UserError, match="too few GPUs"):
+        exam_home(without, [replace(alone, gpus=2)])
+
+
+def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(directory: RunDirectory) -> None:
+    config, (node,) = load_recipe("demo"), here(1)
+    keys = make_run_keys([EXAMINER])
+    told = examiner_settings(config, directory, MODEL, node, endpoint="tcp://127.0.0.1:1", keys=keys)
+    share = daemon_share(config, [node])
+    assert (told.name, told.examines, told.episodes, told.pool.capacity) == (EXAMINER, True, 4, 4)
+    assert told.episodes + share.episodes <= config.sandbox.capacity_per_node
+    assert not exam_engine_settings(config, directory, MODEL, node).lends
 
 
 def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:

@@ -82,7 +82,8 @@ class Scene:
         self.learned: list[tuple[int, float]] = []
         self.adopted: list[RunConfig] = []
         self.ended: list[str] = []
-        self.evaluation: Exception | str = "evaluated"
+        self.evaluated: list[str] = []
+        """Why each was asked for."""
         self.stand = Stand(LocalRemote(self.conductor))
         self.desk = Desk(
             run_dir=run_dir,
@@ -103,10 +104,11 @@ class Scene:
     async def cancel(self, trajectories: Sequence[str]) -> None:
         self.ended += trajectories
 
-    async def evaluate(self) -> str:
-        if isinstance(self.evaluation, Exception):
-            raise self.evaluation
-        return self.evaluation
+    async def evaluate(self, reason: str) -> str:
+        if self.evaluated:
+            raise UserError("it is still under way")
+        self.evaluated.append(reason)
+        return "it is under way"
 
     @asynccontextmanager
     async def open(self, *, trains: bool = True) -> AsyncGenerator[None]:
@@ -262,13 +264,13 @@ async def test_a_checkpoint_is_confirmed_when_it_is_kept(scene: Scene) -> None:
     assert scene.training.kept == 4
 
 
-async def test_an_evaluation_tells_what_came_of_it_and_is_none_while_the_run_is_paused(scene: Scene) -> None:
+async def test_an_evaluation_begins_though_the_run_is_paused_or_who_asks_learns_why_not(scene: Scene) -> None:
     async with scene.open():
-        assert await scene.answer(new_request(Action.EVALUATE)) == (True, "evaluated")
         await scene.answer(new_request(Action.PAUSE))
-        ok, text = await scene.answer(new_request(Action.EVALUATE))
-    assert not ok
-    assert "resume it first" in text
+        asked = new_request(Action.EVALUATE, reason="it looks good")
+        assert await scene.answer(asked) == (True, "it is under way")
+        assert await scene.answer(new_request(Action.EVALUATE)) == (False, "it is still under way")
+    assert scene.evaluated == ["it looks good"]
 
 
 async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_attempt(scene: Scene) -> None:

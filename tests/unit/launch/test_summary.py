@@ -10,10 +10,13 @@ import orjson
 import pytest
 
 from actors.evaluation import Attempt
+from launch.best import Best
+from launch.exam_files import Examined
 from launch.summary import SummaryFacts, failed_checks, summarise
 from protocol.events import EventLog
 from protocol.journal import Accounting
 from protocol.trajectory import DropReason, Status
+from protocol.weights import Version
 
 BOOKS = Accounting(
     acked=20,
@@ -87,6 +90,26 @@ def write_run(run_dir: Path) -> None:
          "engine_tokens": 450, "age_max": 2.0, "age_mean": 1.0, "clip_high": 0.5, "clip_low": 0.0},
     ]  # fmt: skip
     (run_dir / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+
+
+def test_evaluations_beside_training_and_the_best_checkpoint_are_named(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    exams = [
+        Examined(
+            f"step-{step:06d}", step, Version(10 + step), [*attempts(True, passed), *attempts(True, family="held")]
+        )
+        for step, passed in ((4, False), (8, True))
+    ]
+    best = Best(8, 0.75, tmp_path / "checkpoints" / "step-000008", None)
+    summary = summarise(tmp_path, facts(exams=exams, best=best))
+    steps = summary["eval"]["steps"]
+    assert [(row["step"], row["version"], row["pass_at_1"], row["n"]) for row in steps] == [
+        (4, 14, 0.5, 2),
+        (8, 18, 1.0, 2),
+    ]
+    assert summary["best"] == {"step": 8, "pass_at_1": 0.75, "checkpoint": str(best.checkpoint), "model": None}
+    without = summarise(tmp_path, facts())
+    assert (without["eval"]["steps"], without["best"]) == ([], None)
 
 
 def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ import pytest
 from actors.conductor import ConductorStatistics, Standing
 from actors.engines.messages import GenerateReply, GenerateRequest, LoadReport
 from actors.remote import ActorDied
+from launch.best import export_best
 from launch.budget import Budget
 from launch.checkpoints import CheckpointStore
+from launch.evaluations import ExamScore, Score
 from launch.learners import Learners
 from launch.metrics import MetricsLog, read_metrics
 from launch.parity import ParityWatch
@@ -138,6 +140,11 @@ class FakeLearner:
         assert self.publishing == step, "weights of another step than the version's"
         self.written(Path(folder))
         return WeightManifest(version, step, parent, folder, "00", 1, 1)
+
+    def publish(self, version: Version, step: int, parent: Version, folder: str) -> None:
+        self.told.append("export")
+        self.written(Path(folder))
+        (Path(folder) / "weights").write_text(str(self.weights))
 
     def keep_reference(self, folder: str, write: bool) -> None:
         self.references.append((self.weights, write))
@@ -820,6 +827,101 @@ async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Pat
         await run.training.run()
     assert run.pusher.served is not None
     assert not run.training.turns.learning
+
+
+class FakeExams:
+    """An evaluation of every second step, which is over when it is let; notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.free = asyncio.Event()
+        self.free.set()
+
+    async def published(self, manifest: WeightManifest) -> None:
+        self.told.append(f"published {manifest.step}")
+
+    async def rolled_back(self, step: int) -> None:
+        self.told.append(f"rolled back {step}")
+
+    async def idle(self) -> None:
+        self.told.append("idle")
+        await self.free.wait()
+
+    def found(self) -> ExamScore | None:
+        return ExamScore(3, Score(0.5, None, 8, 2)) if "published 3" in self.told else None
+
+    async def ask(self, reason: str) -> str:
+        return reason
+
+
+async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_path: Path) -> None:
+    """Else a step is never evaluated, or one that never was stands as the best."""
+    run = Run(tmp_path, dies_at=[4])
+    exams = run.training.exams = FakeExams()
+    exams.free.clear()
+    run.checkpoints.scored(0, 0.1)
+    run.checkpoints.scored(3, 0.9)
+    await run.go()
+    assert exams.told == [*(f"published {step}" for step in (1, 2, 3)), "rolled back 2",
+                          *(f"published {step}" for step in (2, 3, 4))]  # fmt: skip
+    assert run.checkpoints.scores() == {0: 0.1}
+    lines = read_metrics(tmp_path)
+    assert [line.get("eval_step") for line in lines] == [None, None, 3, 3]
+    assert lines[3]["eval_pass_at_1"] == 0.5
+
+
+async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_no_turn_for_itself(
+    tmp_path: Path,
+) -> None:
+    """Else an attempt is of two sets of weights, or the run waits for ever."""
+    run = Run(tmp_path)
+    exams = FakeExams()
+    await run.buffer.add_ready(4 * PER_STEP)
+    async with sharing(run), asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        run.training.exams = exams
+        exams.free.clear()
+        training = group.create_task(run.training.run())
+        while not exams.told:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        assert on_device(run.generations[0].told) == []
+        exams.free.set()
+        await training
+    turns = on_device(run.generations[0].told).count("lend")
+    assert exams.told.count("idle") == turns == 4
+
+
+async def test_the_best_checkpoint_is_exported_by_the_learner_that_has_trained(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.go()
+    run.checkpoints.scored(2, 0.9)
+    run.checkpoints.scored(4, 0.5)
+    best = await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events)
+    assert best is not None
+    assert (best.step, best.pass_at_1, best.checkpoint.name) == (2, 0.9, "step-000002")
+    assert best.model is not None
+    assert best.model.parent == tmp_path / "best"
+    assert (best.model / "weights").read_text() == "2"
+    told = list(run.generations[0].told)
+    assert await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events) == best
+    assert run.generations[0].told == told, "it was written again"
+    run.checkpoints.scored(4, 0.9)
+    later = await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events)
+    assert later is not None
+    assert later.step == 4
+    assert [later.model] == list((tmp_path / "best").iterdir())
+
+
+async def test_a_best_checkpoint_that_cannot_be_exported_is_named_and_ends_no_run(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    await run.go()
+    assert await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events) is None
+    run.checkpoints.scored(2, 0.9)
+    (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
+    best = await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events)
+    assert best is not None
+    assert (best.step, best.model) == (2, None)
+    texts = [str(event["text"]) for event in of_kind(run, "advisory")]
+    assert ["no step that was evaluated" in texts[0], "could not be exported" in texts[1]] == [True, True]
 
 
 PROBE = ProbeSettings(
