@@ -48,12 +48,15 @@ def test_constraints_are_exact_and_name_no_host() -> None:
 
 def test_constraints_hold_all_that_is_asked_for_and_nothing_else() -> None:
     """A package that is missing fails on a newcomer's machine only; one too many is downloaded for nothing."""
-    have, needed = pins(), set[str]()
+    have, needed, seen = pins(), set[str](), set[tuple[str, frozenset[str]]]()
     direct, alone = wanted()
     todo = [(requirement, frozenset(requirement.extras)) for requirement in direct]
     while todo:
         requirement, extras = todo.pop()
         name = canonicalize_name(requirement.name)
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
         assert name in have, f"{requirement} is not in constraints.txt: make lock"
         assert requirement.specifier.contains(have[name], prereleases=True), f"{requirement} is pinned to {have[name]}"
         needed.add(name)
@@ -62,7 +65,7 @@ def test_constraints_hold_all_that_is_asked_for_and_nothing_else() -> None:
             if name == "torch" and BROUGHT_BY_TORCH.match(canonicalize_name(inner.name)):
                 continue
             applies = [extra for extra in ("", *extras) if not inner.marker or inner.marker.evaluate({"extra": extra})]
-            if applies and canonicalize_name(inner.name) not in needed:
+            if applies:
                 todo.append((inner, frozenset(inner.extras)))
     needed |= {canonicalize_name(requirement.name) for requirement in alone}
     assert set(have) == needed
