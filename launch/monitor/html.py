@@ -27,21 +27,21 @@ class Head(NamedTuple):
     verdict_kind: str = ""
 
 
-def document(head: Head, body: str, *, style: str = "", script: str = "", data: str = "") -> str:
-    """A page that needs no network, under a policy that allows this style and this script alone, by their hashes.
+def source(text: str) -> str:
+    """How a Content-Security-Policy names this style or script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
-    ``style`` comes after the monitor's own; ``data`` is JSON for the script, with no ``<`` in it.
-    """
-    styles = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES) + style
-    policy = f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'"
-    scripts = ""
-    if script:
-        policy += f"; script-src '{_hash(script)}'"
-        scripts = (
-            f'<script type="application/json" id="data">{data}</script>\n<script type="module">{script}</script>\n'
-        )
-    mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()
-    pill = f"pill {head.verdict_kind}".rstrip()
+
+def _mark() -> str:
+    """The logo, as an address."""
+    return f"data:image/svg+xml;base64,{base64.b64encode((_STATIC / 'mark.svg').read_bytes()).decode()}"
+
+
+def page_head(title: str, styles: str, directives: Sequence[str] = (), *, script: str = "") -> str:
+    """The beginning of a page that needs no network, up to its body.  Its policy allows this style, pictures within it
+    and what ``directives`` add, which have to name the :func:`source` of each script, ``script`` among them."""
+    policy = "; ".join(("default-src 'none'", "img-src data:", f"style-src {source(styles)}", *directives))
+    scripts = f"<script>{script}</script>\n" if script else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -49,12 +49,29 @@ def document(head: Head, body: str, *, style: str = "", script: str = "", data: 
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{escape(head.name)} · longshore {head.kind}</title>
-<link rel="icon" href="data:image/svg+xml;base64,{mark}">
+<title>{escape(title)}</title>
+<link rel="icon" href="{_mark()}">
 <style>{styles}</style>
-</head>
-<body class="report">
-<header class="bar"><span class="brand"><img src="data:image/svg+xml;base64,{mark}" alt="" width="22" height="22">
+{scripts}</head>
+"""
+
+
+def document(head: Head, body: str, *, style: str = "", script: str = "", data: str = "") -> str:
+    """A page that needs no network, under a policy that allows this style and this script alone, by their hashes.
+
+    ``style`` comes after the monitor's own; ``data`` is JSON for the script, with no ``<`` in it.
+    """
+    styles = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES) + style
+    directives, scripts = list[str](), ""
+    if script:
+        directives.append(f"script-src {source(script)}")
+        scripts = (
+            f'<script type="application/json" id="data">{data}</script>\n<script type="module">{script}</script>\n'
+        )
+    pill = f"pill {head.verdict_kind}".rstrip()
+    beginning = page_head(f"{head.name} · longshore {head.kind}", styles, directives)
+    return f"""{beginning}<body class="report">
+<header class="bar"><span class="brand"><img src="{_mark()}" alt="" width="22" height="22">
 <span>longshore</span></span>
 <div class="run"><h1>{escape(head.name)}</h1><p class="facts">{head.facts}</p></div>
 <div class="status"><span class="{pill}">{escape(head.verdict)}</span></div></header>
@@ -64,10 +81,6 @@ def document(head: Head, body: str, *, style: str = "", script: str = "", data: 
 {scripts}</body>
 </html>
 """
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 class Section(NamedTuple):

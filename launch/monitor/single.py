@@ -7,10 +7,7 @@ first, and the page says so where it is asked for.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,6 +18,7 @@ from launch.monitor.archive.reading import Known, Located, UnreadableError
 from launch.monitor.archive.recordings import safe_recording
 from launch.monitor.archive.tokens import token_page
 from launch.monitor.bundle import bundle
+from launch.monitor.html import page_head, source
 from launch.monitor.packages import package_text
 from launch.monitor.recording import cast_path
 from launch.monitor.shapes import GroupDetail, TrajectoryDetail
@@ -96,32 +94,16 @@ def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
         [package_text("player.css"), *((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)]
     )
     player, page = _inline(package_text("player.js")), _inline(bundle("page/app.js"))
-    policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(styles)}'; "
-        f"script-src '{_hash(player)}' '{_hash(page)}' 'wasm-unsafe-eval'; base-uri 'none'; form-action 'none'"
+    directives = (
+        f"script-src {source(player)} {source(page)} 'wasm-unsafe-eval'",
+        "base-uri 'none'",
+        "form-action 'none'",
     )
-    mark = base64.b64encode((_STATIC / "mark.svg").read_bytes()).decode()
-    head = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)} · longshore</title>
-<link rel="icon" href="data:image/svg+xml;base64,{mark}">
-<style>{styles}</style>
-<script>{player}</script>
-</head>
-<body>
-<script type="application/json" id="data">"""
+    head = page_head(f"{title} · longshore", styles, directives, script=player)
+    head += '<body>\n<script type="application/json" id="data">'
     return head.encode() + data + f'</script>\n<script type="module">{page}</script>\n</body>\n</html>\n'.encode()
 
 
 def _inline(script: str) -> str:
     """A script that may stand in a page: nothing in it ends the element that it is in."""
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

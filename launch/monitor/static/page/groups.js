@@ -4,7 +4,7 @@ import { h, replace } from "../dom.js";
 import { clock, count, fixed, milliseconds, plural, words } from "../format.js";
 import { getJson, ofRun, saved } from "./api.js";
 import { exportLink } from "./exports.js";
-import { List } from "./lists.js";
+import { List, choice, dropReasons } from "./lists.js";
 import { badge, panel, passBadge, rewardCell, show, signed, stateBadge, statusText } from "./parts.js";
 import { address } from "./router.js";
 
@@ -21,31 +21,8 @@ const filters = [
       ["spread", "widest spread"],
     ],
   },
-  {
-    name: "state",
-    label: "Is",
-    options: [
-      ["", "any"],
-      ["open", "open"],
-      ["held", "held"],
-      ["trained", "trained"],
-      ["dropped", "dropped"],
-      ["mixed", "mixed"],
-    ],
-  },
-  {
-    name: "reason",
-    label: "Dropped for",
-    options: [
-      ["", "any"],
-      ["zero_variance", "zero variance"],
-      ["all_stale", "all stale"],
-      ["infra_short", "infra short"],
-      ["nonfinite", "nonfinite"],
-      ["cancelled", "cancelled"],
-      ["run_ended", "run ended"],
-    ],
-  },
+  choice("state", "Is", "open", "held", "trained", "dropped", "mixed"),
+  dropReasons,
   { name: "step", label: "Step", kind: "text", placeholder: "7, or last" },
   { name: "reward_min", label: "Mean reward from", kind: "number" },
   { name: "reward_max", label: "to", kind: "number" },

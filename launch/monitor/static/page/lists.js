@@ -5,6 +5,24 @@ import { count } from "../format.js";
 import { getJson, ofRun } from "./api.js";
 import { empty, failure, loading, table } from "./parts.js";
 
+// A filter with "any" before its options.
+export const choice = (name, label, ...options) => ({
+  name,
+  label,
+  options: [["", "any"], ...options.map((each) => (Array.isArray(each) ? each : [each, each.replaceAll("_", " ")]))],
+});
+
+export const dropReasons = choice(
+  "reason",
+  "Dropped for",
+  "zero_variance",
+  "all_stale",
+  "infra_short",
+  "nonfinite",
+  "cancelled",
+  "run_ended",
+);
+
 const LIMIT = 50;
 const TYPING_MS = 250;
 const FIRST = 2; // fields

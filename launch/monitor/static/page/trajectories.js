@@ -2,15 +2,9 @@
 
 import { h } from "../dom.js";
 import { clock, count, fixed } from "../format.js";
-import { List } from "./lists.js";
+import { List, choice, dropReasons } from "./lists.js";
 import { passBadge, rewardCell, signed, stateBadge, statusText } from "./parts.js";
 import { address } from "./router.js";
-
-const choice = (name, label, ...options) => ({
-  name,
-  label,
-  options: [["", "any"], ...options.map((each) => (Array.isArray(each) ? each : [each, each.replaceAll("_", " ")]))],
-});
 
 export const trajectoryFilters = [
   { name: "q", label: "Search", kind: "search", placeholder: "id or task" },
@@ -38,7 +32,7 @@ export const trajectoryFilters = [
     "sandbox_destroyed",
   ),
   choice("state", "Is", "held", "trained", "dropped"),
-  choice("reason", "Dropped for", "zero_variance", "all_stale", "infra_short", "nonfinite", "cancelled", "run_ended"),
+  dropReasons,
   choice("passed", "Passed", ["true", "yes"], ["false", "no"]),
   { name: "task", label: "Task", kind: "search", placeholder: "part of its name" },
   { name: "step", label: "Step", kind: "text", placeholder: "7, or last" },
