@@ -127,6 +127,12 @@ class Conductor:
         for out in self._dispatch.tickets.lost_with(worker, except_incarnation=me):
             await self._lost(out, InfraFailure.WORKER_DIED, "its worker died")
 
+    async def gone(self, worker: str) -> None:
+        """A worker is gone for good, with its node: what it held is issued again at once."""
+        self._incarnations[worker] = ""
+        for out in self._dispatch.tickets.lost_with(worker):
+            await self._lost(out, InfraFailure.WORKER_DIED, "its node is gone")
+
     async def take(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
         """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
         worker has said hello."""

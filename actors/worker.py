@@ -121,7 +121,16 @@ class Worker:
         """Around the wait for tickets."""
 
     async def run(self, tasks: Mapping[str, Task]) -> None:
-        """Work on ``tasks`` (by id) until :meth:`stop`, or until cancelled; :meth:`stop` waits for its clean-up."""
+        """Work on ``tasks`` (by id) until :meth:`stop`, or until cancelled; :meth:`stop` waits for its clean-up.
+
+        A caller whose connection broke off asks again, while the work that it began goes on: it waits for that.  Raises
+        InfraError where that then ends before :meth:`stop`.
+        """
+        if not self._idle.is_set():
+            await self._idle.wait()
+            if not self._stopping.is_set():
+                raise InfraError(f"what {self._settings.name} was at has ended")
+            return
         self._idle.clear()
         self._incarnation = f"{os.getpid()}.{secrets.token_hex(8)}"
         try:

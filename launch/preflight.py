@@ -53,12 +53,17 @@ def preflight(config: RunConfig) -> None:
         check_devices(devices, ", or join a cluster that has one (--address HOST:PORT)")
     check_memory_saver(config)
     check_disk(config.run.dir, config.run.disk_reserve_mb)
-    if config.sandbox.own:
-        check_docker(HostSettings.from_environment())
-        check_image(config.sandbox.image)
-    else:
+    if not config.sandbox.own:
         check_provider(config, agent, os.environ)
-    if config.agent.harness:
+    elif not config.cluster.address:
+        check_sandboxes(config.sandbox.image, harness=bool(config.agent.harness))
+
+
+def check_sandboxes(image: str, *, harness: bool) -> None:
+    """This machine has what workers' own pools need.  Of a cluster every node is asked (:mod:`launch.machines`)."""
+    check_docker(HostSettings.from_environment())
+    check_image(image)
+    if harness:
         check_harness(current_host().docker_url)
 
 

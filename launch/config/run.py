@@ -122,6 +122,12 @@ class ClusterSection(Section):
     """A Ray cluster to join, ``host:port``; empty to start one here."""
     node_wait_s: Seconds = 600.0
     """Longest wait for the cluster to have so many nodes alive."""
+    max_nodes: CountInt = 0
+    """Nodes that join later get agents as long as the run has fewer than so many; 0 for no more than ``nodes``: then
+    one that joins takes the place of one that has died."""
+    scratch_dir: Path = Path("/tmp/longshore")  # noqa: S108  a name for each run below it
+    """Folder on machines other than the driver's, on a local disk: for copies of weights, and for what a run writes
+    there until the driver has taken it."""
 
     @field_validator("address")
     @classmethod
