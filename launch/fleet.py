@@ -442,12 +442,17 @@ class Fleet:
             self._worker_died = time.monotonic()
         await self._each_stop(self.engines, Engine.stop)
         await self._each_stop([self.buffer], Buffer.stop)
-        settle_s = None
-        if self._worker_died is not None and self._config.sandbox.own:
-            settle_s = max(0.0, self._worker_died + SETTLED_S - time.monotonic())
+        settle_s = self._settle_s
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep(settle_s))
             group.create_task(self._abroad.close(settle_s))
+
+    @property
+    def _settle_s(self) -> float | None:
+        """So long Docker engines may still be at work for workers that died; None where none did."""
+        if self._worker_died is None or not self._config.sandbox.own:
+            return None
+        return max(0.0, self._worker_died + SETTLED_S - time.monotonic())
 
     async def _sweep(self, settle_s: float | None) -> None:
         """Remove what workers that died left on this machine's engine, which may still be creating it."""

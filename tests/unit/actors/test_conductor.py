@@ -256,6 +256,24 @@ async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
     }
 
 
+async def test_what_was_out_on_a_node_that_is_gone_is_issued_again_at_once(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """No successor says hello there, and a ticket's deadline is the longest episode's."""
+    conductor = make(tmp_path, buffer)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        await conductor.hello("w", "1")
+        await conductor.hello("other", "1")
+        await train(conductor)
+        held = await conductor.take("w", "1", MANY, 0.0)
+        waits = group.create_task(conductor.take("other", "1", MANY, SOON_S))
+        await asyncio.sleep(0)
+        await conductor.gone("w")
+        again = await waits
+        assert await conductor.take("w", "1", MANY, SOON_S) == []
+    assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
+        (ticket.group, ticket.sample, 1) for ticket in held
+    }
+
+
 async def test_what_a_dead_worker_asked_for_while_the_buffer_was_away_goes_to_the_one_in_its_place(
     tmp_path: Path, buffer: FakeBuffer
 ) -> None:

@@ -114,7 +114,7 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
     monkeypatch.setattr(fleet, "_RETRY_S", 0.0)
     with a_fleet(tmp_path) as made:
         await made._keep_working(cast("Remote[Worker]", FakeWorker(deaths)))
-        await made._sweep()
+        await made._sweep(made._settle_s)
     assert [run_id for run_id, _ in swept] == ["mine"] * deaths
     assert all(0 < for_s <= SETTLED_S for _, for_s in swept)
 
