@@ -17,7 +17,7 @@ import asyncio
 import os
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
@@ -26,6 +26,7 @@ from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
+from actors.places import Place
 from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, spawn
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
 from actors.worker import Worker
@@ -38,6 +39,7 @@ from launch.learners import Learners, spawn_learners
 from launch.machines.abroad import Abroad
 from launch.machines.checking import Findings, check_nodes, narrowed
 from launch.machines.findings import Question
+from launch.machines.places import LEARNER, held, seats
 from launch.machines.roster import Roster
 from launch.machines.watch import follow
 from launch.nodes import Node, Role
@@ -70,6 +72,7 @@ from sandbox.sweep import SETTLED_S, sweep_run
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_SENDER = "sender"
 _STARTS = 2
 """Times that a learner or a server may be started before its first word."""
 _RETRY_S = 1.0
@@ -99,9 +102,14 @@ class Cluster:
     head_process: int = 0
     """Ray's on the head, where it was started here."""
     asked: Question | None = None
-    """Of a node that joins; None where none does."""
+    """Of a node that joins; None where none does, for the nodes were started here."""
     sweeps_here: bool = True
     """The driver's machine has a Docker engine."""
+
+    @property
+    def shared(self) -> bool:
+        """Others may use it too."""
+        return self.asked is not None
 
 
 ALONE = Cluster()
@@ -125,6 +133,8 @@ class Fleet:
         self._events, self._crew, self._cluster = events, crew, cluster
         self._token = os.environ.get(TOKEN, "")
         self._abroad = Abroad(config, directory, events, model=prepared.model_path, on=self._on, token=self._token)
+        self._places: dict[str, Place] = {}
+        """What is held of the cluster: actor → its place."""
         self._homes: dict[str, Node] = {}
         """Actor's name → its node."""
         self._tasks: dict[str, list[asyncio.Task[None]]] = defaultdict(list)
@@ -140,17 +150,22 @@ class Fleet:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
+        config, directory, nodes, head = self._config, self._directory, self._nodes, self._nodes[0]
+        engines, workers, copies = engine_homes(config, nodes), worker_homes(config, nodes), copy_homes(config, nodes)
+        self._share, self._keys = daemon_share(config, nodes), _keys(head, expected_workers(config, nodes))
+        by_role = seats(config, head, engines, workers) if self._cluster.shared else {}
+        async with held(f"{directory.run_id}/{directory.attempt}", by_role) as self._places:
+            await self._start(engines, workers, copies)
+            try:
+                yield
+            finally:
+                await asyncio.shield(self._stop())
+
+    async def _start(
+        self, engines: Mapping[str, Node], workers: Mapping[str, Node], copies: Mapping[str, Node]
+    ) -> None:
         config, directory, crew, head = self._config, self._directory, self._crew, self._nodes[0]
-        engines, gpus, workers = (
-            engine_homes(config, self._nodes),
-            engine_gpus(config),
-            worker_homes(config, self._nodes),
-        )
-        copies = copy_homes(config, self._nodes)
-        self._share, self._keys = (
-            daemon_share(config, self._nodes),
-            _keys(head, expected_workers(config, self._nodes)),
-        )
+        gpus = engine_gpus(config)
         self._endpoint = await self._start_buffer(self._keys)
         await self._abroad.settle(self._nodes, copies)
         told = conductor_settings(config, directory, head, self._prepared.training)
@@ -169,10 +184,6 @@ class Fleet:
             {self._actor_name(engine): self._abroad.copies[home.name] for engine, home in copies.items()}
         )
         self.workers = tuple(self._worker(name, home) for name, home in workers.items())
-        try:
-            yield
-        finally:
-            await asyncio.shield(self._stop())
 
     def _worker(self, name: str, home: Node) -> Remote[Worker]:
         told = worker_settings(
@@ -211,6 +222,7 @@ class Fleet:
         return ActorOptions(
             name=self._actor_name(name),
             node_id=node.ray_id,
+            place=self._places.get(LEARNER if name == _SENDER else name),
             max_restarts=-1,
             max_task_retries=-1,
             env={TOKEN: machine_token(self._token, node.address)} if node.remote else {},
@@ -246,6 +258,7 @@ class Fleet:
             self._directory,
             self._nodes[0],
             generation=self._generation,
+            place=self._places.get(LEARNER),
             cls=self._crew.learner,
         )
         self._learners = started.ranks
@@ -258,7 +271,7 @@ class Fleet:
         if self._config.engine.weights is not WeightPath.DIRECT:
             return None
         head, device = self._nodes[0], self._config.engine.sender
-        options = replace(self._options(head, "sender"), num_gpus=int(device == "cuda"))
+        options = replace(self._options(head, _SENDER), num_gpus=int(device == "cuda"))
         sender = spawn(WeightSender, options, SenderSettings(address=head.address, device=device))
         self._sender = (sender,)
         return RemoteSender(sender)

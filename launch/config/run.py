@@ -401,6 +401,16 @@ class RunConfig(Section):
                 f"{episodes} episodes a node (rollout.workers_per_node × episodes_per_worker) need as many containers, "
                 f"and sandbox.capacity_per_node = {self.sandbox.capacity_per_node}: lower the one or raise the other"
             )
+        if 0 < self.cluster.max_nodes < self.cluster.nodes:
+            found.append(
+                f"cluster.max_nodes = {self.cluster.max_nodes} is below cluster.nodes = {self.cluster.nodes}, with "
+                f"which the run begins: set cluster.max_nodes = {self.cluster.nodes} or more, or 0"
+            )
+        if not self.cluster.scratch_dir.is_absolute():
+            found.append(
+                f"cluster.scratch_dir = '{self.cluster.scratch_dir}' is no path from /, and on each machine it would "
+                "be below another folder: begin it with /"
+            )
         if not self.cluster.address:
             try:
                 self.rollout.share(self.cluster.nodes)
