@@ -97,7 +97,7 @@ class Abroad:
         model = await copies.call(HostCopies.model, str(self._model))
         courier = Courier(post, Mirror(self._directory.path), self._events)
         self.machines[home.address] = Machine(home, courier, copies, Path(model))
-        self._events.emit("machine.settled", node=home.name, address=home.address)
+        self._events.emit("machine.settled", name=home.name, address=home.address)
 
     def model(self, node: Node) -> Path:
         """The run's model folder, as ``node`` has it."""
