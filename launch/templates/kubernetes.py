@@ -107,7 +107,8 @@ def _group(name: str, role: Role, pods: Pods, wanted: KubernetesJob, *, docker: 
         "replicas": pods.count,
         "minReplicas": pods.count,
         "maxReplicas": pods.count,
-        "rayStartParams": {"labels": f"{ROLES_LABEL}={role}"},
+        "labels": {ROLES_LABEL: role.value},
+        "rayStartParams": {},
         "template": {"spec": (pod.with_docker() if docker else pod).spec()},
     }
 

@@ -50,13 +50,15 @@ POD = only(
     {"initContainers": many(CONTAINER), "volumes": many({"oneOf": [EMPTY_DIR, CLAIM]})},
 )
 TEMPLATE = only({"spec": POD})
-START: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+START: Schema = {"type": "object", "maxProperties": 0}
+"""Labels are the group's own: KubeRay refuses them here."""
 GROUP = only(
     {
         "groupName": NAME,
         "replicas": NUMBER,
         "minReplicas": NUMBER,
         "maxReplicas": NUMBER,
+        "labels": {"type": "object", "additionalProperties": {"type": "string"}},
         "rayStartParams": START,
         "template": TEMPLATE,
     }

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from launch.args import parse
 from launch.config import load_recipe
+from launch.nodes import ROLES_LABEL
 from launch.ray_settings import CLUSTER_RAY
 from launch.templates import __main__ as command
 from launch.templates.begin import arguments
@@ -147,8 +148,8 @@ def test_only_pods_with_engines_ask_for_gpus_and_every_node_knows_how_long_a_cut
     assert ["nvidia.com/gpu" in node["resources"]["limits"] for node in nodes] == [False, True, False]
     for node in nodes:
         assert CLUSTER_RAY.items() <= {each["name"]: each["value"] for each in node["env"]}.items()
-    labels = [group["rayStartParams"]["labels"] for group in manifest["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
-    assert labels == ["longshore/roles=engine", "longshore/roles=worker"]
+    labels = [group["labels"][ROLES_LABEL] for group in manifest["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
+    assert labels == ["engine", "worker"]
 
 
 def pods(manifest: dict[str, Any]) -> list[dict[str, Any]]:
