@@ -58,17 +58,19 @@ def test_slurm_reads_what_it_is_to_give(capsys: pytest.CaptureFixture[str]) -> N
 
 
 FAKES = {
-    "ray": 'echo "$@" >> "$LOG.ray"; case "$1" in start) exec sleep 600;; esac',
+    "ray": '[ "$1" = start ] || until [ -s "$LOG.ray" ]; do sleep 0.01; done; '
+    'echo "$@" >> "$LOG.ray"; case "$1" in start) exec sleep 600;; esac',
     "srun": 'echo "$@" >> "$LOG.srun"; exec sleep 600',
     "hostname": "echo 10.0.0.7 172.17.0.1",
-    "python": 'if [ "$1" = -c ]; then exec PYTHON "$@"; fi; '
+    "python": 'if [ "$1" = -c ]; then exec PYTHON "$@"; fi; until [ -s "$LOG.srun" ]; do sleep 0.01; done; '
     'printf "%s\\n" "$RAY_ADDRESS" "$RAY_AUTH_MODE" "$@" > "$LOG.driver"',
 }
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """Programs of a job's first node that note what they are asked for, in a virtual environment with a space."""
+    """Programs of a job's first node that note what they are asked for, in a virtual environment with a space.  Each
+    waits for the one before it, as what it asks of Ray would."""
     programs = tmp_path / "my env" / "bin"
     programs.mkdir(parents=True)
     (programs / "activate").write_text(f"export PATH={shlex.quote(str(programs))}:$PATH\n")
