@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors.episode import Graded
+from actors.tickets import name_of
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from protocol.trajectory import Reward, Ticket, Trajectory
@@ -17,7 +18,7 @@ _STREAMED_CHARS, _END_CHARS = 16_000, 4_000
 
 class EpisodeRecorder:
     def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
-        self._events, self._id = events, f"{ticket.trajectory_id}-a{ticket.attempt}"
+        self._events, self._id = events, name_of(ticket)
         self._streamed = 0
         self._cast = CastWriter.open(run_dir / "terminals" / f"{self._id}.cast", _WIDTH, _HEIGHT, task.instruction)
         events.emit(

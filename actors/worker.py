@@ -40,6 +40,7 @@ from actors.rewards.settings import RewardSettings
 from actors.sandboxes import open_sandboxes
 from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
+from actors.tickets import name_of
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.journal import AppendOutcome
@@ -217,18 +218,18 @@ class Worker:
                 await asyncio.sleep(1.0)  # the conductor is being restarted
                 continue
             for ticket in tickets:
-                key = f"{ticket.trajectory_id}-a{ticket.attempt}"
+                key = name_of(ticket)
                 if key in self._running:  # a restarted conductor does not know that it is here already
                     continue
                 self._running[key] = episodes.create_task(self._run_ticket(key, ticket), name=key)
 
     async def _ask(self, free: int) -> list[Ticket]:
         """Tickets for ``free`` places; none when none came in time, or once the worker is to stop."""
-        name, me = self._settings.name, self._incarnation
+        name, me, holds = self._settings.name, self._incarnation, frozenset(self._running)
         try:
             async with asyncio.timeout(None) as asking:
                 self._asking = asking
-                tickets = await self._conductor.call(Conductor.take, name, me, free, TAKE_S)
+                tickets = await self._conductor.call(Conductor.take, name, me, free, TAKE_S, holds)
         except TimeoutError:
             return []
         finally:

@@ -37,7 +37,7 @@ from launch.monitor.process import monitor_process
 from launch.monitor.progress import run_progress
 from launch.monitor.report import write_report
 from launch.monitor.store import RunStore
-from launch.nodes import Node, head_process, joined_nodes, local_nodes
+from launch.nodes import Node, head_processes, joined_nodes, local_nodes
 from launch.parity import ParityWatch
 from launch.parity_checks import ParityChecks
 from launch.prepare import Prepared, prepare
@@ -338,7 +338,7 @@ class Driver:
         """Those of a cluster, with the roles that they can have.  Raises UserError for what has to be mended first.
         Nodes that are simulated here are this machine, which has been looked at."""
         if not self._config.cluster.address:
-            self._cluster = replace(self._cluster, head_process=head_process(self._temporary))
+            self._cluster = replace(self._cluster, own_processes=tuple(head_processes(self._temporary)))
             return nodes
         asked = await asyncio.to_thread(question, self._config)
         findings = await check_nodes(nodes, asked)

@@ -18,7 +18,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -99,7 +99,7 @@ class Counter:
 class Cluster:
     """What a run's nodes are part of."""
 
-    head_process: int = 0
+    own_processes: tuple[int, ...] = ()
     """Ray's on the head, where it was started here."""
     asked: Question | None = None
     """Of a node that joins; None where none does, for the nodes were started here."""
@@ -323,13 +323,14 @@ class Fleet:
     async def _follow_nodes(self, group: asyncio.TaskGroup, lose_engine: Callable[[str], Awaitable[None]]) -> None:
         cluster = self._cluster
         roster = Roster(self._nodes, max(len(self._nodes), self._config.cluster.max_nodes))
-        async for change in follow(roster, cluster.head_process):
-            for why in change.refused:
-                self._events.emit("node.refused", why=why)
-            for node in change.gone:
-                await self._leave(node, lose_engine)
-            for node in change.joined:
-                self._tasks[node.name].append(group.create_task(self._join(group, roster, node)))
+        async with aclosing(follow(roster, cluster.own_processes)) as changes:
+            async for change in changes:
+                for why in change.refused:
+                    self._events.emit("node.refused", why=why)
+                for node in change.gone:
+                    await self._leave(node, lose_engine)
+                for node in change.joined:
+                    self._tasks[node.name].append(group.create_task(self._join(group, roster, node)))
 
     async def _leave(self, node: Node, lose_engine: Callable[[str], Awaitable[None]]) -> None:
         """Its actors are gone for good.  Raises InfraError where no other is left to do their work."""

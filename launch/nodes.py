@@ -147,13 +147,15 @@ def _processes(temporary: Path) -> list[int]:
     return found
 
 
-def head_process(temporary: Path) -> int:
-    """Of the head that was started with its session in ``temporary``: the process without which there is no cluster."""
+def head_processes(temporary: Path) -> list[int]:
+    """Of Ray, whose session is in ``temporary``: those without which there is no cluster, or no node for the driver."""
+    found: list[int] = []
     for pid in _processes(temporary):
         with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "gcs_server":
-                return pid
-    raise NodesNotStarted(f"Ray's head, whose session is in {temporary}, has ended")
+            program, *options = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if program.endswith(b"/gcs_server") or (program.endswith(b"/raylet") and b"--head" in options):
+                found.append(pid)
+    return found
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import asyncio
 import os
 import select
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from protocol.errors import InfraError
 
 T = TypeVar("T")
 
-_LOOK_S = 2.0
+_LOOK_S = 1.0
 _PATIENCE_S = 45.0
 """Below Ray's own, which ends the process without a word."""
 
@@ -30,20 +30,28 @@ class ClusterLost(InfraError):
 
 
 async def follow(
-    roster: Roster, head_process: int = 0, ask: Callable[[], list[RayNode]] = alive_nodes
+    roster: Roster, own_processes: Sequence[int] = (), ask: Callable[[], list[RayNode]] = alive_nodes
 ) -> AsyncGenerator[Change]:
-    """Each change, as it is seen.  ``head_process``: Ray's on the head, where it is this machine's.  Raises
-    :class:`ClusterLost`."""
-    has_ended, mine = _watched(head_process), roster.nodes[0].ray_id
+    """Each change, as it is seen.  ``own_processes``: Ray's, without which there is no cluster, where they are known.
+
+    Raises :class:`ClusterLost`.
+    """
+    clock, mine = asyncio.get_running_loop().time, roster.nodes[0].ray_id
+    has_ended, heard = _watched(own_processes), clock()
     while True:
         await asyncio.sleep(_LOOK_S)
         if has_ended():
-            raise ClusterLost(f"the process of Ray's head ({head_process}) has ended")
+            raise ClusterLost("Ray was killed on the driver's machine")
+        alive: list[RayNode] | None = None
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                alive = await _in_thread(ask)
+            async with asyncio.timeout_at(heard + _PATIENCE_S):
+                with suppress(Exception):  # whatever Ray raises, it has not answered
+                    alive = await _in_thread(ask)
         except TimeoutError as error:
             raise ClusterLost(f"Ray's head has not answered for {_PATIENCE_S:g} s") from error
+        if alive is None:
+            continue
+        heard = clock()
         if all(node.ray_id != mine for node in alive):
             raise ClusterLost("Ray on the driver's node has ended")
         change = roster.look(alive)
@@ -51,12 +59,13 @@ async def follow(
             yield change
 
 
-def _watched(process: int) -> Callable[[], bool]:
-    """Tells whether a process has ended; of none, that it has not."""
-    with suppress(ProcessLookupError):
-        handle = os.pidfd_open(process) if process else -1
-        return lambda: handle >= 0 and bool(select.select([handle], [], [], 0)[0])
-    return lambda: True
+def _watched(processes: Sequence[int]) -> Callable[[], bool]:
+    """Tells whether one of these has ended."""
+    try:
+        handles = [os.pidfd_open(process) for process in processes]
+    except ProcessLookupError:
+        return lambda: True
+    return lambda: bool(select.select(handles, [], [], 0)[0])
 
 
 async def _in_thread(ask: Callable[[], T]) -> T:
