@@ -24,6 +24,7 @@ from launch.rundir import RunDirectory
 from launch.settings import actors_folder, copies_settings, machine_homes, ticket_deadline_s
 from protocol.errors import LongshoreError
 from protocol.events import EventLog
+from protocol.structured import task_group
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +77,7 @@ class Abroad:
                 told = copies_settings(self._config, self._directory, home)
                 self.copies[home.name] = self._on(home, told.name, HostCopies, told, RemoteSource(self._source))
         worked_on = {node.address for node in nodes if Role.WORKER in node.roles}
-        async with asyncio.TaskGroup() as group:
+        async with task_group() as group:
             for home in fresh:
                 group.create_task(self._open(home, sweeps=self._config.sandbox.own and home.address in worked_on))
 

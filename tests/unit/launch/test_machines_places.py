@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -60,7 +61,7 @@ class FakeRay:
         if len(self.given) == self.room:
             raise NoPlace(f"the cluster has no place for {name}")
         self.given.append(name)
-        return [Place(None, index) for index in range(len(wanted))]  # type: ignore[arg-type]
+        return [Place(cast("Any", None), index) for index in range(len(wanted))]
 
     def give_back(self, places: Sequence[Place]) -> None:
         self.back += places
