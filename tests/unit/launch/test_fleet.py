@@ -213,9 +213,9 @@ async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_sta
 ) -> None:
     async def lose_engine(name: str) -> None: ...
 
-    with a_fleet_on(tmp_path, engines, workers) as made:
-        with pytest.raises(InfraError, match=f"node-1.*is gone, and no other node has {what}"):
-            await made._leave(SECOND, lose_engine)
+    said = f"node-1.*is gone, and no other node has {what}"
+    with a_fleet_on(tmp_path, engines, workers) as made, pytest.raises(InfraError, match=said):
+        await made._leave(SECOND, lose_engine)
 
 
 @pytest.mark.parametrize(
