@@ -85,6 +85,13 @@ class Machine:
                     os.kill(pid, signal.SIGKILL)
             self._reap()
 
+    def kill_ray(self) -> None:
+        """The process of Ray that stands for this node, alone."""
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet":
+                    os.kill(pid, signal.SIGKILL)
+
     def _reap(self) -> None:
         for process in self._started:
             with contextlib.suppress(subprocess.TimeoutExpired):
