@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.support import namespaces
-from tests.support.cluster_runs import ROOT
+from tests.support.cluster_runs import ROOT, eventually
 
 PORT = 6379
 _OWN_FOLDERS = 'mount --bind "$1" /tmp && mount -t tmpfs -o size=2g tmpfs /dev/shm && shift && exec "$@"'
@@ -48,6 +48,10 @@ class Machine:
     """Where Ray writes: the same path on every machine."""
     _started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
+    @property
+    def log(self) -> Path:
+        return self.logs / f"{self.namespace}.log"
+
     def prefix(self) -> list[str]:
         """Before a command that is to run here."""
         inside = ["nsenter", f"--net=/run/netns/{self.namespace}"]
@@ -56,8 +60,10 @@ class Machine:
         return [*inside, "unshare", "--mount", "sh", "-c", _OWN_FOLDERS, "sh", str(self.files)]
 
     def start_head(self) -> str:
-        """Ray's; the cluster's address."""
+        """Ray's; the cluster's address, once others can join."""
+        said = self.log.stat().st_size if self.log.exists() else 0
         self._ray("--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}")
+        eventually("Ray's head", lambda: b"Ray runtime started" in self.log.read_bytes()[said:])
         return f"{self.address}:{PORT}"
 
     def join(self, cluster: str, *options: str, env: Mapping[str, str] | None = None) -> None:
@@ -66,7 +72,7 @@ class Machine:
 
     def _ray(self, *options: str, env: Mapping[str, str] | None = None) -> None:
         command = [*self.prefix(), *_RAY, "start", f"--node-ip-address={self.address}", *_NODE, *options]
-        with (self.logs / f"{self.namespace}.log").open("ab") as log:
+        with self.log.open("ab") as log:
             started = subprocess.Popen(
                 command, cwd=ROOT, env={**self.env, **(env or {})}, stdout=log, stderr=log, start_new_session=True
             )
@@ -83,7 +89,9 @@ class Machine:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self._reap()
+        for process in self._started:
+            process.wait()
+        self._started.clear()
 
     def kill_ray(self) -> None:
         """The process of Ray that stands for this node, alone."""
@@ -91,11 +99,6 @@ class Machine:
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet":
                     os.kill(pid, signal.SIGKILL)
-
-    def _reap(self) -> None:
-        for process in self._started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.2)
 
     def left(self) -> list[Path]:
         """Files of runs that are still here."""

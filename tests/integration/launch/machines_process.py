@@ -52,7 +52,7 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
             env = {TOKEN: machine_token(token, node.address)} if node.remote else {}
             return spawn(cls, ActorOptions(name=name, node_id=node.ray_id, max_restarts=-1, env=env), *args, **kwargs)
 
-        async with joined_nodes(cluster, 2, 120.0, {TOKEN: token}, lambda _: None) as found:
+        async with joined_nodes(cluster, 2, 600.0, {TOKEN: token}, lambda _: None) as found:
             asked = replace(question(config), free_mb=1)
             findings = await check_nodes(found, asked)
             head, second = nodes = narrowed(found, findings)

@@ -104,7 +104,9 @@ def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_
     started, *asked = (machine / "said.ray").read_text().splitlines()
     assert "start --head --block --node-ip-address=10.0.0.7 --port=20017" in started
     assert asked == ["health-check --address 10.0.0.7:20017"]
-    assert "--exclude=first ray start --block --address=10.0.0.7:20017" in (machine / "said.srun").read_text()
+    asked_of_others = (machine / "said.srun").read_text()
+    assert "--exclude=first bash -c until ray start --block" in asked_of_others
+    assert asked_of_others.endswith("node 10.0.0.7:20017\n")
 
 
 # -- Kubernetes --------------------------------------------------------------------------------------------------------
