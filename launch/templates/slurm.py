@@ -63,7 +63,7 @@ done
 if [ "$SLURM_NNODES" -gt 1 ]; then
     srun --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --ntasks-per-node=1 \\
         --exclude="$SLURMD_NODENAME" \\
-        bash -c 'until ray start --block --address="$1"; do sleep 5; done' node "$address:$port" & # the head may be late
+        bash -c 'until ray start --block --address="$1"; do sleep 5; done' node "$address:$port" & # or later
     others=$!
     trap 'kill "$others" "$head" 2>/dev/null || true' EXIT
 fi
