@@ -59,10 +59,10 @@ class Machine:
             return inside
         return [*inside, "unshare", "--mount", "sh", "-c", _OWN_FOLDERS, "sh", str(self.files)]
 
-    def start_head(self) -> str:
+    def start_head(self, *options: str) -> str:
         """Ray's; the cluster's address, once others can join."""
         said = self.log.stat().st_size if self.log.exists() else 0
-        self._ray("--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}")
+        self._ray("--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}", *options)
         eventually("Ray's head", lambda: b"Ray runtime started" in self.log.read_bytes()[said:])
         return f"{self.address}:{PORT}"
 

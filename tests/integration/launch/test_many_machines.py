@@ -77,7 +77,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
 ) -> None:
     """The engine is on the second machine, so that weights travel; agents are on all of them."""
     head, second, third = three
-    cluster = head.start_head()
+    cluster = head.start_head("--labels", f"{ROLES_LABEL}=worker")
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine.worker")
     only_there = ("--set", "cluster.max_nodes=3", "--steps", "24")
     run = start(mini_runs, "machines", head, cluster, *only_there)
@@ -121,7 +121,7 @@ def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_go
     """The second machine has no Docker engine, and so the engine alone; the head dies with the driver on it."""
     head, second, _ = three
     without = {"LONGSHORE_HOME": "/nowhere"}
-    cluster = head.start_head()
+    cluster = head.start_head("--labels", f"{ROLES_LABEL}=worker")
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine", env=without)
     run = start(mini_runs, "machines-resumed", head, cluster, "--steps", "5")
     run.wait_step(2)
@@ -132,7 +132,7 @@ def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_go
     eventually("the end of its files there", lambda: not second.left(), 60)
     eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)
 
-    assert head.start_head() == cluster
+    assert head.start_head("--labels", f"{ROLES_LABEL}=worker") == cluster
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine", env=without)
     again = mini_runs.resume("machines-resumed", env=head.env, prefix=head.prefix())
     summary = again.succeed()
