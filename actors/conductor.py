@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from actors.buffer import Buffer
@@ -144,9 +144,22 @@ class Conductor:
         for out in self._dispatch.tickets.lost_with(worker, except_incarnation=me):
             await self._lost(out, InfraFailure.WORKER_DIED, "its worker died")
 
-    async def take(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
+    async def gone(self, worker: str) -> None:
+        """A worker is gone for good, with its node: what it held is issued again at once."""
+        self._incarnations[worker] = ""
+        for out in self._dispatch.tickets.lost_with(worker):
+            await self._lost(out, InfraFailure.WORKER_DIED, "its node is gone")
+
+    async def take(
+        self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
+    ) -> list[Ticket]:
         """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
-        worker has said hello."""
+        worker has said hello.  ``holds``: what the worker has now, by :func:`actors.tickets.name_of`; what it was given
+        beside that in an answer which a cut cable swallowed is given again."""
+        if holds is not None and (unheard := self._dispatch.tickets.unheard(f"{worker}#{incarnation}", holds)):
+            for ticket in unheard:
+                self._events.emit("ticket.repeated", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
+            return unheard[:free]
         try:
             async with asyncio.timeout(timeout_s):
                 while self._incarnations.setdefault(worker, incarnation) == incarnation:

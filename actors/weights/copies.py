@@ -154,6 +154,19 @@ class HostCopies:
             sent.append(len(block))
             await asyncio.to_thread(_apply, block, plan.base, folder / file.name, index)
 
+    async def model(self, path: str) -> str:
+        """The run's model folder as this host has it: copied from the learner's, unless it is here.  Raises
+        InfraError."""
+        folder = self._settings.folder / "model"
+        manifest = WeightManifest(NO_VERSION, 0, NO_VERSION, path, "", 0, 0)
+        async with self._lock:
+            if not folder.exists():
+                try:
+                    await self._make(manifest, await self._plan(manifest, ()), folder)
+                except (DeltaError, BadWeights) as error:
+                    raise CopyError(f"the model in {path} did not come whole: {error}") from error
+        return str(folder)
+
     def _resync(self, manifest: WeightManifest, why: str) -> None:
         self._events.emit("weights.resync", host=self._settings.node, version=manifest.version, why=why)
 

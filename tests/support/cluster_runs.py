@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Finished:
 class MiniRun:
     """One started command.  ``path`` is its run directory."""
 
-    def __init__(self, path: Path, command: list[str], logs: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(self, path: Path, command: list[str], logs: Path, env: Mapping[str, str] | None = None) -> None:
         self.path = path
         self._out, self._err = logs / f"{path.name}.out", logs / f"{path.name}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -244,28 +244,38 @@ class MiniRuns:
         run_id: str,
         *options: str,
         runs: Path | None = None,
-        env: dict[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
         program: str = CLUSTER,
+        prefix: Sequence[str] = (),
     ) -> MiniRun:
-        """Start a new run; options later on the line win."""
-        return self._launch(run_id, ["--run-id", run_id, *options], runs, env, program)
+        """Start a new run; options later on the line win.  ``prefix``: what runs the command, and becomes it."""
+        return self._launch(run_id, ["--run-id", run_id, *options], runs, env, program, prefix)
 
-    def resume(self, run_id: str, *options: str, runs: Path | None = None) -> MiniRun:
-        return self._launch(run_id, ["--resume", run_id, *options], runs, None)
+    def resume(
+        self,
+        run_id: str,
+        *options: str,
+        runs: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> MiniRun:
+        return self._launch(run_id, ["--resume", run_id, *options], runs, env, prefix=prefix)
 
     def _launch(
         self,
         run_id: str,
         options: list[str],
         runs: Path | None,
-        env: dict[str, str] | None,
+        env: Mapping[str, str] | None,
         program: str = CLUSTER,
+        prefix: Sequence[str] = (),
     ) -> MiniRun:
         folder = runs or self.folder
         self._number += 1
         logs = self._logs / str(self._number)
         logs.mkdir()
-        started = MiniRun(folder / run_id, self.command(*options, runs=folder, program=program), logs, env)
+        command = [*prefix, *self.command(*options, runs=folder, program=program)]
+        started = MiniRun(folder / run_id, command, logs, env)
         self._started.append(started)
         return started
 
