@@ -76,7 +76,9 @@ class MiniRun:
         found = [event for event in read_events(self.path) if not kinds or event["kind"] in kinds]
         return sorted(found, key=lambda event: event["t"])
 
-    def wait_event(self, what: str, kind: str, holds: Callable[[Event], bool] = lambda _: True) -> Event:
+    def wait_event(
+        self, what: str, kind: str, holds: Callable[[Event], bool] = lambda _: True, within_s: float = PATIENCE_S
+    ) -> Event:
         """The first event of ``kind`` for which ``holds``; fails at once when the run has ended without it."""
 
         def look() -> Event | None:
@@ -85,10 +87,10 @@ class MiniRun:
             assert found or not ended, f"the run ended without {what}:\n{self.stderr[-4000:]}"
             return found[0] if found else None
 
-        return eventually(what, look)
+        return eventually(what, look, within_s)
 
-    def wait_step(self, step: int) -> Event:
-        return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step)
+    def wait_step(self, step: int, within_s: float = PATIENCE_S) -> Event:
+        return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step, within_s)
 
     def finish(self, within_s: float = PATIENCE_S) -> Finished:
         try:
@@ -97,13 +99,13 @@ class MiniRun:
             raise AssertionError(f"no end within {within_s:g} s:\n{self.stderr[-4000:]}") from None
         return Finished(code, self._out.read_text(), self.stderr)
 
-    def succeed(self) -> dict[str, Any]:
+    def succeed(self, within_s: float = PATIENCE_S) -> dict[str, Any]:
         """Wait for exit code 0 and give the summary.
 
         ``leaked`` compares all that the engine holds before and after, so that whoever else uses the engine makes a run
         fail that one check; it is forgiven where nothing of this run is left.
         """
-        finished = self.finish()
+        finished = self.finish(within_s)
         summary = finished.json
         failed = summary.get("failed_checks", [f"exit code {finished.code}: {finished.stdout}"])
         serious = [line for line in failed if "left behind" not in line or self.belongings()]

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from launch.ctl.__main__ import request_of
+from launch.ctl.asking import answered
 from launch.nodes import ROLES_LABEL
 from launch.ray_settings import CLUSTER_RAY
+from launch.steering.requests import Action
 from tests.support import machines
 from tests.support.belongings import DEADLINE_S
 from tests.support.books import assert_books_balance
@@ -25,12 +28,14 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.sglang,
     pytest.mark.chaos,
-    pytest.mark.timeout(2400),
+    pytest.mark.timeout(5400),
     pytest.mark.skipif(machines.why_not() is not None, reason=str(machines.why_not())),
 ]
 
 NO_EVALUATION = ("--set", "evaluation.tasks_per_family=0")
 CUT_S = 30.0
+WAIT_S = 1800.0
+"""For anything; who starves on a busy machine is late, and has lost nothing."""
 SETTINGS = CLUSTER_RAY | {"RAY_gcs_rpc_server_reconnect_timeout_s": "60"}
 
 
@@ -55,10 +60,20 @@ def running(run: MiniRun, node: str) -> set[str]:
     return set(episodes(run, node, "episode.started")) - ended
 
 
-def stopped_at_work(run: MiniRun, node: str, worker: int) -> set[str]:
+def all_told(run: MiniRun, machine: Machine) -> bool:
+    """Whether what is written on ``machine`` is here."""
+    assert machine.files is not None
+    there = machine.files.glob(f"longshore/{run.path.name}/*/events/*.jsonl")
+    here = run.path / "events"
+    return all(
+        (here / file.name).exists() and (here / file.name).stat().st_size == file.stat().st_size for file in there
+    )
+
+
+def stopped_at_work(run: MiniRun, machine: Machine, node: str, worker: int) -> set[str]:
     """Stop a worker, and let it go on where it has nothing under way."""
     os.kill(worker, signal.SIGSTOP)
-    time.sleep(2.0)  # what it said last is on its way
+    eventually("what it said last", lambda: all_told(run, machine), WAIT_S)
     if not (held := running(run, node)):
         os.kill(worker, signal.SIGCONT)
     return held
@@ -79,9 +94,9 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     head, second, third = three
     cluster = head.start_head("--labels", f"{ROLES_LABEL}=worker")
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine.worker")
-    only_there = ("--set", "cluster.max_nodes=3", "--steps", "24")
+    only_there = ("--set", "cluster.max_nodes=3", "--steps", "500")
     run = start(mini_runs, "machines", head, cluster, *only_there)
-    run.wait_step(2)
+    run.wait_step(2, WAIT_S)
     assert {event["name"] for event in run.events("machine.settled")} == {"node-1"}
     assert not any((second.files or Path()).glob("pytest-of-root/**")), "the second machine sees the first one's files"
 
@@ -89,30 +104,34 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     time.sleep(CUT_S)
     second.mend()
     after_cut = run.events("learner.step")[-1]["step"]
-    run.wait_step(after_cut + 2)
+    run.wait_step(after_cut + 2, WAIT_S)
     assert not run.events("node.down"), "a cable that was mended in time cost its machine"
 
     third.join(cluster)
-    run.wait_event("the third machine's first episode", "episode.finished", lambda event: event["node"] == "node-2")
-    (worker,) = [event for event in run.events("worker.started") if event["node"] == "node-2"]
+    run.wait_event(
+        "the third machine's first episode", "episode.finished", lambda event: event["node"] == "node-2", WAIT_S
+    )
+    *_, worker = [event for event in run.events("worker.started") if event["node"] == "node-2"]
     pid = int(worker["incarnation"].partition(".")[0])
-    held = eventually("episodes there that cannot end", lambda: stopped_at_work(run, "node-2", pid))
+    held = eventually("episodes there that cannot end", lambda: stopped_at_work(run, third, "node-2", pid), WAIT_S)
     third.kill()
-    run.wait_event("word that it is gone", "node.down", lambda event: event["name"] == "node-2")
+    run.wait_event("word that it is gone", "node.down", lambda event: event["name"] == "node-2", WAIT_S)
     run.wait_event(
         "its tickets issued again",
         "ticket.reissued",
         lambda event: event["reason"] == "worker_died" and any(each.startswith(event["trajectory"]) for each in held),
+        WAIT_S,
     )
 
-    summary = run.succeed()
-    assert summary["steps"] == 24
+    answered(run.path, request_of(Action.STOP, (), ""), WAIT_S)
+    summary = run.succeed(WAIT_S)
+    assert summary["ended"] == "asked"
     assert {event["node"] for event in run.events("episode.finished")} == {"node-0", "node-1", "node-2"}
     assert run.events("weights.copied"), "no weights came to the second machine"
     assert_books_balance(run.path)
     assert_no_token(head, run, second, third)
     eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)
-    eventually("the end of its files on the second machine", lambda: not second.left(), 120)
+    eventually("the end of its files on the second machine", lambda: not second.left(), WAIT_S)
 
 
 def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_goes_on(
@@ -124,18 +143,18 @@ def test_a_head_that_is_killed_leaves_nothing_on_other_machines_and_a_new_one_go
     cluster = head.start_head("--labels", f"{ROLES_LABEL}=worker")
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine", env=without)
     run = start(mini_runs, "machines-resumed", head, cluster, "--steps", "5")
-    run.wait_step(2)
+    run.wait_step(2, WAIT_S)
     assert {event["node"] for event in run.events("worker.started")} == {"node-0"}
     head.kill()
     run.process.wait()
-    eventually("the end of every process on the second machine", lambda: not second.pids(), 180)
-    eventually("the end of its files there", lambda: not second.left(), 60)
+    eventually("the end of every process on the second machine", lambda: not second.pids(), WAIT_S)
+    eventually("the end of its files there", lambda: not second.left(), WAIT_S)
     eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)
 
     assert head.start_head("--labels", f"{ROLES_LABEL}=worker") == cluster
     second.join(cluster, "--labels", f"{ROLES_LABEL}=engine", env=without)
     again = mini_runs.resume("machines-resumed", env=head.env, prefix=head.prefix())
-    summary = again.succeed()
+    summary = again.succeed(WAIT_S)
     assert summary["steps"] == 5
     assert_books_balance(run.path)
     assert_no_token(head, run, second)
