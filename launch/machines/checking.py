@@ -78,7 +78,7 @@ def narrowed(nodes: Sequence[Node], findings: Findings) -> list[Node]:
         node: [each for each in failures[node.name] if (role := role_of(each)) is None or role in node.labelled]
         for node in nodes
     }
-    lines = [f"{_at(node)}: {'; '.join(map(str, found))}" for node, found in serious.items() if found]
+    lines = [f"{_at(node)}: {'; '.join(map(_named, found))}" for node, found in serious.items() if found]
     if lines:
         raise UserError(f"{len(lines)} of {len(nodes)} nodes cannot be used. {'. '.join(lines)}")
     return [
@@ -95,7 +95,11 @@ def remarks(nodes: Sequence[Node], findings: Findings) -> list[str]:
 def _remark(finding: Finding) -> str:
     names = {Role.WORKER: "no agents work there", Role.ENGINE: "no engine is put there"}
     role = role_of(finding)
-    return f"{names[role]}, for {finding}" if role is not None and _failed(finding) else str(finding)
+    return f"{names[role]}, for {finding}" if role is not None and _failed(finding) else _named(finding)
+
+
+def _named(finding: Finding) -> str:
+    return f"{finding.check}: {finding}"
 
 
 def _failed(finding: Finding) -> bool:

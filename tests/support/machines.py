@@ -20,6 +20,7 @@ from tests.support import namespaces
 from tests.support.cluster_runs import ROOT, eventually
 
 PORT = 6379
+_TRIES = 10
 _OWN_FOLDERS = 'mount --bind "$1" /tmp && mount -t tmpfs -o size=2g tmpfs /dev/shm && shift && exec "$@"'
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _NODE = ("--block", "--num-cpus=64", "--object-store-memory=83886080", "--disable-usage-stats")
@@ -61,22 +62,37 @@ class Machine:
 
     def start_head(self, *options: str) -> str:
         """Ray's; the cluster's address, once others can join."""
-        said = self.log.stat().st_size if self.log.exists() else 0
-        self._ray("--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}", *options)
-        eventually("Ray's head", lambda: b"Ray runtime started" in self.log.read_bytes()[said:])
+        self._start("--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}", *options)
         return f"{self.address}:{PORT}"
 
     def join(self, cluster: str, *options: str, env: Mapping[str, str] | None = None) -> None:
-        """A Ray node of ``cluster``."""
-        self._ray(f"--address={cluster}", *options, env=env)
+        """A Ray node of ``cluster``, once it is up."""
+        self._start(f"--address={cluster}", *options, env=env)
 
-    def _ray(self, *options: str, env: Mapping[str, str] | None = None) -> None:
+    def _start(self, *options: str, env: Mapping[str, str] | None = None) -> None:
+        """At a later try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
+        for _ in range(_TRIES):
+            said = self.log.stat().st_size if self.log.exists() else 0
+            started = self._ray(*options, env=env)
+            eventually(
+                "Ray's start", lambda said=said, started=started: self._is_up(said) or started.poll() is not None
+            )
+            if self._is_up(said):
+                return
+        raise AssertionError(f"Ray did not start at {_TRIES} tries: see {self.log}")
+
+    def _is_up(self, said: int) -> bool:
+        """Whether Ray has said so behind the first ``said`` bytes of its log."""
+        return b"Ray runtime started" in self.log.read_bytes()[said:]
+
+    def _ray(self, *options: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         command = [*self.prefix(), *_RAY, "start", f"--node-ip-address={self.address}", *_NODE, *options]
         with self.log.open("ab") as log:
             started = subprocess.Popen(
                 command, cwd=ROOT, env={**self.env, **(env or {})}, stdout=log, stderr=log, start_new_session=True
             )
         self._started.append(started)
+        return started
 
     def pids(self) -> list[int]:
         """All that runs here."""

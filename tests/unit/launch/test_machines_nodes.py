@@ -94,7 +94,7 @@ def test_a_node_without_docker_gets_no_agents_and_one_without_a_gpu_no_engine() 
     assert [each.roles for each in narrowed(nodes, found)] == [{Role.ENGINE}, EVERY_ROLE, {Role.WORKER}]
     assert remarks(nodes, found) == [
         "node-0 (10.0.0.0): no agents work there, for no Docker engine answers: run `make setup`",
-        "node-1 (10.0.0.1): it is small: make it larger",
+        "node-1 (10.0.0.1): /dev/shm: it is small: make it larger",
         "node-2 (10.0.0.2): no engine is put there, for no GPU: take another",
     ]
 
@@ -104,8 +104,8 @@ def test_what_has_to_be_mended_is_told_of_all_nodes_at_once() -> None:
     with pytest.raises(UserError) as caught:
         narrowed(nodes, {"node-1": (NO_DOCKER,), "node-2": (OTHER_CODE,)})
     assert str(caught.value) == (
-        "2 of 3 nodes cannot be used. node-1 (10.0.0.1): no Docker engine answers: run `make setup`. "
-        "node-2 (10.0.0.2): other code than the driver's: bring both to the same commit"
+        "2 of 3 nodes cannot be used. node-1 (10.0.0.1): docker: no Docker engine answers: run `make setup`. "
+        "node-2 (10.0.0.2): versions: other code than the driver's: bring both to the same commit"
     )
 
 
