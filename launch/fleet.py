@@ -83,6 +83,8 @@ _RETRY_S = 1.0
 _LOOK_S = 2.0
 _ANSWER_S = 1.0
 """An engine that is well has said by then what it counted."""
+_ASKED_ABROAD = 2
+"""Times that a process on another machine is asked before it counts as one that hangs."""
 _START_S = 600.0
 """A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
 
@@ -393,8 +395,7 @@ class Fleet:
         known, offered, silence_s = 0, 0, self._config.run.silence_s
         while True:
             try:
-                async with asyncio.timeout(silence_s if known else max(silence_s, _START_S)):
-                    pid = await actor.pid()
+                pid = await self._pid(actor, silence_s if known else max(silence_s, _START_S))
             except RemoteError:
                 pid = known  # it is being restarted
             except TimeoutError:
@@ -409,6 +410,18 @@ class Fleet:
                 self._events.emit("process.died", what=actor.name, why=why, pid=known)
             known = pid
             await asyncio.sleep(_LOOK_S)
+
+    async def _pid(self, actor: Remote[Any], silence_s: float) -> int:
+        """Raises TimeoutError where it has been silent for so long.  On another machine it is asked once more then: a
+        cable that is cut may swallow an answer for good."""
+        for left in reversed(range(_ASKED_ABROAD if self._homes[actor.name].remote else 1)):
+            try:
+                async with asyncio.timeout(silence_s):
+                    return await actor.pid()
+            except TimeoutError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
 
     async def _offers_stacks(self, actor: Remote[Any]) -> bool:
         """Let a process that has begun offer its stacks; false where it has not answered at once."""

@@ -186,6 +186,31 @@ async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there(tmp
         assert made._lr_changes == ((5, 1e-4), (9, 1e-5)), "one that is started again is told them too"
 
 
+class Silent:
+    """Fake: an actor that answers from its ``nth`` question on."""
+
+    def __init__(self, name: str, nth: int) -> None:
+        self.name, self.asked, self._nth = name, 0, nth
+
+    async def pid(self) -> int:
+        self.asked += 1
+        if self.asked < self._nth:
+            await asyncio.Event().wait()
+        return 4242
+
+
+@pytest.mark.parametrize(("remote", "nth", "answers"), [(False, 2, False), (True, 2, True), (True, 3, False)])
+async def test_an_answer_that_a_cut_cable_swallowed_is_no_silence(
+    tmp_path: Path, remote: bool, nth: int, answers: bool
+) -> None:
+    """Else what a worker was at when its machine's cable was cut is thrown away, though it came back."""
+    actor = cast("Remote[Worker]", Silent("mine/1/worker-1-0", nth))
+    with a_fleet(tmp_path) as made:
+        made._homes[actor.name] = SECOND if remote else HEAD
+        with nullcontext() if answers else pytest.raises(TimeoutError):
+            assert await made._pid(actor, 0.01) == 4242
+
+
 HEAD, SECOND, THIRD = (Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3))
 
 
