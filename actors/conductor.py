@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from actors.buffer import Buffer
@@ -173,14 +173,25 @@ class Conductor:
             self._exam.hello(worker, me)
             await self._notify()
 
-    async def take(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
-        """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
-        worker has said hello."""
-        return await self._take(worker, incarnation, timeout_s, lambda me: self._training_tickets(me, free))
+    async def gone(self, worker: str) -> None:
+        """A worker is gone for good, with its node: what it held is issued again at once."""
+        self._incarnations[worker] = ""
+        for out in self._dispatch.tickets.lost_with(worker):
+            await self._lost(out, InfraFailure.WORKER_DIED, "its node is gone")
 
-    async def take_exam(self, worker: str, incarnation: str, free: int, timeout_s: float) -> list[Ticket]:
+    async def take(
+        self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
+    ) -> list[Ticket]:
+        """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
+        worker has said hello.  ``holds``: what the worker has now, by :func:`actors.tickets.name_of`; what it was given
+        beside that in an answer which a cut cable swallowed is given again."""
+        return await self._take(worker, incarnation, timeout_s, lambda me: self._training_tickets(me, free, holds))
+
+    async def take_exam(
+        self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
+    ) -> list[Ticket]:
         """:meth:`take` for the worker of evaluations beside training."""
-        return await self._take(worker, incarnation, timeout_s, lambda me: self._exam_tickets(me, free))
+        return await self._take(worker, incarnation, timeout_s, lambda me: self._exam_tickets(me, free, holds))
 
     async def _take(
         self, worker: str, incarnation: str, timeout_s: float, tickets_for: Callable[[str], Awaitable[list[Ticket]]]
@@ -197,15 +208,26 @@ class Conductor:
             pass
         return []
 
-    async def _training_tickets(self, me: str, free: int) -> list[Ticket]:
+    async def _training_tickets(self, me: str, free: int, holds: Collection[str] | None) -> list[Ticket]:
+        if holds is not None and (unheard := self._dispatch.tickets.unheard(me, holds)):
+            return self._repeat(unheard[:free])
         worker, _, incarnation = me.rpartition("#")
         await self._fill(free)
         if self._incarnations[worker] != incarnation:  # its successor came while the buffer was asked
             return []
         return self._dispatch.hand_out(me, free, self._clock())
 
-    async def _exam_tickets(self, me: str, free: int) -> list[Ticket]:
-        return [] if self._exam is None else self._exam.hand_out(me, free, self._clock())
+    async def _exam_tickets(self, me: str, free: int, holds: Collection[str] | None) -> list[Ticket]:
+        if self._exam is None:
+            return []
+        if holds is not None and (unheard := self._exam.unheard(me, holds)):
+            return self._repeat(unheard[:free])
+        return self._exam.hand_out(me, free, self._clock())
+
+    def _repeat(self, unheard: list[Ticket]) -> list[Ticket]:
+        for ticket in unheard:
+            self._events.emit("ticket.repeated", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
+        return unheard
 
     async def finished(self, ticket: Ticket) -> None:
         """The buffer has acknowledged this ticket's trajectory."""

@@ -11,6 +11,7 @@ there, or when infrastructure failed one of them too often.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -81,6 +82,10 @@ class Exam:
     def hand_out(self, worker: str, free: int, now: float) -> list[Ticket]:
         """Up to ``free`` tickets for ``worker`` (name#incarnation)."""
         return self._tickets.hand_out(worker, free, now, now + self._deadline_s)
+
+    def unheard(self, worker: str, holds: Collection[str]) -> list[Ticket]:
+        """:meth:`actors.tickets.Tickets.unheard`."""
+        return self._tickets.unheard(worker, holds)
 
     def evaluated(self, ticket: Ticket, attempt: Attempt) -> None:
         """An attempt has come to its end.  Raises OSError where it cannot be kept: it is not counted then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors.episode import Graded
+from actors.tickets import name_of
 from protocol.events import EventLog
 from protocol.recordings import MAX_FILE_BYTES, CastWriter, turn_marker
 from protocol.trajectory import Reward, Ticket, Trajectory
@@ -59,7 +60,7 @@ class EpisodeRecorder:
     """The recording, and the events beside it."""
 
     def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
-        self._events, self._id = events, f"{ticket.trajectory_id}-a{ticket.attempt}"
+        self._events, self._id = events, name_of(ticket)
         self._terminal = TerminalRecorder(run_dir / "terminals" / f"{self._id}.cast", task.instruction)
         events.emit(
             "episode.started",

@@ -26,8 +26,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 import ray
 from ray import exceptions as ray_errors
 from ray.actor import ActorHandle
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from actors.places import Place
 from protocol.errors import InfraError
 from protocol.logs import LogPlace
 from protocol.stacks import offer_stacks
@@ -70,6 +71,8 @@ class ActorOptions:
     num_gpus: float = 0
     node_id: str | None = None
     """Ray node id that the actor is bound to; None lets Ray choose."""
+    place: Place | None = None
+    """Held for the actor: it counts, and not ``node_id``."""
     max_restarts: int = 0
     max_task_retries: int = 0
     """How often Ray repeats a call whose actor died and was restarted; −1 for always.  Only for methods that may run
@@ -202,7 +205,10 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
     }
     if options.max_concurrency is not None:
         settings["max_concurrency"] = options.max_concurrency
-    if options.node_id is not None:
+    if options.place is not None:
+        place = options.place
+        settings["scheduling_strategy"] = PlacementGroupSchedulingStrategy(place.group, place.index)
+    elif options.node_id is not None:
         settings["scheduling_strategy"] = NodeAffinitySchedulingStrategy(options.node_id, soft=False)
     if options.env:
         settings["runtime_env"] = {"env_vars": dict(options.env)}

@@ -7,7 +7,7 @@ good when its trajectory was acknowledged, its sample abandoned, or nobody need 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from protocol.trajectory import InfraFailure, Ticket
@@ -18,6 +18,11 @@ Key = tuple[str, int, int]
 
 def key_of(ticket: Ticket) -> Key:
     return (ticket.purpose, ticket.group, ticket.sample)
+
+
+def name_of(ticket: Ticket) -> str:
+    """Of one attempt at it, for its worker and for people."""
+    return f"{ticket.trajectory_id}-a{ticket.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,14 @@ class Tickets:
         for ticket in tickets:
             self.out[key_of(ticket)] = Out(ticket, worker, now, deadline)
         return tickets
+
+    def unheard(self, worker: str, holds: Collection[str]) -> list[Ticket]:
+        """What ``worker`` was given and does not have, by :func:`name_of`: the answer was lost on its way."""
+        return [
+            out.ticket
+            for out in self.out.values()
+            if out.worker == worker and not out.settled and name_of(out.ticket) not in holds
+        ]
 
     def finish(self, ticket: Ticket) -> Out | None:
         """The ticket is done with; None when it was not out (a late reply of a lost worker)."""

@@ -42,6 +42,7 @@ from actors.rewards.settings import RewardSettings
 from actors.sandboxes import open_sandboxes, together_of
 from actors.stages import Deadlines, StageOverrun
 from actors.terminal import SandboxTerminal
+from actors.tickets import name_of
 from actors.timed_terminal import TimedTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
@@ -140,7 +141,16 @@ class Worker:
         """Around the wait for tickets."""
 
     async def run(self, tasks: Mapping[str, Task]) -> None:
-        """Work on ``tasks`` (by id) until :meth:`stop`, or until cancelled; :meth:`stop` waits for its clean-up."""
+        """Work on ``tasks`` (by id) until :meth:`stop`, or until cancelled; :meth:`stop` waits for its clean-up.
+
+        A caller whose connection broke off asks again, while the work that it began goes on: it waits for that.  Raises
+        InfraError where that then ends before :meth:`stop`.
+        """
+        if not self._idle.is_set():
+            await self._idle.wait()
+            if not self._stopping.is_set():
+                raise InfraError(f"what {self._settings.name} was at has ended")
+            return
         self._idle.clear()
         self._incarnation = f"{os.getpid()}.{secrets.token_hex(8)}"
         try:
@@ -262,19 +272,19 @@ class Worker:
                 await asyncio.sleep(1.0)  # the conductor is being restarted
                 continue
             for ticket in tickets:
-                key = f"{ticket.trajectory_id}-a{ticket.attempt}"
+                key = name_of(ticket)
                 if key in self._running:  # a restarted conductor does not know that it is here already
                     continue
                 self._running[key] = episodes.create_task(self._run_ticket(key, ticket), name=key)
 
     async def _ask(self, free: int) -> list[Ticket]:
         """Tickets for ``free`` places; none when none came in time, or once the worker is to stop."""
-        name, me = self._settings.name, self._incarnation
+        name, me, holds = self._settings.name, self._incarnation, frozenset(self._running)
         take = Conductor.take_exam if self._settings.examines else Conductor.take
         try:
             async with asyncio.timeout(None) as asking:
                 self._asking = asking
-                tickets = await self._conductor.call(take, name, me, free, TAKE_S)
+                tickets = await self._conductor.call(take, name, me, free, TAKE_S, holds)
         except TimeoutError:
             return []
         finally:

@@ -3,7 +3,6 @@ machine, and elsewhere as a copy that its machine makes from what changed (:mod:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from actors.engines.engine import Engine
@@ -14,8 +13,10 @@ from protocol.weights import NO_VERSION, WeightManifest
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    copies: Mapping[str, Remote[HostCopies]] = field(default_factory=dict[str, Remote[HostCopies]])
+    copies: dict[str, Remote[HostCopies]] = field(default_factory=dict[str, Remote[HostCopies]])
     """Engine's actor → its machine's copies; one that is not here reads the learner's folder."""
+    alone: set[str] = field(default_factory=set[str])
+    """Engines that are given versions which the others are not: no broadcast waits for them."""
 
     async def to(
         self, engine: Remote[Engine], manifest: WeightManifest, served: WeightManifest | None, *, anew: bool = False
@@ -25,4 +26,15 @@ class Delivery:
         copies = self.copies.get(engine.name)
         if copies is None:
             return manifest
-        return await copies.call(HostCopies.fetch, manifest, served.version if served else NO_VERSION, anew=anew)
+        version = served.version if served else NO_VERSION
+        return await copies.call(HostCopies.fetch, manifest, version, anew=anew, alone=engine.name in self.alone)
+
+    def lend(self, engine: str, copies: Remote[HostCopies]) -> None:
+        """``engine`` reads there from now on, what no other may be given."""
+        self.copies[engine] = copies
+        self.alone.add(engine)
+
+    def forget(self, engine: str) -> None:
+        """It is gone."""
+        self.copies.pop(engine, None)
+        self.alone.discard(engine)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 from rich.console import Console
@@ -32,16 +34,19 @@ from launch.evaluations import headline, score
 from launch.exam_files import Examined, standing_exams
 from launch.exams import Exams
 from launch.fanout.process import fanout_process
-from launch.fleet import Fleet
+from launch.fleet import ALONE, Fleet
 from launch.guardian import TOKEN
 from launch.hang.stall import StallWatch
 from launch.leaks import count_leaks, take_inventory
+from launch.machines.checking import check_nodes, narrowed, remarks
+from launch.machines.findings import question
+from launch.machines.watch import ClusterLost
 from launch.metrics import MetricsLog, read_metrics
 from launch.monitor.process import monitor_process
 from launch.monitor.progress import run_progress
 from launch.monitor.report import write_report
 from launch.monitor.store import RunStore
-from launch.nodes import Node, joined_nodes, local_nodes
+from launch.nodes import Node, head_processes, joined_nodes, local_nodes
 from launch.parity import ParityWatch
 from launch.parity_checks import ParityChecks
 from launch.prepare import Prepared, prepare
@@ -59,7 +64,8 @@ from launch.summary import SummaryFacts, failed_checks, summarise
 from launch.training import Training, TrainingSettings
 from launch.turns import Turns
 from launch.warm_start import warm_start
-from protocol.cli.output import shown
+from protocol.cli.exits import EXIT_FAILED
+from protocol.cli.output import JsonOutput, shown
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog, Json
 from protocol.filesystem import free_bytes
@@ -79,7 +85,7 @@ class Driver:
         self, config: RunConfig, directory: RunDirectory, temporary: Path, console: Console, *, crew: Crew = CREW
     ) -> None:
         self._config, self._directory, self._temporary, self._console = config, directory, temporary, console
-        self._crew = crew
+        self._crew, self._cluster = crew, ALONE
         self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
         self._since = time.time()
         self._finished = False
@@ -94,6 +100,7 @@ class Driver:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
         path = self._directory.path
         begun, stock = time.monotonic(), await take_inventory(self._directory.run_id)
+        self._cluster = replace(self._cluster, sweeps_here=stock is not None)
         async with self._monitor() as url:
             self._announce(url)
             async with (
@@ -173,7 +180,7 @@ class Driver:
         config = self._config = self._within_epochs(len(prepared.training))
         if prepared.warm and config.warm_start.enabled and checkpoint is None:
             self._console.print(f"warm start: taken from an earlier run of the same model ({prepared.model_path})")
-        fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew)
+        fleet = Fleet(config, self._directory, prepared, nodes, self._events, crew=self._crew, cluster=self._cluster)
         async with fleet.running():
             stand = Stand(fleet.conductor)
             paused = self._stays_paused(stand)
@@ -197,7 +204,7 @@ class Driver:
                 training.publish if checkpoint is None else lambda: training.resume(checkpoint)
             )
             async with beside(
-                fleet.look_after(lambda: pusher.to_start),
+                self._unless_lost(fleet.look_after(lambda: pusher.to_start, pusher.lose)),
                 pusher.run(),
                 stand.repeat(),
                 self._desk(fleet, training).serve(),
@@ -446,13 +453,40 @@ class Driver:
                 self._console.print(f"no --address: {cluster.nodes} Ray nodes are simulated on this machine")
             source = local_nodes(cluster.nodes, self._temporary)
         with ray_log(self._directory.logs / "ray.log"):
-            async with source as nodes:
+            async with source as found:
+                nodes = await self._checked(found)
                 for node in nodes:
                     self._events.emit("node.up", name=node.name, address=node.address)
                 yield nodes
 
     def _advise(self, text: str) -> None:
         self._events.emit("advisory", about="metrics", text=text)
+
+    async def _checked(self, nodes: list[Node]) -> list[Node]:
+        """Those of a cluster, with the roles that they can have.  Raises UserError for what has to be mended first.
+        Nodes that are simulated here are this machine, which has been looked at."""
+        if not self._config.cluster.address:
+            self._cluster = replace(self._cluster, own_processes=tuple(head_processes(self._temporary)))
+            return nodes
+        asked = await asyncio.to_thread(question, self._config)
+        findings = await check_nodes(nodes, asked)
+        able = narrowed(nodes, findings)
+        for line in remarks(nodes, findings):
+            self._console.print(line)
+        self._cluster = replace(self._cluster, asked=asked)
+        return able
+
+    async def _unless_lost(self, work: Coroutine[Any, Any, None]) -> None:
+        """``work``, and the end of this process at once where the cluster is lost: what Ray holds of the driver waits
+        for it in vain, and the guardian ends the rest."""
+        try:
+            await work
+        except ClusterLost as error:
+            self._events.emit("run.finished", ok=False, reason=str(error))
+            resume = f"python -m launch.cluster {self._directory.resume_options}"
+            line = f"error: {error}; nothing that was acknowledged is lost: go on with {resume}"
+            self._console.print(line)
+            JsonOutput.end_process(EXIT_FAILED, line)
 
     def _tell_torn(self, aside: Path, why: str) -> None:
         self._events.emit("checkpoint.torn", path=str(aside), why=why)
@@ -493,7 +527,7 @@ class Driver:
             keeps_reference=config.kl.coefficient > 0,
         )
 
-    async def _summary(self, books: Accounting, seconds: float, stock: Inventory) -> dict[str, Json]:
+    async def _summary(self, books: Accounting, seconds: float, stock: Inventory | None) -> dict[str, Json]:
         config, path = self._config, self._directory.path
         evaluations = {name: read_attempts(path, name, step) for name, step in self._evaluated.items()}
         facts = SummaryFacts(

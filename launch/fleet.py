@@ -1,49 +1,60 @@
 """The actors of a run and where they live: learner, buffer and conductor on the head, a worker with its sandbox pool on
-each node, as many engines as the recipe says, spread; and for engines on other machines than the learner's a source of
-weights on the head, and copies of them on each such machine.
+each node that may have one, as many engines as the recipe says, spread; and what other machines than the driver's need
+beside (:mod:`launch.machines.abroad`).
 
 All but the learner are restarted by Ray when their process dies; one that has not answered for
 ``run.silence_s`` is killed for it. Evaluations beside training have a worker and an engine that come and go with them
 (:meth:`Fleet.examining`). Buffer and conductor find their state in the journal; workers are told to run again,
 and an engine to start on the newest weights, by :meth:`Fleet.look_after`. A server that dies alone is restarted by its
 engine. The learner is started again by the training loop, from a checkpoint.
+
+A node that is gone takes its actors with it: what its workers were at is issued again at once, and nobody waits for its
+engines. One that joins gets workers, as long as there are fewer nodes than the run may have.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer import Buffer
+from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
+from actors.places import Place
 from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, short_name, spawn
-from actors.weights.copies import HostCopies
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
-from actors.weights.source import RemoteSource, WeightSource
 from actors.worker import Worker
 from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.config import RunConfig
 from launch.config.rollout import WeightPath
 from launch.crew import CREW, Crew
 from launch.delivery import Delivery
+from launch.guardian import TOKEN, machine_token
 from launch.hang.evidence import gather_evidence
 from launch.hang.report import write_report
 from launch.hang.who import who_waits
 from launch.learners import Learners, spawn_learners
-from launch.nodes import Node
+from launch.machines.abroad import Abroad
+from launch.machines.checking import Findings, check_nodes, narrowed
+from launch.machines.findings import Question
+from launch.machines.places import LEARNER, held, seats
+from launch.machines.roster import Roster
+from launch.machines.watch import follow
+from launch.nodes import Node, Role
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from launch.settings import (
     STOP_S,
+    actors_folder,
     buffer_settings,
     conductor_settings,
-    copies_settings,
     copy_homes,
     daemon_share,
     engine_gpus,
@@ -52,8 +63,11 @@ from launch.settings import (
     exam_engine_settings,
     exam_home,
     examiner_settings,
+    expected_workers,
+    has_exam_engine,
     learner_settings,
     worker_homes,
+    worker_names,
     worker_settings,
 )
 from launch.structured import beside
@@ -62,6 +76,7 @@ from protocol.errors import InfraError, LongshoreError, UserError, leaves
 from protocol.events import EventLog
 from protocol.loopback import free_port, is_loopback
 from protocol.stream import RunKeys, make_run_keys
+from protocol.structured import task_group
 from protocol.weights import WeightManifest
 from sandbox.sweep import SETTLED_S, sweep_run
 
@@ -74,6 +89,8 @@ _RETRY_S = 1.0
 _LOOK_S = 2.0
 _ANSWER_S = 1.0
 """An engine that is well has said by then what it counted."""
+_ASKED_ABROAD = 2
+"""Times that a process on another machine is asked before it counts as one that hangs."""
 _START_S = 600.0
 """A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
 
@@ -90,6 +107,26 @@ class Counter:
         self._last = count
 
 
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a run's nodes are part of."""
+
+    own_processes: tuple[int, ...] = ()
+    """Ray's on the head, where it was started here."""
+    asked: Question | None = None
+    """Of a node that joins; None where none does, for the nodes were started here."""
+    sweeps_here: bool = True
+    """The driver's machine has a Docker engine."""
+
+    @property
+    def shared(self) -> bool:
+        """Others may use it too."""
+        return self.asked is not None
+
+
+ALONE = Cluster()
+
+
 class Fleet:
     """``async with fleet.running():`` buffer, conductor and workers are there; learners and engines when started."""
 
@@ -102,33 +139,55 @@ class Fleet:
         events: EventLog,
         *,
         crew: Crew = CREW,
+        cluster: Cluster = ALONE,
     ) -> None:
         self._config, self._directory, self._prepared, self._nodes = config, directory, prepared, nodes
-        self._events, self._crew = events, crew
+        self._events, self._crew, self._cluster = events, crew, cluster
+        self._token = os.environ.get(TOKEN, "")
+        self._abroad = Abroad(config, directory, events, model=prepared.model_path, on=self._on, token=self._token)
+        self._places: dict[str, Place] = {}
+        """What is held of the cluster: actor → its place."""
+        self._homes: dict[str, Node] = {}
+        """Actor's name → its node."""
+        self._tasks: dict[str, list[asyncio.Task[None]]] = defaultdict(list)
+        """Node's name → what is done here for its actors."""
+        self._gone: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        """Node's name → set once it is."""
         self._newest_learners = Learners((), 0.0)
         self._lr_changes: tuple[tuple[int, float], ...] = ()
         """(step, rate) that a person has asked for during this attempt."""
         self._generation = 0
         self._exams = 0
-        self._run_keys: RunKeys | None = None
         self._worker_died: float | None = None
         self._tokens: dict[str, Counter] = defaultdict(Counter)
         self.workers: tuple[Remote[Worker], ...] = ()
         self.engines: tuple[Remote[Engine], ...] = ()
         self.delivery = Delivery()
-        self._carriers: tuple[Remote[Any], ...] = ()
-        """The source of weights, and the copies of each machine."""
+        self._sender: tuple[Remote[WeightSender], ...] = ()
         self._examiners: tuple[Remote[Any], ...] = ()
         """Who is at an evaluation beside training."""
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
+        config, directory, nodes, head = self._config, self._directory, self._nodes, self._nodes[0]
+        engines, workers, copies = engine_homes(config, nodes), worker_homes(config, nodes), copy_homes(config, nodes)
+        self._share, self._keys = daemon_share(config, nodes), _keys(head, (*expected_workers(config, nodes), EXAMINER))
+        exam = {EXAM_ENGINE: exam_home(config, nodes)} if has_exam_engine(config) else {}
+        by_role = seats(config, head, engines | exam, workers) if self._cluster.shared else {}
+        async with held(f"{directory.run_id}/{directory.attempt}", by_role) as self._places:
+            await self._start(engines, workers, copies)
+            try:
+                yield
+            finally:
+                await asyncio.shield(self._stop())
+
+    async def _start(
+        self, engines: Mapping[str, Node], workers: Mapping[str, Node], copies: Mapping[str, Node]
+    ) -> None:
         config, directory, crew, head = self._config, self._directory, self._crew, self._nodes[0]
-        model, workers = self._prepared.model_path, worker_homes(config, self._nodes)
-        engines, gpus = engine_homes(config, self._nodes), engine_gpus(config)
-        share = daemon_share(config, self._nodes)
-        self._run_keys = keys = _keys(head, (*workers, EXAMINER))
-        self._endpoint = endpoint = await self._start_buffer(keys)
+        gpus = engine_gpus(config)
+        self._endpoint = await self._start_buffer(self._keys)
+        await self._abroad.settle(self._nodes, copies)
         told = conductor_settings(config, directory, head, self._prepared.training)
         self.conductor = self._on(head, "conductor", crew.conductor, told, self.buffer)
         sender = self._start_sender()
@@ -136,27 +195,28 @@ class Fleet:
             spawn(
                 crew.engine,
                 replace(self._options(home, name), num_gpus=gpus),
-                engine_settings(config, directory, model, name, home),
+                engine_settings(config, directory, self._abroad.model(home), name, home),
                 sender,
             )
             for name, home in engines.items()
         )
-        self.delivery = self._start_delivery()
-        self.workers = tuple(
-            self._on(
-                home,
-                name,
-                crew.worker,
-                worker_settings(config, directory, model, name, home, endpoint=endpoint, keys=keys, share=share),
-                self.conductor,
-                self.engines,
-            )
-            for name, home in workers.items()
+        self.delivery = Delivery(
+            {self._actor_name(engine): self._abroad.copies[home.name] for engine, home in copies.items()}
         )
-        try:
-            yield
-        finally:
-            await asyncio.shield(self._stop())
+        self.workers = tuple(self._worker(name, home) for name, home in workers.items())
+
+    def _worker(self, name: str, home: Node) -> Remote[Worker]:
+        told = worker_settings(
+            self._config,
+            self._directory,
+            self._abroad.model(home),
+            name,
+            home,
+            endpoint=self._endpoint,
+            keys=self._keys,
+            share=self._share,
+        )
+        return self._on(home, name, self._crew.worker, told, self.conductor, self.engines)
 
     async def _start_buffer(self, keys: RunKeys | None) -> str:
         """Where it receives trajectories."""
@@ -176,14 +236,18 @@ class Fleet:
             options = replace(options, max_task_retries=0)
         return spawn(cls, options, *args, **kwargs)
 
-    def _options(self, node: Node, name: str) -> ActorOptions:
-        """Ray restarts the actor when its process dies, and repeats the calls to it."""
+    def _options(self, node: Node, name: str, *, seat: str = "") -> ActorOptions:
+        """Ray restarts the actor when its process dies, and repeats the calls to it.  ``seat``: whose of the places
+        that are held, where that is not its name."""
+        self._homes[self._actor_name(name)] = node
         return ActorOptions(
             name=self._actor_name(name),
             node_id=node.ray_id,
+            place=self._places.get(seat or name),
             max_restarts=-1,
             max_task_retries=-1,
-            log=self._directory.log_of(name, node.name),
+            log=self._directory.log_of(name, node.name, actors_folder(self._config, self._directory, node)),
+            env={TOKEN: machine_token(self._token, node.address)} if node.remote else {},
         )
 
     def _actor_name(self, name: str) -> str:
@@ -221,6 +285,7 @@ class Fleet:
             self._directory,
             self._nodes[0],
             generation=self._generation,
+            place=self._places.get(LEARNER),
             cls=self._crew.learner,
         )
         self._newest_learners = started
@@ -233,24 +298,10 @@ class Fleet:
         if self._config.engine.weights is not WeightPath.DIRECT:
             return None
         head, device = self._nodes[0], self._config.engine.sender
-        options = replace(self._options(head, "sender"), num_gpus=int(device == "cuda"))
+        options = replace(self._options(head, "sender", seat=LEARNER), num_gpus=int(device == "cuda"))
         sender = spawn(WeightSender, options, SenderSettings(address=head.address, device=device))
-        self._carriers = (sender,)
+        self._sender = (sender,)
         return RemoteSender(sender)
-
-    def _start_delivery(self) -> Delivery:
-        """Copies for the engines that need them."""
-        homes, head = copy_homes(self._config, self._nodes), self._nodes[0]
-        hosts = {home.name: home for home in homes.values()}
-        if not hosts:
-            return Delivery()
-        source = self._on(head, "weights", WeightSource, len(hosts), head.address)
-        copies: dict[str, Remote[HostCopies]] = {}
-        for name, home in hosts.items():
-            told = copies_settings(self._config, self._directory, home)
-            copies[name] = self._on(home, told.name, HostCopies, told, RemoteSource(source))
-        self._carriers = (source, *copies.values())
-        return Delivery({self._actor_name(engine): copies[home.name] for engine, home in homes.items()})
 
     async def start_engines(self, manifest: WeightManifest) -> None:
         """Start every server on ``manifest``, all at once; one that does not come up is tried again."""
@@ -269,25 +320,96 @@ class Fleet:
             else:
                 return
 
-    # -- what dies -----------------------------------------------------------------------------------------------
-
-    async def look_after(self, newest: Callable[[], WeightManifest | None]) -> None:
-        """Until cancelled: name every process that died, end those that hang, keep every worker working, and start the
-        engines that Ray had to restart on the ``newest`` weights."""
-        async with asyncio.TaskGroup() as group:
-            for actor in (self.buffer, self.conductor, *self.engines, *self._carriers, *self.workers):
-                group.create_task(self._keep_answering(actor))
+    async def look_after(
+        self,
+        newest: Callable[[], WeightManifest | None],
+        lose_engine: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """Until cancelled: name every process that died, end those that hang, keep every worker working, start the
+        engines that Ray had to restart on the ``newest`` weights, bring what other machines write, and follow who joins
+        and who is gone.  Raises :class:`~launch.machines.watch.ClusterLost`."""
+        async with task_group() as group:
+            for actor in (self.buffer, self.conductor, *self.engines, *self._sender, *self.workers):
+                self._keep(group, actor, self._keep_answering(actor))
+            for actor in self._abroad.actors:
+                self._keep(group, actor, self._keep_answering(actor))
+            for machine in self._abroad.machines.values():
+                self._keep(group, machine.courier.post, machine.courier.run())
             for engine in self.engines:
-                group.create_task(self._keep_serving(engine, newest))
+                self._keep(group, engine, self._keep_serving(engine, newest))
             for worker in self.workers:
-                group.create_task(self._keep_working(worker))
+                self._keep(group, worker, self._keep_working(worker))
+            group.create_task(self._follow_nodes(group, lose_engine))
+
+    def _keep(self, group: asyncio.TaskGroup, actor: Remote[Any], work: Coroutine[Any, Any, None]) -> None:
+        """Go on with ``work`` as long as the actor's node is there."""
+        self._tasks[self._homes[actor.name].name].append(group.create_task(work))
+
+    # -- who comes and who goes ----------------------------------------------------------------------------------
+
+    async def _follow_nodes(self, group: asyncio.TaskGroup, lose_engine: Callable[[str], Awaitable[None]]) -> None:
+        cluster = self._cluster
+        roster = Roster(self._nodes, max(len(self._nodes), self._config.cluster.max_nodes))
+        async with aclosing(follow(roster, cluster.own_processes)) as changes:
+            async for change in changes:
+                for why in change.refused:
+                    self._events.emit("node.refused", why=why)
+                for node in change.gone:
+                    await self._leave(node, lose_engine)
+                for node in change.joined:
+                    self._tasks[node.name].append(group.create_task(self._join(group, roster, node)))
+
+    async def _leave(self, node: Node, lose_engine: Callable[[str], Awaitable[None]]) -> None:
+        """Its actors are gone for good.  Raises InfraError where no other is left to do their work."""
+        self._events.emit("node.down", name=node.name, address=node.address)
+        self._gone[node.name].set()
+        for task in self._tasks.pop(node.name, []):
+            task.cancel()
+        self.workers = tuple(worker for worker in self.workers if self._homes[worker.name].ray_id != node.ray_id)
+        lost = [engine for engine in self.engines if self._homes[engine.name].ray_id == node.ray_id]
+        self.engines = tuple(engine for engine in self.engines if engine not in lost)
+        self._abroad.forget(node)
+        if not self.workers or not self.engines:
+            what = "agents" if self.engines else "an engine"
+            raise InfraError(f"{node.name} ({node.address}) is gone, and no other node has {what}: start one")
+        for engine in lost:
+            await lose_engine(engine.name)
+        for name in worker_names(self._config, node):
+            await self.conductor.call(Conductor.gone, name)
+
+    async def _join(self, group: asyncio.TaskGroup, roster: Roster, node: Node) -> None:
+        """Give it workers, if it has what they need."""
+        try:
+            (able,) = narrowed([node], await self._findings(node))
+            if Role.WORKER not in able.roles:
+                raise UserError("no agents can work there")
+            await self._abroad.settle([self._nodes[0], able], {})
+        except (LongshoreError, TimeoutError) as error:
+            roster.refuse(node)
+            self._events.emit("node.refused", name=node.name, address=node.address, why=str(error))
+            return
+        self._events.emit("node.up", name=node.name, address=node.address)
+        if (machine := self._abroad.machines.get(node.address)) is not None and machine.home.ray_id == node.ray_id:
+            for actor in (machine.copies, machine.courier.post):
+                self._keep(group, actor, self._keep_answering(actor))
+            self._keep(group, machine.courier.post, machine.courier.run())
+        for name in worker_names(self._config, able):
+            worker = self._worker(name, able)
+            self.workers = (*self.workers, worker)
+            self._keep(group, worker, self._keep_answering(worker))
+            self._keep(group, worker, self._keep_working(worker))
+
+    async def _findings(self, node: Node) -> Findings:
+        asked = self._cluster.asked
+        return {} if asked is None else await check_nodes([node], asked)
+
+    # -- what dies -----------------------------------------------------------------------------------------------
 
     async def _keep_answering(self, actor: Remote[Any]) -> None:
         known, offered, silence_s = 0, 0, self._config.run.silence_s
         while True:
             try:
-                async with asyncio.timeout(silence_s if known else max(silence_s, _START_S)):
-                    pid = await actor.pid()
+                pid = await self._pid(actor, silence_s if known else max(silence_s, _START_S))
             except RemoteError:
                 pid = known  # it is being restarted
             except TimeoutError:
@@ -303,19 +425,31 @@ class Fleet:
             known = pid
             await asyncio.sleep(_LOOK_S)
 
+    async def _pid(self, actor: Remote[Any], silence_s: float) -> int:
+        """Raises TimeoutError where it has been silent for so long.  On another machine it is asked once more then: a
+        cable that is cut may swallow an answer for good."""
+        for left in reversed(range(_ASKED_ABROAD if self._homes[actor.name].remote else 1)):
+            try:
+                async with asyncio.timeout(silence_s):
+                    return await actor.pid()
+            except TimeoutError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
     async def _offers_stacks(self, actor: Remote[Any]) -> bool:
         """Let a process that has begun offer its stacks; false where it has not answered at once."""
-        name = short_name(actor.name)
+        name, folder = short_name(actor.name), actors_folder(self._config, self._directory, self._homes[actor.name])
         try:
             async with asyncio.timeout(_ANSWER_S):
-                await actor.offer_stacks(self._directory.logs / f"{name}.stacks", name)
+                await actor.offer_stacks(self._directory.logs_below(folder) / f"{name}.stacks", name)
         except (RemoteError, TimeoutError):
             return False
         return True
 
     async def hang_report(self, token: str) -> tuple[str, str]:
         """Who waits for whom, and the file that has the stacks of every process and task."""
-        several = (*self.engines, *self._carriers, *self.workers, *self._examiners)
+        several = (*self.engines, *self._sender, *self._abroad.actors, *self.workers, *self._examiners)
         logs = self._directory.logs
         evidence = await gather_evidence(
             (self.buffer, self.conductor, *several, *self._newest_learners.ranks), sorted(logs.glob("*.stacks")), token
@@ -414,6 +548,7 @@ class Fleet:
             async with beside(self._keep_working(worker)):
                 try:
                     async with beside(  # not while they are stopped: who looks after an engine starts it again
+                        *(self._unless_gone(self._homes[actor.name]) for actor in (worker, *own)),
                         *(self._keep_answering(actor) for actor in (worker, *own)),
                         *(self._keep_serving(engine, lambda: manifest) for engine in own),
                     ):
@@ -423,7 +558,13 @@ class Fleet:
         finally:
             self._examiners = ()
             for actor in (worker, *own):
+                self.delivery.forget(actor.name)
                 kill(actor)
+
+    async def _unless_gone(self, node: Node) -> None:
+        """Raises InfraError once ``node`` is gone."""
+        await self._gone[node.name].wait()
+        raise InfraError(f"{node.name} ({node.address}), where the evaluation was, is gone")
 
     def require_examiner_place(self) -> None:
         """Raises UserError where no evaluation beside training can be: for want of sandboxes, or of a GPU."""
@@ -433,21 +574,25 @@ class Fleet:
                 f"sandbox.capacity_per_node = {config.sandbox.capacity_per_node} leaves no sandbox beside training's: "
                 "raise it, --set sandbox.capacity_per_node=N with --resume"
             )
-        if not config.shared:
-            exam_home(config, self._nodes)
+        if not config.shared and self._gone[(home := exam_home(config, self._nodes)).name].is_set():
+            raise UserError(f"{home.name} ({home.address}), which has the engine for evaluations, is gone")
 
     def _spawn_examiner(self) -> tuple[Remote[Worker], tuple[Remote[Engine], ...]]:
         """The worker, and the engine that is its own."""
-        config, directory, crew, model = self._config, self._directory, self._crew, self._prepared.model_path
+        config, directory, crew, abroad = self._config, self._directory, self._crew, self._abroad
         self.require_examiner_place()
-        head, self._exams, own = self._nodes[0], self._exams + 1, tuple[Remote[Engine], ...]()
+        self._exams, own = self._exams + 1, tuple[Remote[Engine], ...]()
         if not config.shared:
-            home = exam_home(config, self._nodes)
-            options = replace(self._options(home, f"{EXAM_ENGINE}-{self._exams}"), num_gpus=engine_gpus(config))
-            own = (spawn(crew.engine, options, exam_engine_settings(config, directory, model, home), None),)
-        told = examiner_settings(config, directory, model, head, endpoint=self._endpoint, keys=self._run_keys)
+            home, name = exam_home(config, self._nodes), f"{EXAM_ENGINE}-{self._exams}"
+            options = replace(self._options(home, name, seat=EXAM_ENGINE), num_gpus=engine_gpus(config))
+            told = exam_engine_settings(config, directory, abroad.model(home), home)
+            own = (spawn(crew.engine, options, told, None),)
+            if home.remote:
+                self.delivery.lend(self._actor_name(name), abroad.machines[home.address].copies)
+        at = self._homes[self.workers[0].name]
+        settings = examiner_settings(config, directory, abroad.model(at), at, endpoint=self._endpoint, keys=self._keys)
         name = f"{EXAMINER}-{self._exams}"
-        return self._on(head, name, crew.worker, told, self.conductor, own or self.engines), own
+        return self._on(at, name, crew.worker, settings, self.conductor, own or self.engines), own
 
     async def _stop_examiner(self, worker: Remote[Worker], own: Sequence[Remote[Engine]]) -> None:
         if await self._each_stop([worker], Worker.stop):
@@ -463,14 +608,24 @@ class Fleet:
             self._worker_died = time.monotonic()
         await self._each_stop(self.engines, Engine.stop)
         await self._each_stop([self.buffer], Buffer.stop)
-        await self._sweep()
+        settle_s = self._settle_s
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep(settle_s))
+            group.create_task(self._abroad.close(settle_s))
 
-    async def _sweep(self) -> None:
-        """Remove what workers that died left on this machine's engine, which may still be creating it."""
+    @property
+    def _settle_s(self) -> float | None:
+        """So long Docker engines may still be at work for workers that died; None where none did."""
         if self._worker_died is None or not self._config.sandbox.own:
+            return None
+        return max(0.0, self._worker_died + SETTLED_S - time.monotonic())
+
+    async def _sweep(self, settle_s: float | None) -> None:
+        """Remove what workers that died left on this machine's engine, which may still be creating it."""
+        if settle_s is None or not self._cluster.sweeps_here:
             return
         try:
-            await sweep_run(self._directory.run_id, max(0.0, self._worker_died + SETTLED_S - time.monotonic()))
+            await sweep_run(self._directory.run_id, settle_s)
         except LongshoreError as error:
             self._events.emit("stop.failed", why=str(error))
 

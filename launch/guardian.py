@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from types import TracebackType
@@ -37,20 +37,32 @@ _PATIENT_ROUNDS = {b"/actors/engines/guardian.py": 100, b"/launch/guardian.py": 
 """So long those may go on who are putting things in order, told by a part of their command line: an engine's guardian,
 whose server is dead by then, removes the server's shared memory; the guardian of a run that was started by this one
 (:mod:`launch.sweep`) ends what this one cannot know, and its sweep waits until the daemon has settled."""
+_BESIDE = "--beside"
+_ALONE_ROUNDS = 10
+"""Looks in a row that find no process of the run, once nobody holds the pipe: an actor that died is back by then."""
+_LEAVING_ROUNDS = 60
+"""Looks after the word that the run is over: Ray ends its processes by itself."""
+
+
+def machine_token(token: str, machine: str) -> str:
+    """Of a run's processes on another machine than the driver's."""
+    return f"{token}-{machine}"
 
 
 class Guardian:
     """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later carries it;
     leaving waits until all of them are gone."""
 
-    def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = ()) -> None:
-        """``sweep``: a command (:mod:`sandbox.sweep`) that is run at the end, unless all went well."""
+    def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = (), *, beside: int = 0) -> None:
+        """``sweep``: a command (:mod:`sandbox.sweep`) that is run at the end, unless all went well.  ``beside``: the
+        process whose end is the run's on another machine than the driver's."""
         self._token, self._temporary, self._sweep = token, temporary, sweep
+        self._beside = (_BESIDE, str(beside)) if beside else ()
 
     def __enter__(self) -> Self:
         environment = {key: value for key, value in os.environ.items() if key != TOKEN}
         self._process = subprocess.Popen(
-            [sys.executable, "-S", "-E", __file__, self._token, str(self._temporary), *self._sweep],
+            [sys.executable, "-S", "-E", __file__, *self._beside, self._token, str(self._temporary), *self._sweep],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -115,6 +127,31 @@ def _await_end(token: str) -> tuple[bytes, set[Process]]:
             return last, known
 
 
+def _await_end_beside(token: str, is_over: Callable[[], bool]) -> tuple[bytes, set[Process]]:
+    """The same where an actor holds the pipe: ``is_over`` says that its machine's Ray has ended."""
+    known: set[Process] = set()
+    last, held, alone, left = b"", True, 0, _LEAVING_ROUNDS
+    while alone < _ALONE_ROUNDS and left and not is_over():
+        if not held:
+            time.sleep(_LOOK_S)
+        elif select.select([0], [], [], _LOOK_S)[0]:
+            said = os.read(0, 1)
+            last, held = said or last, bool(said)
+        known = processes(token, known)
+        alone = alone + 1 if not (known or held) else 0
+        left -= not held and last == _DONE
+    return last, known
+
+
+def _has_ended(pid: int) -> Callable[[], bool]:
+    """Tells whether the process that has this number is gone."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return lambda: True
+    return lambda: bool(select.select([handle], [], [], 0)[0])
+
+
 def _end(token: str, known: set[Process], temporary: Path) -> None:
     quiet = 0
     for done in range(_ROUNDS):
@@ -138,8 +175,12 @@ def _patience(command: bytes) -> int:
 def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    token, temporary, *sweep = sys.argv[1:]
-    last, known = _await_end(token)
+    words = sys.argv[1:]
+    beside = int(words[1]) if words[0] == _BESIDE else 0
+    if beside and os.fork():
+        return  # nobody's child: Ray kills those of an actor that ends
+    token, temporary, *sweep = words[2:] if beside else words
+    last, known = _await_end_beside(token, _has_ended(beside)) if beside else _await_end(token)
     _end(token, known, Path(temporary))
     if sweep and last != _DONE:
         longer = () if last == _STOPPED else ("--settle",)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
+from actors.places import Place
 from actors.remote import ActorOptions, Ref, Remote, RemoteError, spawn
 from launch.config.policy import TrainerSection
 from launch.nodes import Node
@@ -42,6 +43,7 @@ def spawn_learners(
     home: Node,
     *,
     generation: int = 1,
+    place: Place | None = None,
     cls: type[LearnerRank] = LearnerRank,
 ) -> Learners:
     """Start the ranks, all on one node: a ``generation`` for each start in one attempt."""
@@ -53,6 +55,7 @@ def spawn_learners(
             ActorOptions(
                 name=f"{directory.run_id}/{directory.attempt}.{generation}/learner-{rank}",
                 node_id=home.ray_id,
+                place=place,
                 num_gpus=1 if learner.device == "cuda" else 0,
                 beside=_WRITERS,
                 env=learner_environment(learner),

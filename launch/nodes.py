@@ -1,7 +1,8 @@
 """Ray nodes: a cluster to join, or N local ones that stand in for it.
 
-Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.ray_settings`), carry the run's token (see
-:mod:`launch.guardian`) and end with the driver.
+Nodes of one address are on one machine.  Those on another than the driver's have no way to the run's directory
+(:mod:`launch.machines`).  Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.ray_settings`), carry the
+run's token (see :mod:`launch.guardian`) and end with the driver.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from protocol.cli.words import did_you_mean
 from protocol.errors import InfraError, UserError
 from sandbox.completion import made
 
@@ -26,6 +29,8 @@ _POLL_S = 1.0
 _TRIES = 4
 _LOCAL_WAIT_S = 120.0
 _DEFAULT_FOLDER = "RAY_TMPDIR"
+ROLES_LABEL = "longshore/roles"
+"""Label of a node (``ray start --labels``) that says what it is for; several are joined by dots."""
 
 
 class NodesMissing(InfraError):
@@ -36,6 +41,17 @@ class NodesNotStarted(InfraError):
     """Ray did not start here."""
 
 
+class Role(StrEnum):
+    """What may be put on a node.  The learner, buffer and conductor are always on the driver's."""
+
+    ENGINE = "engine"
+    WORKER = "worker"
+    """Agents, with their sandboxes."""
+
+
+EVERY_ROLE = frozenset(Role)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """``name`` for people (``node-0`` is the head), ``ray_id`` for placement."""
@@ -44,6 +60,13 @@ class Node:
     ray_id: str
     address: str
     gpus: int = 0
+    cpus: int = 0
+    remote: bool = False
+    """On another machine than the driver's."""
+    roles: frozenset[Role] = EVERY_ROLE
+    """What it may be used for."""
+    labelled: frozenset[Role] = field(default_factory=frozenset[Role])
+    """What its label says that it is for; empty where it has none."""
 
 
 @asynccontextmanager
@@ -124,6 +147,17 @@ def _processes(temporary: Path) -> list[int]:
     return found
 
 
+def head_processes(temporary: Path) -> list[int]:
+    """Of Ray, whose session is in ``temporary``: those without which there is no cluster, or no node for the driver."""
+    found: list[int] = []
+    for pid in _processes(temporary):
+        with contextlib.suppress(OSError):
+            program, *options = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if program.endswith(b"/gcs_server") or (program.endswith(b"/raylet") and b"--head" in options):
+                found.append(pid)
+    return found
+
+
 @contextmanager
 def _own_default_address(temporary: Path) -> Generator[None]:
     """Ray's test cluster writes its address, and removes it at its end, where every other ``ray.init()`` of this
@@ -156,7 +190,7 @@ async def joined_nodes(
     """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are, at each
     change.  ``env`` is set for every actor that is started then.
 
-    Raises :class:`NodesMissing` after ``wait_s``, UserError for nodes on several machines.
+    Raises :class:`NodesMissing` after ``wait_s``, UserError for a label that means nothing.
     """
 
     await asyncio.to_thread(_connect, address, dict(env))
@@ -192,19 +226,73 @@ def _nodes() -> list[dict[str, Any]]:
     return list(ray.nodes())  # pyright: ignore[reportUnknownArgumentType]  # untyped
 
 
+def alive_nodes() -> list[RayNode]:
+    """Who is in the cluster, as Ray tells it.  Blocking: where the cluster is gone, for long."""
+    return [_read(node) for node in _nodes() if node["Alive"]]
+
+
+@dataclass(frozen=True, slots=True)
+class RayNode:
+    """A node as Ray lists it."""
+
+    ray_id: str
+    address: str
+    gpus: int
+    cpus: int
+    roles: str
+    """The value of its label, if it has one."""
+
+
+def _read(node: Mapping[str, Any]) -> RayNode:
+    resources: Mapping[str, float] = node["Resources"]
+    labels: Mapping[str, str] = node.get("Labels") or {}
+    return RayNode(
+        str(node["NodeID"]),
+        str(node["NodeManagerAddress"]),
+        int(resources.get("GPU", 0)),
+        int(resources.get("CPU", 0)),
+        labels.get(ROLES_LABEL, ""),
+    )
+
+
+def named(node: RayNode, number: int, *, head: str) -> Node:
+    """``head``: the address of the driver's machine.  Raises UserError for a label that means nothing."""
+    labelled = _labelled(node)
+    return Node(
+        f"node-{number}",
+        node.ray_id,
+        node.address,
+        node.gpus,
+        node.cpus,
+        remote=node.address != head,
+        roles=labelled or EVERY_ROLE,
+        labelled=labelled,
+    )
+
+
+def _labelled(node: RayNode) -> frozenset[Role]:
+    words = [word for word in node.roles.split(".") if word]
+    for word in words:
+        if word not in set(Role):
+            raise UserError(
+                f"the node at {node.address} has the label {ROLES_LABEL}={node.roles}, and '{word}' is no role"
+                f"{did_you_mean(word, list(Role))}: start it with --labels {ROLES_LABEL}={'.'.join(Role)}, with one of "
+                "the two, or without a label"
+            )
+    return frozenset(map(Role, words))
+
+
 async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None], advice: str) -> list[Node]:
-    alive: list[dict[str, Any]] = []
+    alive: list[RayNode] = []
     try:
         async with asyncio.timeout(wait_s):
             while True:
-                found = await asyncio.to_thread(_nodes)
-                before, alive = len(alive), [node for node in found if node["Alive"]]
+                before, alive = len(alive), await asyncio.to_thread(alive_nodes)
                 if len(alive) != before:
                     progress(len(alive))
-                nodes = _named(alive)[:count]
-                _check_one_machine(nodes)
+                nodes = _ordered(alive)[:count]
                 if len(nodes) == count:
-                    return nodes
+                    return [named(node, number, head=nodes[0].address) for number, node in enumerate(nodes)]
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
         raise NodesMissing(
@@ -212,24 +300,10 @@ async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None]
         ) from error
 
 
-def _named(alive: list[dict[str, Any]]) -> list[Node]:
+def _ordered(alive: Sequence[RayNode]) -> list[RayNode]:
     """This process's node first, then others of its machine."""
     import ray
 
     mine = ray.get_runtime_context().get_node_id()
-    here = {node["NodeManagerAddress"] for node in alive if node["NodeID"] == mine}
-    ordered = sorted(
-        alive, key=lambda node: (node["NodeID"] != mine, node["NodeManagerAddress"] not in here, node["NodeID"])
-    )
-    return [
-        Node(f"node-{i}", str(n["NodeID"]), str(n["NodeManagerAddress"]), int(n["Resources"].get("GPU", 0)))
-        for i, n in enumerate(ordered)
-    ]
-
-
-def _check_one_machine(nodes: Sequence[Node]) -> None:
-    if len(machines := sorted({node.address for node in nodes})) > 1:
-        raise UserError(
-            f"the nodes are on several machines ({', '.join(machines)}), and each of a run's actors writes into its "
-            "directory on one disk: start all nodes on one machine, or ask for fewer with --nodes"
-        )
+    here = {node.address for node in alive if node.ray_id == mine}
+    return sorted(alive, key=lambda node: (node.ray_id != mine, node.address not in here, node.ray_id))

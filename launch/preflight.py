@@ -27,8 +27,6 @@ from launch.sft.examples import check_sources
 from launch.task_data import usable_tasks
 from learner.qwen import read_config
 from protocol.errors import UserError
-from sandbox.address import EngineAddress
-from sandbox.host import current_host
 from sandbox.tasks.generated import trained_families
 
 
@@ -51,7 +49,6 @@ def recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
         lambda: check_memory_saver(config),
         lambda: check_sinks(config.metrics.sinks),
         lambda: None if config.sandbox.own else check_provider(config, agent_of(settings), os.environ),
-        lambda: check_harness(current_host().docker_url) if config.agent.harness else None,
     )
 
 
@@ -102,14 +99,4 @@ def check_context(config: RunConfig) -> None:
         raise UserError(
             f"agent.context_tokens = {config.agent.context_tokens} and the model has {positions} positions, of which "
             f"SGLang keeps {OWN_TOKENS} for itself: --set agent.context_tokens={most} or less"
-        )
-
-
-def check_harness(docker_url: str) -> None:
-    """A harness can be given a door to the policy: this process may enter the namespaces of its sandbox."""
-    if os.geteuid() != 0 or not EngineAddress.parse(docker_url).socket:
-        raise UserError(
-            "agent.harness: a harness reaches the policy by a door that is opened in its sandbox, and only root on the "
-            f"Docker engine's host may open one (the engine is at {docker_url}): run there as root, or leave the key "
-            "out for the built-in agent"
         )

@@ -83,6 +83,16 @@ class Pusher:
             self.newest = manifest
             self._changed.notify_all()
 
+    async def lose(self, engine: str) -> None:
+        """Its node is gone: nobody waits for it any more."""
+        async with self._changed:
+            self.engines = [each for each in self.engines if each.name != engine]
+            self._has.pop(engine, None)
+            self._changed.notify_all()
+
+    def _is_there(self, engine: Remote[Engine]) -> bool:
+        return any(each.name == engine.name for each in self.engines)
+
     async def wait_served(self, manifest: WeightManifest) -> None:
         """Return when every engine serves ``manifest`` or something newer."""
         async with self._changed:
@@ -114,16 +124,20 @@ class Pusher:
             group.create_task(self._tell())
 
     async def _keep(self, engine: Remote[Engine]) -> None:
-        """Give the engine each newest version."""
+        """Give the engine each newest version, as long as it is there."""
         passed_over = False
-        while True:
+        while self._is_there(engine):
             async with self._changed:
                 await self._changed.wait_for(
-                    lambda: self.to_start is not None and self._has.get(engine.name) is not self.newest
+                    lambda: (
+                        (self.to_start is not None and self._has.get(engine.name) is not self.newest)
+                        or not self._is_there(engine)
+                    )
                 )
                 manifest = self.newest
                 has = self._has  # another one once the engines were told to stand aside
-            assert manifest is not None  # noqa: S101  # the condition above
+            if manifest is None:
+                continue
             loaded = await self._load(engine, manifest, even_if_overtaken=passed_over)
             passed_over = not loaded
             if loaded:
@@ -153,9 +167,9 @@ class Pusher:
         return min(self._has.values(), key=lambda manifest: manifest.version)
 
     async def _load(self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool) -> bool:
-        """False when a newer one came meanwhile, or the engines are to stand aside."""
+        """False when a newer one came meanwhile, or the engines are to stand aside, or this one is gone."""
         said, anew = "", False
-        while self.newest is manifest:
+        while self.newest is manifest and self._is_there(engine):
             try:
                 here = await self.delivery.to(engine, manifest, self.served, anew=anew)
                 async with asyncio.timeout(self.deadline_s + _RETRY_S):

@@ -16,9 +16,19 @@ LOCAL_RAY = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_worker_niceness": "0",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
 }
 """The second keeps nodes on loopback: without it, Ray takes 127.0.0.1 for this machine's outer address.  The third lets
-actors compete as equals with the Docker daemon."""
+actors compete as equals with the Docker daemon.  A head that was killed does not come back: the fourth ends the rest of
+its processes before the containers' deadline."""
+CLUSTER_RAY = {
+    "RAY_health_check_period_ms": "3000",
+    "RAY_health_check_timeout_ms": "15000",
+    "RAY_health_check_failure_threshold": "5",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "120",
+}
+"""For ``ray start`` on every node of a cluster of several machines: one whose cable is cut is given up after a minute
+and a half, one whose Ray was killed after 15 s, and a head that cannot be reached after two minutes."""
 _ANSWER_S = 30.0
 """For a cluster to answer, a Python's start included."""
 

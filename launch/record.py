@@ -18,7 +18,7 @@ from launch.config import RunConfig, SftConfig
 from launch.rundir import CONFIG_FILE, RunDirectory, config_values
 from launch.steering.history import RETUNED, read_changes
 from protocol.events import Json
-from sandbox.host import current_host
+from sandbox.host import current_host, set_up
 from sandbox.provision import image_id
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,8 +58,9 @@ def make_record(directory: RunDirectory, config: RunConfig | SftConfig, images: 
 
 
 def base_image(config: RunConfig) -> dict[str, str]:
-    """The image of tasks that name none, and its content id; nothing where others than this machine choose it."""
-    if not config.sandbox.own:
+    """The image of tasks that name none, and its content id; nothing where others than this machine choose it, or
+    have it."""
+    if not config.sandbox.own or not set_up():
         return {}
     host = current_host()
     name = config.sandbox.image or host.base_image

@@ -103,9 +103,13 @@ class RunDirectory:
         """Where this attempt's processes log."""
         return self.path / "attempts" / str(self.attempt) / "logs"
 
-    def log_of(self, writer: str, node: str) -> LogPlace:
-        """Where one process of this attempt logs."""
-        return LogPlace(self.logs / f"{writer}.jsonl", self.run_id, writer, node)
+    def logs_below(self, folder: Path) -> Path:
+        """The same where what is this run's directory here is ``folder``."""
+        return folder / self.logs.relative_to(self.path)
+
+    def log_of(self, writer: str, node: str, folder: Path | None = None) -> LogPlace:
+        """Where one process of this attempt logs, if its machine has ``folder`` in this directory's place."""
+        return LogPlace(self.logs_below(folder or self.path) / f"{writer}.jsonl", self.run_id, writer, node)
 
     def set_aside(self) -> None:
         """Put what an earlier attempt came to into its folder: a run that goes on has not ended."""

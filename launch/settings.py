@@ -24,7 +24,7 @@ from launch.agenda import EXAM_ENGINE, EXAMINER
 from launch.config import Control, RunConfig
 from launch.config.policy import LoraSection, TrainerSection
 from launch.config.rollout import WeightPath
-from launch.nodes import Node
+from launch.nodes import Node, Role
 from launch.retention import Retention
 from launch.rewards import reward_settings
 from launch.rundir import RunDirectory
@@ -73,8 +73,13 @@ def engine_gpus(config: RunConfig) -> int:
 def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
     """Each engine's name and node: they are spread, over nodes with GPUs to spare where they need them.  The first node
     is the learner's.  Raises UserError where the GPUs are too few, one for evaluations beside training included."""
-    homes = _homes(config, nodes, examines=config.evaluation.every_steps > 0 and not config.shared)
+    homes = _homes(config, nodes, examines=has_exam_engine(config))
     return {name: home for name, home in homes.items() if name != EXAM_ENGINE}
+
+
+def has_exam_engine(config: RunConfig) -> bool:
+    """Whether there is to be a place for the engine of evaluations beside training."""
+    return config.evaluation.every_steps > 0 and not config.shared
 
 
 def exam_home(config: RunConfig, nodes: Sequence[Node]) -> Node:
@@ -89,11 +94,13 @@ def _homes(config: RunConfig, nodes: Sequence[Node], *, examines: bool) -> dict[
     names = [f"engine-{index}" for index in range(config.engine.count)] + [EXAM_ENGINE] * examines
     homes: dict[str, Node] = {}
     for name in names:
-        able = [node for node in nodes if free[node.name] >= each] if each else nodes
+        able = [node for node in nodes if Role.ENGINE in node.roles and (not each or free[node.name] >= each)]
         if not able:
             break
         home = homes[name] = min(able, key=lambda node: sum(there is node for there in homes.values()))
         free[home.name] -= each
+    if not each and not homes:
+        raise UserError("no node may have an engine: the labels of all say otherwise; start one without a label")
     if min(free.values()) < 0 or len(homes) < len(names):
         there = ", ".join(f"{node.name} {node.gpus}" for node in nodes if node.gpus) or "none"
         head = f"{ranks} learner ranks{' and a sender' if sender else ''} on {nodes[0].name}"
@@ -110,26 +117,65 @@ _BY_PLACE = {WeightPath.AUTO, WeightPath.ADAPTERS}
 """Paths that are a copy where the engine is on another machine than the learner."""
 
 
-def copy_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
-    """Of each engine that does not read the learner's own folder: the node whose copies it reads, one for a machine."""
+def machine_homes(nodes: Sequence[Node]) -> dict[str, Node]:
+    """Each machine's address and first node."""
     first: dict[str, Node] = {}
     for node in nodes:
         first.setdefault(node.address, node)
-    path, here = config.engine.weights, nodes[0].address
+    return first
+
+
+def copy_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
+    """Of each engine that does not read the learner's own folder: the node whose copies it reads, one for a machine.
+    Raises UserError for a way of weights that does not lead to another machine."""
+    first, path = machine_homes(nodes), config.engine.weights
+    homes = engine_homes(config, nodes)
+    there = sorted(name for name, node in homes.items() if node.remote)
+    if there and path in {WeightPath.FULL, WeightPath.DIRECT}:
+        raise UserError(
+            f"engine.weights = '{path}' reads the learner's folder, and {', '.join(there)} is on another machine: set "
+            "engine.weights = 'auto', 'delta' or 'broadcast'"
+        )
     return {
         name: first[node.address]
-        for name, node in engine_homes(config, nodes).items()
-        if path in {WeightPath.DELTA, WeightPath.BROADCAST} or (path in _BY_PLACE and node.address != here)
+        for name, node in homes.items()
+        if path in {WeightPath.DELTA, WeightPath.BROADCAST} or (path in _BY_PLACE and node.remote)
     }
 
 
 def worker_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
-    """Each worker's name and node."""
-    return {
-        f"worker-{node.name.removeprefix('node-')}-{index}": node
-        for node in nodes
-        for index in range(config.rollout.workers_per_node)
-    }
+    """Each worker's name and node.  Raises UserError where no node may have one."""
+    able = [node for node in nodes if Role.WORKER in node.roles]
+    if not able:
+        raise UserError(
+            "no node may have agents: none has a Docker engine, or the labels of all say otherwise; start one with "
+            "both, or take sandboxes from pool servers (--set sandbox.provider=pool)"
+        )
+    return {name: node for node in able for name in worker_names(config, node)}
+
+
+def worker_names(config: RunConfig, node: Node) -> list[str]:
+    """Of the workers that ``node`` has."""
+    number = node.name.removeprefix("node-")
+    return [f"worker-{number}-{index}" for index in range(config.rollout.workers_per_node)]
+
+
+_LATER_NODES = 64
+"""That may join in one attempt: the keys of their workers are made before its start."""
+
+
+def expected_workers(config: RunConfig, nodes: Sequence[Node]) -> list[str]:
+    """Names of all workers that may ever send trajectories."""
+    later = [Node(f"node-{len(nodes) + more}", "", "") for more in range(_LATER_NODES)]
+    return [name for node in (*nodes, *later) for name in worker_names(config, node)]
+
+
+def actors_folder(config: RunConfig, directory: RunDirectory, node: Node) -> Path:
+    """Where the actors on ``node`` write: the run's directory, or what of it is on another machine
+    (:mod:`launch.machines`)."""
+    if not node.remote:
+        return directory.path
+    return config.cluster.scratch_dir / directory.run_id / str(directory.attempt)
 
 
 class Share(NamedTuple):
@@ -243,7 +289,7 @@ def engine_settings(
 ) -> EngineSettings:
     return EngineSettings(
         name=name,
-        run_dir=directory.path,
+        run_dir=actors_folder(config, directory, node),
         model_path=str(model_path),
         context_length=config.agent.context_tokens,
         max_total_tokens=config.engine.max_total_tokens,
@@ -280,11 +326,12 @@ def adapter_settings(config: RunConfig) -> AdapterSettings | None:
 
 
 def copies_settings(config: RunConfig, directory: RunDirectory, node: Node) -> CopiesSettings:
+    folder = actors_folder(config, directory, node)
     return CopiesSettings(
         name=f"copies-{node.name.removeprefix('node-')}",
-        run_dir=directory.path,
+        run_dir=folder,
         node=node.name,
-        folder=directory.path / "copies" / node.name,
+        folder=folder / "copies" / node.name,
         broadcast=config.engine.weights is WeightPath.BROADCAST,
     )
 
@@ -312,7 +359,7 @@ def worker_settings(
         name=name,
         node=node.name,
         run_id=directory.run_id,
-        run_dir=directory.path,
+        run_dir=actors_folder(config, directory, node),
         model_path=str(model_path),
         agent=agent.settings,
         endpoints=(endpoint,),

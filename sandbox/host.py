@@ -94,6 +94,15 @@ def current_host(settings: HostSettings | None = None) -> Host:
         raise UserError("this machine is not set up for sandboxes: run `python -m sandbox.host up`") from error
 
 
+def set_up(settings: HostSettings | None = None) -> bool:
+    """Whether ``ensure`` has run here."""
+    try:
+        current_host(settings)
+    except UserError:
+        return False
+    return True
+
+
 def answering(host: Host) -> Host:
     """The same, whose engine answers.  Raises UserError with what to do."""
     if not provision.engine_answers(host.docker_url, _PATIENCE_S):

@@ -73,15 +73,17 @@ class HostCopies:
         self._lock = asyncio.Lock()
         settings.folder.mkdir(parents=True, exist_ok=True)
 
-    async def fetch(self, manifest: WeightManifest, served: Version, *, anew: bool = False) -> WeightManifest:
+    async def fetch(
+        self, manifest: WeightManifest, served: Version, *, anew: bool = False, alone: bool = False
+    ) -> WeightManifest:
         """The manifest of this host's copy, which is there.  No engine needs what is older than ``served``.  With
-        ``anew`` a copy that is there is not trusted.  Raises InfraError."""
+        ``anew`` a copy that is there is not trusted; ``alone``: no other host fetches it now.  Raises InfraError."""
         folder = version_folder(self._settings.folder, manifest.version)
         async with self._lock:
             if anew:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             if not folder.exists():
-                broadcast = self._settings.broadcast and not anew
+                broadcast = self._settings.broadcast and not (anew or alone)
                 fetched = await self._receive(manifest, folder) if broadcast else None
                 self._tell(manifest, fetched or await self._fetch(manifest, folder))
             await asyncio.to_thread(forget_before, self._settings.folder, served, keep=1)
@@ -153,6 +155,19 @@ class HostCopies:
                 raise CopyError(f"block {index} of {file.name} did not come within {_STALL_S:g} s") from None
             sent.append(len(block))
             await asyncio.to_thread(_apply, block, plan.base, folder / file.name, index)
+
+    async def model(self, path: str) -> str:
+        """The run's model folder as this host has it: copied from the learner's, unless it is here.  Raises
+        InfraError."""
+        folder = self._settings.folder / "model"
+        manifest = WeightManifest(NO_VERSION, 0, NO_VERSION, path, "", 0, 0)
+        async with self._lock:
+            if not folder.exists():
+                try:
+                    await self._make(manifest, await self._plan(manifest, ()), folder)
+                except (DeltaError, BadWeights) as error:
+                    raise CopyError(f"the model in {path} did not come whole: {error}") from error
+        return str(folder)
 
     def _resync(self, manifest: WeightManifest, why: str) -> None:
         self._events.emit("weights.resync", host=self._settings.node, version=manifest.version, why=why)

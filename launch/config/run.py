@@ -127,6 +127,12 @@ class ClusterSection(Section):
     """A Ray cluster to join, ``host:port``; empty to start one here."""
     node_wait_s: Seconds = 600.0
     """Longest wait for the cluster to have so many nodes alive."""
+    max_nodes: CountInt = 0
+    """Nodes that join later get agents as long as the run has fewer than so many; 0 for no more than ``nodes``: then
+    one that joins takes the place of one that has died."""
+    scratch_dir: Path = Path("/tmp/longshore")  # noqa: S108  a name for each run below it
+    """Folder on machines other than the driver's, on a local disk: for copies of weights, and for what a run writes
+    there until the driver has taken it."""
 
     @field_validator("address")
     @classmethod
@@ -456,6 +462,16 @@ class RunConfig(Section):
             found.append(
                 f"{episodes} episodes a node (rollout.workers_per_node × episodes_per_worker) need as many containers, "
                 f"and sandbox.capacity_per_node = {self.sandbox.capacity_per_node}: lower the one or raise the other"
+            )
+        if 0 < self.cluster.max_nodes < self.cluster.nodes:
+            found.append(
+                f"cluster.max_nodes = {self.cluster.max_nodes} is below cluster.nodes = {self.cluster.nodes}, with "
+                f"which the run begins: set cluster.max_nodes = {self.cluster.nodes} or more, or 0"
+            )
+        if not self.cluster.scratch_dir.is_absolute():
+            found.append(
+                f"cluster.scratch_dir = '{self.cluster.scratch_dir}' is no path from /, and on each machine it would "
+                "be below another folder: begin it with /"
             )
         if not self.cluster.address:
             try:

@@ -6,6 +6,7 @@ import http
 import http.client
 import ipaddress
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,8 @@ class EngineFacts:
     """Network of the engine → subnet."""
     routes: Sequence[str] = ()
     """Subnets that this machine has a route to."""
+    root: bool = True
+    """Processes of ours are root's."""
 
 
 def look(wants: HostWants) -> EngineFacts:
@@ -105,6 +108,7 @@ def look(wants: HostWants) -> EngineFacts:
         pools=_capacity(info.get("DefaultAddressPools") or ()),
         subnets=_subnets(networks),
         routes=_routes(Path("/proc/net/route")) if EngineAddress.parse(host.docker_url).socket else (),
+        root=os.geteuid() == 0,
     )
 
 
@@ -176,7 +180,7 @@ def judge(facts: EngineFacts, wants: HostWants) -> list[Finding]:
     trouble = _trouble(facts)
     if trouble is not None:
         return [trouble]
-    return [*_docker(facts, wants), *_cgroup(facts), *_address_pools(facts)]
+    return [*_docker(facts, wants), *_doors(facts, wants), *_cgroup(facts), *_address_pools(facts)]
 
 
 def _trouble(facts: EngineFacts) -> Finding | None:
@@ -244,6 +248,20 @@ def _docker(facts: EngineFacts, wants: HostWants) -> list[Finding]:
             )
         )
     return found or [ok(CheckName.DOCKER, f"{facts.version} at {facts.url}, with {facts.base_image} and the kit")]
+
+
+def _doors(facts: EngineFacts, wants: HostWants) -> list[Finding]:
+    """A harness reaches the policy by a door in its sandbox: this process may enter the sandbox's namespaces."""
+    if not wants.harness or (facts.root and EngineAddress.parse(facts.url).socket):
+        return []
+    return [
+        failed(
+            CheckName.DOCKER,
+            "agent.harness: a harness reaches the policy by a door that is opened in its sandbox, and only root on the "
+            f"Docker engine's host may open one (the engine is at {facts.url})",
+            "run there as root, or leave the key out for the built-in agent",
+        )
+    ]
 
 
 def _cgroup(facts: EngineFacts) -> list[Finding]:

@@ -25,6 +25,8 @@ class CheckName(StrEnum):
     NCCL = "nccl"
     VERSIONS = "versions"
     RECIPE = "recipe"
+    ANSWER = "answer"
+    """Of another machine, to being asked at all."""
 
 
 class Level(StrEnum):
@@ -43,6 +45,9 @@ class Finding:
     level: Level
     said: str
     fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.said}: {self.fix}" if self.fix else self.said
 
     def as_json(self) -> dict[str, Json]:
         return {"check": self.check.value, "level": self.level.value, "said": self.said, "fix": self.fix}
@@ -70,4 +75,4 @@ def require(findings: Iterable[Finding]) -> None:
     """Raises UserError for the first that keeps a run from starting."""
     for each in findings:
         if each.level is Level.FAILED:
-            raise UserError(f"{each.said}: {each.fix}")
+            raise UserError(str(each))

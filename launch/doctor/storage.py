@@ -49,29 +49,30 @@ def look_folder(folder: Path) -> FolderFacts:
 
 
 def judge_folder(facts: FolderFacts, wants: HostWants) -> list[Finding]:
-    return [disk_of(facts, wants.reserve_mb), _inodes(facts), _kind(facts, wants)]
+    return [disk_of(facts, wants), _inodes(facts, wants.folder_key), _kind(facts, wants)]
 
 
-def disk_of(facts: FolderFacts, reserve_mb: int) -> Finding:
+def disk_of(facts: FolderFacts, wants: HostWants) -> Finding:
     """Whether runs have room, and somebody may write there."""
+    elsewhere, reserve_mb = f"put runs elsewhere with --set {wants.folder_key}=FOLDER", wants.reserve_mb
     if not facts.writable:
-        fix = f"run this as its owner (`ls -ld {facts.there}`), or put runs elsewhere with --set run.dir=FOLDER"
+        fix = f"run this as its owner (`ls -ld {facts.there}`), or {elsewhere}"
         return failed(CheckName.DISK, f"this user cannot write to {facts.there}", fix)
     free_mb = facts.free_bytes >> 20
     if facts.free_bytes < reserve_mb << 20:
         return failed(
             CheckName.DISK,
             f"{facts.there} has {free_mb} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb)",
-            "free some space, or put runs elsewhere with --set run.dir=FOLDER",
+            f"free some space, or {elsewhere}",
         )
     return ok(CheckName.DISK, f"{free_mb:,} MB free in {facts.there}, {reserve_mb} MB of them kept in reserve")
 
 
-def _inodes(facts: FolderFacts) -> Finding:
+def _inodes(facts: FolderFacts, key: str) -> Finding:
     if not facts.inodes:
         return ok(CheckName.INODES, f"{facts.there} makes them as it needs them")
     said = f"{facts.free_inodes:,} files more can be made in {facts.there}"
-    fix = f"remove some (`du --inodes -x {facts.there} | sort -n | tail`), or put runs elsewhere (--set run.dir=FOLDER)"
+    fix = f"remove some (`du --inodes -x {facts.there} | sort -n | tail`), or put runs elsewhere (--set {key}=FOLDER)"
     if facts.free_inodes < _INODES:
         return failed(CheckName.INODES, f"only {said}, and a short run makes {_INODES:,}", fix)
     if facts.free_inodes < _MANY_INODES:
@@ -130,6 +131,6 @@ STORAGE = host_check(
     lambda wants: look_folder(wants.folder),
     judge_folder,
     deadline_s=10.0,
-    if_silent="its file system hangs (`mount`, `df`): put runs on a local disk, --set run.dir=/var/tmp/runs",
+    if_silent="its file system hangs (`mount`, `df`): name a folder on a local disk (run.dir, cluster.scratch_dir)",
 )
 SHM = host_check((CheckName.SHM,), look_shm, judge_shm, deadline_s=5.0, if_silent="look at `mount` and `dmesg`")

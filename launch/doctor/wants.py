@@ -13,15 +13,19 @@ class HostWants:
     """Of the machine that the checks run on; plain values, so that they can be sent to it."""
 
     folder: Path
-    """Where runs go."""
+    """Where runs go, or what a run has on another machine than its head."""
     reserve_mb: int
     """Room that has to be left there."""
     ports: tuple[tuple[str, int], ...] = ()
     """(key of the configuration, port) that are listened on here; 0 is any."""
+    folder_key: str = "run.dir"
+    """That says so."""
     docker: bool = True
     """Sandboxes are containers of this machine."""
     image: str = ""
     """Of tasks that name none; empty for the base image."""
+    harness: bool = False
+    """The agent is a program in a sandbox, to which a door to the policy is opened."""
     containers: int = 0
     """Most of them at once."""
     nodes: int = 1
@@ -39,7 +43,8 @@ class HostWants:
 
 
 def wants_of(config: RunConfig) -> HostWants:
-    """Of the machine on which ``config`` is started: the head of a cluster, or all there is."""
+    """Of the machine on which ``config`` is started: all there is, or the head of a cluster, of which nothing is asked
+    here that :func:`wants_of_node` asks of each of its nodes."""
     joins, learner, engine = bool(config.cluster.address), config.learner, config.engine
     devices = {"learner.device": learner.device, "engine.device": engine.device}
     here = 1 if joins else config.cluster.nodes
@@ -49,9 +54,10 @@ def wants_of(config: RunConfig) -> HostWants:
         folder=config.run.dir.absolute(),
         reserve_mb=config.run.disk_reserve_mb,
         ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port), ("metrics.port", metrics)),
-        docker=config.sandbox.own,
+        docker=config.sandbox.own and not joins,
         image=config.sandbox.image,
-        containers=_containers(config),
+        harness=bool(config.agent.harness) and not joins,
+        containers=0 if joins else _containers(config),
         nodes=here,
         machines=config.cluster.nodes if joins else 1,
         gpu_keys=() if joins else tuple(key for key, device in devices.items() if device == "cuda"),
@@ -60,8 +66,24 @@ def wants_of(config: RunConfig) -> HostWants:
     )
 
 
+def wants_of_node(config: RunConfig) -> HostWants:
+    """Of each node of a cluster that the run of ``config`` joins, whatever is put there."""
+    return HostWants(
+        folder=config.cluster.scratch_dir.absolute(),
+        reserve_mb=config.run.disk_reserve_mb,
+        folder_key="cluster.scratch_dir",
+        docker=config.sandbox.own,
+        image=config.sandbox.image,
+        harness=bool(config.agent.harness),
+        containers=_containers(config),
+        machines=config.cluster.nodes,
+        buffer=False,
+        gpu_keys=("engine.device",) if config.engine.device == "cuda" else (),
+    )
+
+
 def _containers(config: RunConfig) -> int:
-    """Sandboxes that may be there at once."""
+    """Sandboxes that may be there at once, on one machine."""
     rollout, beside = config.rollout, config.exam_places if config.evaluation.every_steps else 0
     return rollout.workers_per_node * rollout.episodes_per_worker + beside if config.sandbox.own else 0
 

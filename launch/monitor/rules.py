@@ -140,6 +140,10 @@ def _node_up(state: RunState, event: Event, t: float) -> None:
     state.nodes.add(text(event, "name") or text(event, "node"))
 
 
+def _node_down(state: RunState, event: Event, t: float) -> None:
+    state.nodes.discard(text(event, "name"))
+
+
 def _worker_started(state: RunState, event: Event, t: float) -> None:
     state.workers.add(text(event, "worker"))
 
@@ -308,6 +312,7 @@ _RULES: dict[str, Rule] = {
     "eval.failed": _eval_ended,
     "eval.broken_off": _eval_ended,
     "node.up": _node_up,
+    "node.down": _node_down,
     "worker.started": _worker_started,
     "conductor.flow": _flow,
     "group.opened": _group_opened,

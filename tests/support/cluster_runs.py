@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Finished:
 class MiniRun:
     """One started command.  ``path`` is its run directory."""
 
-    def __init__(self, path: Path, command: list[str], logs: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(self, path: Path, command: list[str], logs: Path, env: Mapping[str, str] | None = None) -> None:
         self.path = path
         self._out, self._err = logs / f"{path.name}.out", logs / f"{path.name}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -76,7 +76,9 @@ class MiniRun:
         found = [event for event in read_events(self.path) if not kinds or event["kind"] in kinds]
         return sorted(found, key=lambda event: event["t"])
 
-    def wait_event(self, what: str, kind: str, holds: Callable[[Event], bool] = lambda _: True) -> Event:
+    def wait_event(
+        self, what: str, kind: str, holds: Callable[[Event], bool] = lambda _: True, within_s: float = PATIENCE_S
+    ) -> Event:
         """The first event of ``kind`` for which ``holds``; fails at once when the run has ended without it."""
 
         def look() -> Event | None:
@@ -85,10 +87,10 @@ class MiniRun:
             assert found or not ended, f"the run ended without {what}:\n{self.stderr[-4000:]}"
             return found[0] if found else None
 
-        return eventually(what, look)
+        return eventually(what, look, within_s)
 
-    def wait_step(self, step: int) -> Event:
-        return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step)
+    def wait_step(self, step: int, within_s: float = PATIENCE_S) -> Event:
+        return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step, within_s)
 
     def finish(self, within_s: float = PATIENCE_S) -> Finished:
         try:
@@ -97,13 +99,13 @@ class MiniRun:
             raise AssertionError(f"no end within {within_s:g} s:\n{self.stderr[-4000:]}") from None
         return Finished(code, self._out.read_text(), self.stderr)
 
-    def succeed(self) -> dict[str, Any]:
+    def succeed(self, within_s: float = PATIENCE_S) -> dict[str, Any]:
         """Wait for exit code 0 and give the summary.
 
         ``leaked`` compares all that the engine holds before and after, so that whoever else uses the engine makes a run
         fail that one check; it is forgiven where nothing of this run is left.
         """
-        finished = self.finish()
+        finished = self.finish(within_s)
         summary = finished.json
         failed = summary.get("failed_checks", [f"exit code {finished.code}: {finished.stdout}"])
         serious = [line for line in failed if "left behind" not in line or self.belongings()]
@@ -244,28 +246,38 @@ class MiniRuns:
         run_id: str,
         *options: str,
         runs: Path | None = None,
-        env: dict[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
         program: str = CLUSTER,
+        prefix: Sequence[str] = (),
     ) -> MiniRun:
-        """Start a new run; options later on the line win."""
-        return self._launch(run_id, ["--run-id", run_id, *options], runs, env, program)
+        """Start a new run; options later on the line win.  ``prefix``: what runs the command, and becomes it."""
+        return self._launch(run_id, ["--run-id", run_id, *options], runs, env, program, prefix)
 
-    def resume(self, run_id: str, *options: str, runs: Path | None = None) -> MiniRun:
-        return self._launch(run_id, ["--resume", run_id, *options], runs, None)
+    def resume(
+        self,
+        run_id: str,
+        *options: str,
+        runs: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> MiniRun:
+        return self._launch(run_id, ["--resume", run_id, *options], runs, env, prefix=prefix)
 
     def _launch(
         self,
         run_id: str,
         options: list[str],
         runs: Path | None,
-        env: dict[str, str] | None,
+        env: Mapping[str, str] | None,
         program: str = CLUSTER,
+        prefix: Sequence[str] = (),
     ) -> MiniRun:
         folder = runs or self.folder
         self._number += 1
         logs = self._logs / str(self._number)
         logs.mkdir()
-        started = MiniRun(folder / run_id, self.command(*options, runs=folder, program=program), logs, env)
+        command = [*prefix, *self.command(*options, runs=folder, program=program)]
+        started = MiniRun(folder / run_id, command, logs, env)
         self._started.append(started)
         return started
 

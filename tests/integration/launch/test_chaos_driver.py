@@ -9,15 +9,9 @@ import pytest
 
 from launch.guardian import processes
 from protocol.weights import attempt_of
+from tests.support.belongings import DEADLINE_S, Belongings
 from tests.support.books import Lineage, assert_books_balance, ledger
-from tests.support.cluster_runs import (
-    MiniRun,
-    MiniRuns,
-    all_listening_ports,
-    eventually,
-    listening_ports,
-    shared_memory,
-)
+from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
@@ -25,26 +19,6 @@ STEPS = 6
 NO_EVALUATION = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0")
 FAR_FROM_A_CHECKPOINT = ("--set", "checkpoint.every_steps=100")
 """Nothing is kept between step 0 and the last: what later weights sampled is in the journal all the same."""
-DEADLINE_S = 40.0
-"""sandbox.deadline_s of the mini recipe: containers that nobody looks after end by themselves."""
-
-
-class Belongings:
-    """What a running command has; ``gone`` waits until it has none of it."""
-
-    def __init__(self, run: MiniRun) -> None:
-        self._run, self._token = run, run.token()
-        self._processes = processes(self._token)
-        pids = [run.process.pid, *(process.pid for process in self._processes)]
-        self._ports, self._memory = listening_ports(pids), shared_memory(pids)
-        assert len(pids) > 5
-        assert self._ports
-
-    def gone(self) -> None:
-        eventually("the end of every process", lambda: not processes(self._token, self._processes), 60)
-        eventually("free shared memory", lambda: not [path for path in self._memory if path.exists()], 60)
-        eventually("free ports", lambda: not self._ports & all_listening_ports(), 60)
-        eventually("the end of every container", lambda: not self._run.containers(), DEADLINE_S + 120)
 
 
 def versions_by_attempt(run: MiniRun) -> dict[int, set[int]]:

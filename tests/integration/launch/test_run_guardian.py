@@ -117,6 +117,47 @@ def test_a_run_that_another_command_started_is_put_in_order_by_its_own_guardian(
     eventually("the end of both folders", lambda: not list(tmp_path.glob("*er")), 60)
 
 
+MACHINE = """
+import os, subprocess, sys, time
+token, folder, *sweep = sys.argv[1:]
+actor = (
+    "import os, subprocess, sys, time\\n"
+    "from pathlib import Path\\n"
+    "from launch.guardian import Guardian\\n"
+    "guardian = Guardian(sys.argv[1], Path(sys.argv[2]), sys.argv[3:], beside=os.getppid())\\n"
+    "guardian.__enter__()\\n"
+    "print(os.getpid(), flush=True)\\n"
+    "time.sleep(600)\\n"
+)
+environment = os.environ | {"LONGSHORE_RUN_TOKEN": token}
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=environment, start_new_session=True)
+subprocess.Popen([sys.executable, "-c", actor, token, folder, *sweep], env=environment)
+time.sleep(600)
+"""
+"""A machine's Ray, which has started a process of the run and the actor that holds the guardian's pipe."""
+
+
+@pytest.mark.parametrize("actor_first", [False, True], ids=["actor alive", "actor killed before"])
+def test_when_the_ray_of_another_machine_ends_nothing_of_the_run_is_left_there(
+    tmp_path: Path, actor_first: bool
+) -> None:
+    """Also where the actor that held the pipe died before: Ray starts another one then, and nothing ends for it."""
+    token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "scratch", tmp_path / "swept"
+    folder.mkdir()
+    command = [sys.executable, "-c", MACHINE, token, str(folder), "/bin/sh", "-c", f'echo "$@" > {note}', "sweep"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as machine:
+        assert machine.stdout is not None
+        actor = int(machine.stdout.readline())
+        if actor_first:
+            os.kill(actor, signal.SIGKILL)
+            eventually("its end", lambda: actor not in {each.pid for each in processes(token)}, 60)
+            assert processes(token), "the run's other processes were ended for one actor"
+        machine.kill()
+    assert gone(token)
+    eventually("the sweep, and the end of its folder", lambda: note.exists() and not folder.exists(), 60)
+    eventually("the word that workers died just now", lambda: note.read_text() == "--settle\n", 60)
+
+
 HIDING = """
 import os, subprocess, sys
 child = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -15,6 +15,7 @@ from actors import conductor as conductor_module
 from actors.conductor import Conductor, ConductorSettings, Standing
 from actors.curriculum import TaskOrder
 from actors.evaluation import Attempt, EvaluationPlan
+from actors.tickets import name_of
 from protocol.errors import InfraError, UserError, leaves
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFull, DiskFull
@@ -251,6 +252,41 @@ async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
         await conductor.hello("w", "2")
         assert await waits == []
         again = await conductor.take("w", "2", MANY, 0.0)
+    assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
+        (ticket.group, ticket.sample, 1) for ticket in held
+    }
+
+
+async def test_tickets_whose_way_to_their_worker_was_cut_are_given_again(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """Else they are missed until their deadline, which is the longest episode's."""
+    conductor = make(tmp_path, buffer)
+    await conductor.hello("w", "1")
+    await train(conductor)
+    first = await conductor.take("w", "1", 2, 0.0, frozenset())
+    assert await conductor.take("w", "1", MANY, 0.0, frozenset()) == first
+    held = {name_of(ticket) for ticket in first}
+    others = await conductor.take("w", "1", MANY, 0.0, held)
+    assert not {name_of(ticket) for ticket in others} & held
+    assert {line["trajectory"] for line in events(tmp_path, "ticket.repeated")} == {
+        ticket.trajectory_id for ticket in first
+    }
+    await conductor.finished(first[0])
+    assert await conductor.take("w", "1", MANY, 0.0, {name_of(ticket) for ticket in (first[1], *others)}) == []
+
+
+async def test_what_was_out_on_a_node_that_is_gone_is_issued_again_at_once(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """No successor says hello there, and a ticket's deadline is the longest episode's."""
+    conductor = make(tmp_path, buffer)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        await conductor.hello("w", "1")
+        await conductor.hello("other", "1")
+        await train(conductor)
+        held = await conductor.take("w", "1", MANY, 0.0)
+        waits = group.create_task(conductor.take("other", "1", MANY, SOON_S))
+        await asyncio.sleep(0)
+        await conductor.gone("w")
+        again = await waits
+        assert await conductor.take("w", "1", MANY, SOON_S) == []
     assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
         (ticket.group, ticket.sample, 1) for ticket in held
     }

@@ -95,6 +95,10 @@ class Hosts:
         return [line for line in map(orjson.loads, lines) if line["kind"] == kind]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def damage(folder: Path) -> None:
     """A byte of a weight flips."""
     file = next(folder.glob("*.safetensors"))
@@ -125,6 +129,27 @@ async def test_a_host_fetches_once_for_all_of_its_engines(hosts: Hosts) -> None:
         for _ in range(4):
             group.create_task(hosts.host.fetch(manifest, NO_VERSION))
     assert len(hosts.network.plans) == 1
+
+
+async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: Hosts) -> None:
+    """Its tokenizer, and the shapes that every version must have, are read on each host."""
+    published = Path(hosts.publish(1).path)
+    (published / "tokenizer.json").write_text("{}" * 20_000)
+    model = Path(await hosts.host.model(str(published)))
+    assert contents(model) == contents(published)
+    sent = hosts.network.blocks
+    assert await hosts.host.model(str(published)) == str(model)
+    assert hosts.network.blocks == sent
+    hosts.check(await hosts.host.fetch(hosts.publish(2), NO_VERSION))
+    assert contents(model)
+
+
+async def test_a_model_that_came_damaged_is_not_there(hosts: Hosts) -> None:
+    published = hosts.publish(1)
+    hosts.network.damages = 1
+    with pytest.raises(CopyError, match="did not come whole"):
+        await hosts.host.model(published.path)
+    assert [path.name for path in hosts.copied.iterdir()] == []
 
 
 async def test_a_version_that_this_host_never_saw_is_skipped(hosts: Hosts) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +26,7 @@ from actors.rewards.played import ModelTurn, Played
 from actors.rewards.settings import JudgeSettings, RewardSettings
 from actors.stages import StageOverrun
 from actors.worker import Worker, WorkerSettings
+from protocol.errors import InfraError
 from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledged
 from protocol.stream.sender import Acknowledged
@@ -240,6 +241,46 @@ async def test_one_that_is_told_to_run_again_is_another_incarnation(made: Worker
         await made.stop()
     first, second = conductor.hellos
     assert first != second
+
+
+async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
+    made: Worker, conductor: FakeConductor
+) -> None:
+    """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the conductor would take all
+    that it holds for lost."""
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        run = group.create_task(made.run({}))
+        await conductor.asked.wait()
+        again = group.create_task(made.run({}))
+        await asyncio.sleep(0)
+        assert not again.done()
+        await made.stop()
+        await run
+    assert len(conductor.hellos) == 1
+    assert again.exception() is None
+
+
+async def test_one_whose_work_ended_before_its_stop_says_so_to_who_waits_for_it(
+    made: Worker, conductor: FakeConductor
+) -> None:
+    """Else nobody tells it to work again."""
+    async with asyncio.timeout(60):
+        async with asyncio.TaskGroup() as group:
+            run = group.create_task(made.run({}))
+            await conductor.asked.wait()
+            again = group.create_task(raised_by(made.run({})))
+            await asyncio.sleep(0)
+            run.cancel()
+        assert isinstance(again.result(), InfraError)
+        await made.stop()
+
+
+async def raised_by(call: Awaitable[None]) -> BaseException | None:
+    try:
+        await call
+    except InfraError as error:
+        return error
+    return None
 
 
 async def test_one_that_never_worked_stops_at_once(made: Worker) -> None:

@@ -27,12 +27,14 @@ from launch.doctor.looking import HostCheck, examine, host_check
 from launch.doctor.ports import PortFacts
 from launch.doctor.storage import FolderFacts, ShmFacts
 from launch.doctor.versions import VersionFacts
-from launch.doctor.wants import HostWants, wants_of
+from launch.doctor.wants import HostWants, wants_of, wants_of_node
 from protocol.cli.exits import EXIT_FAILED, EXIT_USER
 from protocol.errors import UserError
 
 WANTS = HostWants(folder=Path("/runs"), reserve_mb=512, containers=16)
 CUDA = replace(WANTS, gpu_keys=("learner.device", "engine.device"), gpus=2)
+HARNESS = replace(WANTS, harness=True)
+ELSEWHERE = replace(WANTS, folder_key="cluster.scratch_dir")
 LIMITS = {"memory": True, "processes": True, "processor time": True}
 ENGINE = EngineFacts(
     url="unix:///e.sock",
@@ -85,6 +87,8 @@ def judged(what: object, wants: HostWants = WANTS) -> list[Finding]:
     [
         (ENGINE, WANTS),
         (EngineFacts(), replace(WANTS, docker=False)),
+        (ENGINE, HARNESS),
+        (replace(ENGINE, root=False), WANTS),
         (replace(ENGINE, subnets={"longshore-1": "10.213.4.0/28"}, routes=("10.213.4.0/28", "10.0.0.0/24")), WANTS),
         (FOLDER, WANTS),
         (replace(FOLDER, inodes=0, free_inodes=0, kind="btrfs"), WANTS),
@@ -127,6 +131,8 @@ W, F = Level.WARNING, Level.FAILED
             "'i' is not",
             "images pull i",
         ),
+        (replace(ENGINE, root=False), HARNESS, F, "docker", "agent.harness", "as root, or leave the key out"),
+        (replace(ENGINE, url="tcp://box:2375"), HARNESS, F, "docker", "tcp://box:2375", "as root, or leave the key"),
         (replace(ENGINE, api=(1, 40)), WANTS, W, "docker", "API 1.40", "Docker 20.10"),
         (replace(ENGINE, limits=LIMITS | {"memory": False}), WANTS, F, "cgroup", "memory", "cgroup_enable=memory"),
         (replace(ENGINE, limits=LIMITS | {"processes": False}), WANTS, F, "cgroup", "processes", "Delegate"),
@@ -139,6 +145,8 @@ W, F = Level.WARNING, Level.FAILED
             *(WANTS, W, "address pools", "2 networks take up", "network prune"),
         ),
         (replace(FOLDER, free_bytes=100 << 20), WANTS, F, "disk", "100 MB free", "--set run.dir=FOLDER"),
+        (replace(FOLDER, free_bytes=1), ELSEWHERE, F, "disk", "0 MB free", "--set cluster.scratch_dir=FOLDER"),
+        (replace(FOLDER, free_inodes=9), ELSEWHERE, F, "inodes", "only 9 files", "--set cluster.scratch_dir=FOLDER"),
         (replace(FOLDER, writable=False), WANTS, F, "disk", "cannot write", "ls -ld"),
         (replace(FOLDER, free_inodes=99), WANTS, F, "inodes", "only 99 files", "du --inodes"),
         (replace(FOLDER, free_inodes=99_999), WANTS, W, "inodes", "99,999 files", "du --inodes"),
@@ -251,10 +259,20 @@ def test_what_a_run_wants_follows_its_configuration() -> None:
     assert alone.gpu_keys == ("learner.device", "engine.device")
     joined = wants_of(load_recipe("demo", ["cluster.nodes=4", "cluster.address='10.0.0.1:1'", "engine.device=cuda"]))
     assert (joined.nodes, joined.machines, joined.gpu_keys) == (1, 4, ())
+    assert (joined.docker, joined.containers) == (False, 0), "of each node it is asked apart"
     elsewhere = wants_of(load_recipe("demo", ["sandbox.provider=pool"]))
     assert (elsewhere.docker, elsewhere.containers) == (False, 0)
     beside = wants_of(load_recipe("demo", ["evaluation.every_steps=8", "learner.device=cuda", "engine.device=cuda"]))
     assert (beside.gpus, beside.containers - wants_of(load_recipe("demo")).containers) == (3, 4)
+
+
+def test_every_node_of_a_cluster_is_asked_for_what_any_may_be_given() -> None:
+    joins = ["cluster.nodes=4", "cluster.address=10.0.0.1:1"]
+    node = wants_of_node(load_recipe("demo", [*joins, "engine.device=cuda", "learner.device=cuda"]))
+    assert (node.folder, node.folder_key, node.ports) == (Path("/tmp/longshore"), "cluster.scratch_dir", ())
+    assert (node.docker, node.buffer, node.nodes, node.machines) == (True, False, 1, 4)
+    assert node.gpu_keys == ("engine.device",), "the learner is on the head"
+    assert not wants_of_node(load_recipe("demo", [*joins, "sandbox.provider=pool"])).docker
 
 
 @pytest.mark.parametrize("key", ["learner.device", "engine.device"])
@@ -297,7 +315,7 @@ def test_what_nvidia_smi_prints_is_read() -> None:
 
 def test_every_check_of_the_issue_is_on_the_list() -> None:
     listed = {name for check in HOST_CHECKS for name in check.names}
-    assert listed == set(CheckName) - {CheckName.RECIPE}
+    assert listed == set(CheckName) - {CheckName.RECIPE, CheckName.ANSWER}
 
 
 def doctor(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

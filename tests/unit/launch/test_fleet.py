@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,12 +20,16 @@ from actors.remote import ActorOptions, Remote, RemoteError
 from actors.worker import Worker, WorkerSettings
 from launch import fleet
 from launch.config import load_recipe
+from launch.doctor.finding import CheckName, Finding, failed, warning
 from launch.fleet import Fleet
 from launch.learners import Learners
-from launch.nodes import Node
+from launch.machines.abroad import Abroad
+from launch.machines.checking import Findings
+from launch.machines.roster import Roster
+from launch.nodes import Node, RayNode
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
-from protocol.errors import UserError
+from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from sandbox.sweep import SETTLED_S
@@ -227,7 +231,7 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
     monkeypatch.setattr(fleet, "_RETRY_S", 0.0)
     with a_fleet(tmp_path) as made:
         await made._keep_working(cast("Remote[Worker]", FakeWorker(deaths)))
-        await made._sweep()
+        await made._sweep(made._settle_s)
     assert [run_id for run_id, _ in swept] == ["mine"] * deaths
     assert all(0 < for_s <= SETTLED_S for _, for_s in swept)
 
@@ -288,3 +292,140 @@ async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there(tmp
         await made.learn_from(9, 1e-5)
         assert rank.told == [(5, 1e-4), (9, 1e-5)]
         assert made._lr_changes == ((5, 1e-4), (9, 1e-5)), "one that is started again is told them too"
+
+
+class Silent:
+    """Fake: an actor that answers from its ``nth`` question on."""
+
+    def __init__(self, name: str, nth: int) -> None:
+        self.name, self.asked, self._nth = name, 0, nth
+
+    async def pid(self) -> int:
+        self.asked += 1
+        if self.asked < self._nth:
+            await asyncio.Event().wait()
+        return 4242
+
+
+@pytest.mark.parametrize(("remote", "nth", "answers"), [(False, 2, False), (True, 2, True), (True, 3, False)])
+async def test_an_answer_that_a_cut_cable_swallowed_is_no_silence(
+    tmp_path: Path, remote: bool, nth: int, answers: bool
+) -> None:
+    """Else what a worker was at when its machine's cable was cut is thrown away, though it came back."""
+    actor = cast("Remote[Worker]", Silent("mine/1/worker-1-0", nth))
+    with a_fleet(tmp_path) as made:
+        made._homes[actor.name] = SECOND if remote else HEAD
+        with nullcontext() if answers else pytest.raises(TimeoutError):
+            assert await made._pid(actor, 0.01) == 4242
+
+
+HEAD, SECOND, THIRD = (Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3))
+
+
+class FakeConductor:
+    """Fake: notes whose tickets are to be issued again."""
+
+    def __init__(self) -> None:
+        self.gone_for_good: list[str] = []
+
+    async def gone(self, worker: str) -> None:
+        self.gone_for_good.append(worker)
+
+
+class FakeAbroad:
+    """Fake: all that other machines need is there at once."""
+
+    def __init__(self) -> None:
+        self.machines: dict[str, object] = {}
+        self.settled: list[str] = []
+
+    async def settle(self, nodes: Sequence[Node], copy_homes: Mapping[str, Node]) -> None:
+        self.settled += [node.name for node in nodes if node.remote]
+
+    def forget(self, node: Node) -> None: ...
+
+
+@contextmanager
+def a_fleet_on(folder: Path, engines: Sequence[Node], workers: Sequence[Node]) -> Generator[Fleet]:
+    with a_fleet(folder) as made:
+        made._nodes = [HEAD, SECOND]
+        made._abroad = cast("Abroad", FakeAbroad())
+        made.conductor = LocalRemote(FakeConductor())
+        made.engines = tuple(LocalRemote(None, f"engine-{node.name}") for node in engines)
+        made.workers = tuple(LocalRemote(None, f"worker-{node.name}") for node in workers)
+        made._homes = {f"engine-{node.name}": node for node in engines}
+        made._homes |= {f"worker-{node.name}": node for node in workers}
+        yield made
+
+
+async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    lost: list[str] = []
+
+    async def lose_engine(name: str) -> None:
+        lost.append(name)
+
+    with a_fleet_on(tmp_path, engines=[HEAD, SECOND], workers=[HEAD, SECOND]) as made:
+        async with asyncio.TaskGroup() as group:
+            waits = group.create_task(asyncio.Event().wait())
+            made._tasks[SECOND.name].append(cast("asyncio.Task[None]", waits))
+            await made._leave(SECOND, lose_engine)
+        assert waits.cancelled()
+        assert [each.name for each in (*made.engines, *made.workers)] == ["engine-node-0", "worker-node-0"]
+        conductor = cast("LocalRemote[Conductor]", made.conductor).target
+        assert cast("FakeConductor", conductor).gone_for_good == ["worker-1-0"]
+    assert lost == ["engine-node-1"]
+
+
+@pytest.mark.parametrize(
+    ("engines", "workers", "what"), [([SECOND], [HEAD, SECOND], "an engine"), ([HEAD], [SECOND], "agents")]
+)
+async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_start(
+    tmp_path: Path, engines: list[Node], workers: list[Node], what: str
+) -> None:
+    async def lose_engine(name: str) -> None: ...
+
+    said = f"node-1.*is gone, and no other node has {what}"
+    with a_fleet_on(tmp_path, engines, workers) as made, pytest.raises(InfraError, match=said):
+        await made._leave(SECOND, lose_engine)
+
+
+@pytest.mark.parametrize(
+    ("finding", "joins"),
+    [
+        (None, True),
+        (warning(CheckName.CLOCK, "nobody keeps it right", "set it by NTP"), True),
+        (failed(CheckName.GPU, "no GPU", "take another"), True),
+        (failed(CheckName.DOCKER, "no Docker engine answers", "run `make setup`"), False),
+        (failed(CheckName.VERSIONS, "other code", "bring both to the same commit"), False),
+    ],
+)
+async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Finding | None, joins: bool
+) -> None:
+    async def findings(node: Node) -> Findings:
+        return {} if finding is None else {node.name: (finding,)}
+
+    class Idle:
+        """Fake: its process lives, and it works until it is stopped."""
+
+        async def run(self, tasks: object) -> None: ...
+
+    def worker(name: str, home: Node) -> Remote[Worker]:
+        made._homes[name] = home
+        return LocalRemote(Idle(), name)
+
+    with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
+        monkeypatch.setattr(made, "_findings", findings)
+        monkeypatch.setattr(made, "_worker", worker)
+        monkeypatch.setattr(made, "_keep_answering", lambda _: asyncio.sleep(0))
+        roster = Roster([HEAD], most=2)
+        (node,) = roster.look([RayNode(each.ray_id, each.address, 0, 4, "") for each in (HEAD, THIRD)]).joined
+        async with asyncio.TaskGroup() as group:
+            await made._join(group, roster, node)
+        assert [each.name for each in made.workers] == ["worker-node-0", *["worker-1-0"] * joins]
+        assert cast("FakeAbroad", made._abroad).settled == [node.name] * joins
+        assert (node in roster.nodes) == joins
+    told = [
+        json.loads(line)["kind"] for line in (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
+    ]
+    assert told == ["node.up" if joins else "node.refused"]

@@ -253,6 +253,15 @@ def test_a_dead_workers_sessions_do_not_stay_on_the_page(tmp_path: Path):
     assert store.view().totals.deaths == 1
 
 
+def test_a_node_that_is_gone_is_counted_no_more_and_named(tmp_path: Path):
+    gone = {"t": 3, "kind": "node.down", "name": "node-1", "address": "10.0.0.2"}
+    store = told(tmp_path, [*({"t": 1, "kind": "node.up", "name": f"node-{index}"} for index in range(2)), gone])
+    assert store.view().nodes == 1
+    line = describe(gone)
+    assert line is not None
+    assert (line.level, line.text) == ("bad", "node node-1 (10.0.0.2) is gone")
+
+
 @pytest.mark.parametrize(
     ("evaluates", "coming"), [(True, ["training", "eval_after", "done"]), (False, ["training", "done"])]
 )

@@ -17,7 +17,7 @@ import pytest
 import ray
 
 from launch import nodes
-from launch.nodes import NodesMissing, NodesNotStarted, joined_nodes, local_nodes
+from launch.nodes import EVERY_ROLE, ROLES_LABEL, NodesMissing, NodesNotStarted, Role, joined_nodes, local_nodes
 from protocol.errors import UserError
 
 
@@ -25,7 +25,7 @@ class FakeRay:
     """A cluster of ``alive`` nodes, one more at each look, and one that has died."""
 
     def __init__(self, alive: int) -> None:
-        self.alive, self.connected = alive, False
+        self.alive, self.connected, self.labels = alive, False, dict[str, str]()
 
     def connect(self, address: str, env: dict[str, str]) -> None:
         self.connected = True
@@ -42,7 +42,13 @@ class FakeRay:
         gpus = {"GPU": 2.0} if name == "n1" else {}
         resources = {"CPU": 4.0, **gpus}
         address = self.address(name)
-        return {"NodeID": name, "NodeManagerAddress": address, "Alive": name != "dead", "Resources": resources}
+        return {
+            "NodeID": name,
+            "NodeManagerAddress": address,
+            "Alive": name != "dead",
+            "Resources": resources,
+            "Labels": {ROLES_LABEL: self.labels[name]} if name in self.labels else {},
+        }
 
     def address(self, name: str) -> str:
         return "10.0.0.1"
@@ -79,9 +85,28 @@ async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_s
     assert not cluster.connected
 
 
-async def test_nodes_on_several_machines_are_refused_by_name(cluster: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_on_other_machines_than_the_drivers_are_known_as_such(
+    cluster: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else their actors would write into a run directory that nobody reads."""
     monkeypatch.setattr(cluster, "address", lambda name: f"10.0.0.{name[1:]}")
-    with pytest.raises(UserError, match=r"several machines \(10\.0\.0\.0, 10\.0\.0\.1\).*--nodes"):
+    async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None) as found:
+        assert [(node.ray_id, node.address, node.remote) for node in found] == [
+            ("n1", "10.0.0.1", False),
+            ("n0", "10.0.0.0", True),
+        ]
+
+
+async def test_a_label_says_what_a_node_is_for(cluster: FakeRay) -> None:
+    cluster.alive, cluster.labels = 3, {"n0": "worker", "n2": "engine.worker"}
+    async with joined_nodes("head:6379", 3, 30.0, {}, lambda _: None) as found:
+        assert [node.roles for node in found] == [EVERY_ROLE, {Role.WORKER}, EVERY_ROLE]
+        assert [node.labelled for node in found] == [frozenset(), {Role.WORKER}, EVERY_ROLE]
+
+
+async def test_a_label_that_means_nothing_is_an_error_that_says_what_would(cluster: FakeRay) -> None:
+    cluster.alive, cluster.labels = 2, {"n1": "worker.engin"}
+    with pytest.raises(UserError, match=r"'engin' is no role; did you mean 'engine'.*--labels longshore/roles="):
         async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None):
             pass
     assert not cluster.connected

@@ -24,18 +24,6 @@ def test_turns_on_a_gpu_need_what_gives_its_memory_away(monkeypatch: pytest.Monk
         preflight.check_memory_saver(load_recipe("demo", [*sharing, *cuda]))
 
 
-@pytest.mark.parametrize(("user", "url"), [(1000, "unix:///run/docker.sock"), (0, "tcp://box:2375")])
-def test_a_harness_that_could_not_reach_the_policy_is_refused(
-    user: int, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else each of its episodes fails as if the machine had."""
-    monkeypatch.setattr(preflight.os, "geteuid", lambda: 0)
-    preflight.check_harness("unix:///run/docker.sock")
-    monkeypatch.setattr(preflight.os, "geteuid", lambda: user)
-    with pytest.raises(UserError, match="run there as root, or leave the key out"):
-        preflight.check_harness(url)
-
-
 def test_a_context_that_the_model_has_no_positions_for_is_refused_with_the_most_it_has(tmp_path: Path) -> None:
     preflight.check_context(load_recipe("demo", ["agent.context_tokens=1018"]))
     with pytest.raises(UserError, match=r"1019 and the model has 1024 positions.*--set agent\.context_tokens=1018"):

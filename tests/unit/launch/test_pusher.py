@@ -258,6 +258,22 @@ async def test_only_a_share_of_the_fleet_stands_still(tmp_path: Path, engines: i
         assert conductor.published == [1]
 
 
+async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_path: Path) -> None:
+    """Else no version counts as served any more, and rollout stands still."""
+    fleet = FakeFleet(2)
+    fleet.sick = {1}
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        await pusher.offer(manifest(1))
+        await breathe()
+        assert conductor.published == []
+        await pusher.lose("engine-1")
+        await pusher.wait_served_newest(60)
+        await pusher.offer(manifest(2))
+        await pusher.wait_served_newest(60)
+        assert conductor.published == [1, 2]
+        assert set(fleet.serves) == {0}
+
+
 async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path: Path) -> None:
     """Else the engine stands still for as long as the network takes."""
     fleet, copies = FakeFleet(1), FakeCopies()

@@ -14,12 +14,14 @@ from actors.harness import HarnessSettings
 from actors.worker import TAKE_S
 from launch.agenda import EXAMINER
 from launch.config import RunConfig, load_recipe
-from launch.nodes import Node
+from launch.nodes import Node, Role
 from launch.rundir import RunDirectory
 from launch.settings import (
     STOP_S,
     Share,
+    actors_folder,
     buffer_settings,
+    copies_settings,
     copy_homes,
     daemon_share,
     engine_gpus,
@@ -28,6 +30,7 @@ from launch.settings import (
     exam_engine_settings,
     exam_home,
     examiner_settings,
+    expected_workers,
     learner_environment,
     learner_settings,
     own_in_flight,
@@ -55,7 +58,7 @@ def here(count: int) -> list[Node]:
 
 def apart(count: int) -> list[Node]:
     """Nodes with a machine each."""
-    return [Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}") for index in range(count)]
+    return [Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,6 @@ def apart(count: int) -> list[Node]:
     [
         ("auto", here(2), []),
         ("delta", here(2), ["node-0"] * 3),
-        ("full", apart(2), []),
         ("auto", apart(2), ["node-1"]),
         ("delta", apart(2), ["node-0", "node-1", "node-0"]),
     ],
@@ -72,6 +74,51 @@ def test_an_engine_elsewhere_reads_the_copies_of_its_machine(path: str, nodes: l
     """Else it asks for files that are on another machine, or each engine of a machine fetches its own."""
     config = load_recipe("demo", ["engine.count=3", f"engine.weights={path}"])
     assert [home.name for home in copy_homes(config, nodes).values()] == homes
+
+
+@pytest.mark.parametrize("path", ["full", "direct"])
+def test_weights_that_cannot_reach_another_machine_are_refused_before_anything_starts(path: str) -> None:
+    config = load_recipe("demo", ["engine.count=2", f"engine.weights={path}"])
+    with pytest.raises(UserError, match=f"'{path}'.*engine-1 is on another machine.*'auto'"):
+        copy_homes(config, apart(2))
+    assert copy_homes(config, here(2)) == {}
+
+
+def test_what_actors_on_another_machine_write_is_apart_for_each_attempt(directory: RunDirectory) -> None:
+    """Else a resumed run takes again what an earlier attempt has left there."""
+    config, (head, other) = load_recipe("demo", ["cluster.scratch_dir=/scratch"]), apart(2)
+    assert actors_folder(config, directory, head) == directory.path
+    assert actors_folder(config, directory, other) == Path("/scratch/mine/1")
+    assert engine_settings(config, directory, MODEL, "engine-0", other).run_dir == Path("/scratch/mine/1")
+    assert copies_settings(config, directory, other).folder == Path("/scratch/mine/1/copies/node-1")
+
+
+def test_nodes_get_what_their_roles_allow() -> None:
+    head, engines, workers = apart(3)
+    nodes = [
+        replace(head, roles=frozenset[Role]()),
+        replace(engines, roles=frozenset({Role.ENGINE})),
+        replace(workers, roles=frozenset({Role.WORKER})),
+    ]
+    config = load_recipe("demo", ["engine.count=2"])
+    assert {home.name for home in engine_homes(config, nodes).values()} == {"node-1"}
+    assert worker_homes(config, nodes) == {"worker-2-0": nodes[2]}
+
+
+@pytest.mark.parametrize(("role", "what"), [(Role.ENGINE, "agents"), (Role.WORKER, "an engine")])
+def test_a_role_that_no_node_may_have_is_an_error_that_names_it(role: Role, what: str) -> None:
+    nodes = [replace(node, roles=frozenset({role})) for node in apart(2)]
+    with pytest.raises(UserError, match=f"no node may have {what}"):
+        (worker_homes if role is Role.ENGINE else engine_homes)(load_recipe("demo"), nodes)
+
+
+def test_workers_of_nodes_that_join_later_have_keys_from_the_beginning() -> None:
+    """Else the buffer turns away what they send: it was told whom to let in when it was started."""
+    config, nodes = load_recipe("demo", ["rollout.workers_per_node=2", "sandbox.capacity_per_node=64"]), apart(3)
+    expected = expected_workers(config, nodes)
+    assert set(worker_homes(config, nodes)) < set(expected)
+    assert len(set(expected)) == len(expected)
+    assert {"worker-3-0", "worker-3-1", "worker-9-1"} <= set(expected)
 
 
 ADAPTERS = (

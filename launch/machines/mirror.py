@@ -1,0 +1,154 @@
+"""What grows in a folder on another machine, appended to the same files of the run's directory.
+
+Files only grow.  The other machine says which have changed (:func:`changed`) and gives pieces (:func:`read`); it keeps
+nothing in mind, so that it may be restarted at any time.  The driver's side (:class:`Mirror`) knows how far it has each
+and asks for what stands behind that.  Nothing of a run waits for it: what it carries is for people.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from protocol.errors import InfraError
+from protocol.filesystem import append_whole, cut_torn_line
+from protocol.lanes import FOLDER as LANES
+
+PARTS = ("events", "terminals", "attempts", LANES)
+"""Folders of a run that actors write into."""
+REMOVED = -1
+PIECE_BYTES = 256 << 10
+_LOOK_BYTES = 4 << 20
+"""Asked for at once."""
+_RECORDINGS, _LINES = "terminals", ".jsonl"
+_OVERLAP_S = 5.0
+"""Files that changed so shortly before the last look are looked at again: clocks of file systems are coarse."""
+
+
+class ForeignPath(InfraError):
+    """Another machine named a file that is none of those that actors write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    path: str
+    """Below the folder."""
+    bytes: int
+    """Or ``REMOVED``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    at: float
+    """The other machine's clock when it began to look."""
+    files: tuple[Grown, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    path: str
+    offset: int
+    bytes: int
+
+
+def changed(root: Path, since: float, *, settled_s: float, now: float | None = None) -> Changed:
+    """Files below ``root`` that were written to after ``since``.  Recordings that nobody wrote to for ``settled_s`` are
+    removed: by then they have been taken."""
+    at = time.time() if now is None else now
+    found: list[Grown] = []
+    for part in PARTS:
+        for folder, _, names in os.walk(root / part):
+            for name in names:
+                path = Path(folder) / name
+                with contextlib.suppress(FileNotFoundError):
+                    stat = path.stat()
+                    if stat.st_mtime >= since - _OVERLAP_S:
+                        found.append(Grown(path.relative_to(root).as_posix(), stat.st_size))
+                    elif part == _RECORDINGS and stat.st_mtime < at - settled_s:
+                        path.unlink()
+                        found.append(Grown(path.relative_to(root).as_posix(), REMOVED))
+    return Changed(at, tuple(found))
+
+
+def read(root: Path, wants: Sequence[Want]) -> list[bytes]:
+    """One piece for each; empty for a file that is gone."""
+    return [_read(root, want) for want in wants]
+
+
+def _read(root: Path, want: Want) -> bytes:
+    try:
+        with (root / _checked(want.path)).open("rb") as file:
+            file.seek(want.offset)
+            return file.read(min(want.bytes, PIECE_BYTES))
+    except FileNotFoundError:
+        return b""
+
+
+def _checked(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if len(parts) < 2 or parts[0] not in PARTS or ".." in parts:
+        raise ForeignPath(f"{path!r} is none of the files that actors write")
+    return path
+
+
+@dataclass(slots=True)
+class Mirror:
+    """One other machine's files, in ``into``."""
+
+    into: Path
+    since: float = 0.0
+    """The other machine's clock at the last look."""
+    _taken: dict[str, int] = field(default_factory=dict[str, int])
+    _behind: dict[str, int] = field(default_factory=dict[str, int])
+    """File → its size there, of which less is here."""
+
+    def heard(self, looked: Changed) -> None:
+        self.since = looked.at
+        for file in looked.files:
+            if file.bytes == REMOVED:
+                self._taken.pop(file.path, None)
+            elif file.bytes > self._taken.get(_checked(file.path), 0):
+                self._behind[file.path] = file.bytes
+
+    @property
+    def behind_bytes(self) -> int:
+        return sum(size - self._taken.get(path, 0) for path, size in self._behind.items())
+
+    def wants(self) -> tuple[Want, ...]:
+        """What to ask for next: what lacks least comes first, so that no long file keeps a short one waiting."""
+        lacking = sorted((size - self._taken.get(path, 0), path) for path, size in self._behind.items())
+        wants: list[Want] = []
+        room = _LOOK_BYTES
+        for lacks, path in lacking:
+            if room <= 0:
+                break
+            wants.append(Want(path, self._taken.get(path, 0), min(lacks, PIECE_BYTES, room)))
+            room -= wants[-1].bytes
+        return tuple(wants)
+
+    def got(self, wants: Sequence[Want], pieces: Sequence[bytes]) -> None:
+        """Append the pieces.  Raises OSError where there is no space; what was not written is asked for again."""
+        for want, piece in zip(wants, pieces, strict=True):
+            whole = _whole_lines(piece) if want.path.endswith(_LINES) else piece
+            if whole:
+                self._append(want.path, whole)
+            taken = self._taken[want.path] = want.offset + len(whole)
+            if not whole or taken >= self._behind[want.path]:
+                del self._behind[want.path]
+
+    def _append(self, path: str, piece: bytes) -> None:
+        target = self.into / _checked(path)
+        if path not in self._taken:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if path.endswith(_LINES):
+                cut_torn_line(target)
+        append_whole(target, piece)
+
+
+def _whole_lines(piece: bytes) -> bytes:
+    """Without the beginning of a line, which a process that dies may leave, and its successor removes."""
+    return piece if len(piece) >= PIECE_BYTES and b"\n" not in piece else piece[: piece.rfind(b"\n") + 1]

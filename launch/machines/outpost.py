@@ -1,0 +1,117 @@
+"""What a run has on each machine other than the driver's: who gives the driver what its actors wrote there, and sees to
+it that nothing stays behind.
+
+An actor that keeps nothing in mind, so Ray may restart it.  With it starts a guardian of the machine
+(:mod:`launch.guardian`), which ends what is left of the run there when the machine's Ray has gone, or the run has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from actors.remote import Remote
+from launch.guardian import Guardian
+from launch.machines.mirror import Changed, Mirror, Want, changed, read
+from protocol.errors import InfraError
+from protocol.events import EventLog
+from sandbox.sweep import sweep_run
+
+_ANSWER_S = 20.0
+_LAST_S = 20.0
+"""For what has not been taken when the run ends."""
+_POLL_S = 0.3
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutpostSettings:
+    folder: Path
+    """Of this run, on the actor's machine; removed at the end."""
+    run_id: str
+    token: str = field(repr=False)
+    """Of the run's processes on this machine."""
+    sweeps: bool
+    """Agents work here, in containers."""
+    settled_s: float
+    """No episode takes so long."""
+
+
+class Outpost:
+    """See the module.  A plain class; an actor elsewhere."""
+
+    def __init__(self, settings: OutpostSettings) -> None:
+        self._settings = settings
+        settings.folder.mkdir(parents=True, exist_ok=True)
+        sweep = (sys.executable, "-m", "sandbox.sweep", settings.run_id) if settings.sweeps else ()
+        self._guardian = Guardian(settings.token, settings.folder, sweep, beside=os.getppid())
+        self._guardian.__enter__()
+
+    async def changed(self, since: float) -> Changed:
+        settings = self._settings
+        return await asyncio.to_thread(changed, settings.folder, since, settled_s=settings.settled_s)
+
+    async def read(self, wants: Sequence[Want]) -> list[bytes]:
+        return await asyncio.to_thread(read, self._settings.folder, wants)
+
+    async def sweep(self, for_s: float) -> None:
+        """Remove what workers that died left on this machine's Docker engine.  Raises LongshoreError."""
+        if self._settings.sweeps:
+            await sweep_run(self._settings.run_id, for_s)
+
+    async def end(self) -> None:
+        """The run is over, and nobody writes here any more.  What Ray does not end, the guardian does."""
+        self._guardian.__exit__(None, None, None)
+        await asyncio.to_thread(shutil.rmtree, self._settings.folder, ignore_errors=True)
+
+
+@dataclass(slots=True)
+class Courier:
+    """The driver's side: what is written on one machine comes into the run's directory."""
+
+    post: Remote[Outpost]
+    mirror: Mirror
+    events: EventLog
+    _said: str = ""
+
+    async def run(self) -> None:
+        """Until cancelled.  A machine that cannot be reached is tried again; nothing of it is lost meanwhile."""
+        while True:
+            try:
+                await self._take()
+            except (InfraError, OSError, TimeoutError) as error:
+                self._tell(error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                self._said = ""
+                await asyncio.sleep(_POLL_S)
+
+    async def finish(self) -> None:
+        """What is left, once nothing is written any more; as far as it comes in time."""
+        try:
+            async with asyncio.timeout(_LAST_S):
+                await self._take()
+        except (InfraError, OSError, TimeoutError) as error:
+            self._tell(error)
+
+    async def _take(self) -> None:
+        """All that has changed since the last look."""
+        mirror = self.mirror
+        async with asyncio.timeout(_ANSWER_S):
+            mirror.heard(await self.post.call(Outpost.changed, mirror.since))
+        while wants := mirror.wants():
+            async with asyncio.timeout(_ANSWER_S):
+                pieces = await self.post.call(Outpost.read, wants)
+            await asyncio.to_thread(mirror.got, wants, pieces)
+
+    def _tell(self, error: Exception) -> None:
+        """Once for each reason."""
+        why = str(error) or f"no answer within {_ANSWER_S:g} s"
+        if why != self._said:
+            self._said = why
+            self.events.emit("machine.untold", what=self.post.name, why=why, behind_bytes=self.mirror.behind_bytes)

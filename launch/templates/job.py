@@ -1,0 +1,42 @@
+"""What every template is made of."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launch.args import parse
+from protocol.errors import UserError
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+"""What Kubernetes takes for a label, with room behind it."""
+_FILLED = ("--address", "--nodes", "--run-id", "--resume", "--dry-run", "--proof", "--json")
+"""Options of ``launch.cluster`` that a template writes itself, or that make no sense in one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    name: str
+    words: tuple[str, ...]
+    """For ``python -m launch.cluster``, but for what a template fills in."""
+
+    def command(self, *, runs: str, run: str, nodes: int) -> str:
+        """What is started on the head's node (:mod:`launch.templates.begin`).  ``run`` is as a shell is to read it."""
+        start = f"python -m launch.templates.begin {shlex.quote(runs)} {run} {nodes} --"
+        return f"{start} {shlex.join(self.words)}".rstrip()
+
+
+def job(name: str, words: Sequence[str]) -> Job:
+    """Raises UserError for what cannot be a job's name, or what ``launch.cluster`` does not take."""
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"--name {name}: use at most 40 lower-case letters, digits and '-', with a letter first, for example "
+            "--name longshore"
+        )
+    given = [word for word in words if word.partition("=")[0] in _FILLED]
+    if given:
+        raise UserError(f"{given[0]} is filled in by the template: leave it out behind the --")
+    parse(words)
+    return Job(name=name, words=tuple(words))

@@ -1,0 +1,198 @@
+"""A RayJob for KubeRay (1.5.1 or newer): the learner on Ray's head, engines on nodes with GPUs, agents on nodes with a
+Docker engine of their own.
+
+``kubectl apply`` it.  KubeRay makes Ray's token and gives it to every pod.  The run's directory is on a claim, so that
+a job which is started again goes on with the same run; without a claim it ends with the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import yaml
+
+from launch.nodes import ROLES_LABEL, Role
+from launch.ray_settings import CLUSTER_RAY
+from launch.templates.job import Job
+from protocol.events import Json
+
+Manifest: TypeAlias = dict[str, Json]
+
+_RUNS, _HOME, _SOCKETS = "/runs", "/var/lib/longshore", "/var/run/longshore"
+_DOCKER = "docker:28-dind"
+_SHM_SHARE = 4
+"""A quarter of a pod's memory may be shared memory, into which weights are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """Nodes of one kind."""
+
+    count: int
+    cpus: int
+    memory_gb: int
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesJob:
+    job: Job
+    image: str
+    """Has longshore in the Python that ``python`` starts."""
+    ray_version: str
+    head: Pods
+    engines: Pods
+    agents: Pods
+    claim: str
+    """Name of the volume claim that holds runs; empty for none."""
+    base_image: str
+    """Of tasks that name none."""
+    docker: bool
+    """Agents' pods have a Docker engine beside them; otherwise sandboxes are pool servers'."""
+
+    @property
+    def nodes(self) -> int:
+        return 1 + self.engines.count + self.agents.count
+
+
+def render(wanted: KubernetesJob) -> str:
+    return yaml.dump(manifest(wanted), Dumper=_InFull, sort_keys=False, width=120)
+
+
+class _InFull(yaml.SafeDumper):
+    """What is there twice is written twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+
+def manifest(wanted: KubernetesJob) -> Manifest:
+    groups = [_group("engines", Role.ENGINE, wanted.engines, wanted, docker=False)] if wanted.engines.count else []
+    if wanted.agents.count:
+        groups.append(_group("agents", Role.WORKER, wanted.agents, wanted, docker=wanted.docker))
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"name": wanted.job.name},
+        "spec": {
+            "entrypoint": _entrypoint(wanted),
+            "shutdownAfterJobFinishes": True,
+            "backoffLimit": 2 if wanted.claim else 0,
+            "rayClusterSpec": {
+                "rayVersion": wanted.ray_version,
+                "authOptions": {"mode": "token"},
+                "headGroupSpec": {
+                    "rayStartParams": {},
+                    "template": {"spec": _Pod("ray-head", wanted.head, wanted).with_runs().spec()},
+                },
+                "workerGroupSpecs": [*groups],
+            },
+        },
+    }
+
+
+def _entrypoint(wanted: KubernetesJob) -> str:
+    """Without anything that a shell would read: KubeRay hands it through several."""
+    start = wanted.job.command(runs=_RUNS, run=wanted.job.name, nodes=wanted.nodes)
+    return start if wanted.docker else f"{start} --set sandbox.provider=pool"
+
+
+def _group(name: str, role: Role, pods: Pods, wanted: KubernetesJob, *, docker: bool) -> Manifest:
+    pod = _Pod("ray-worker", pods, wanted)
+    return {
+        "groupName": name,
+        "replicas": pods.count,
+        "minReplicas": pods.count,
+        "maxReplicas": pods.count,
+        "labels": {ROLES_LABEL: role.value},
+        "rayStartParams": {},
+        "template": {"spec": (pod.with_docker() if docker else pod).spec()},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """One Ray node, and what is beside it."""
+
+    container: str
+    pods: Pods
+    wanted: KubernetesJob
+    env: tuple[tuple[str, str], ...] = (*CLUSTER_RAY.items(), ("RAY_USAGE_STATS_ENABLED", "0"))
+    mounts: tuple[tuple[str, str], ...] = (("shm", "/dev/shm"),)  # noqa: S108  where the pod's shared memory is
+    volumes: tuple[tuple[str, Manifest], ...] = ()
+    before: tuple[Manifest, ...] = ()
+    """Containers that are started before it."""
+
+    def with_runs(self) -> _Pod:
+        claim = self.wanted.claim
+        volume: Manifest = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
+        return replace(self, mounts=(*self.mounts, ("runs", _RUNS)), volumes=(*self.volumes, ("runs", volume)))
+
+    def with_docker(self) -> _Pod:
+        """An engine whose containers see the kit of the node's container, by the same path."""
+        env = (
+            ("DOCKER_HOST", f"unix://{_SOCKETS}/docker.sock"),
+            ("LONGSHORE_HOME", _HOME),
+            ("LONGSHORE_BASE_IMAGE", self.wanted.base_image),
+        )
+        mounts = (("sockets", _SOCKETS), ("home", _HOME))
+        engine: Manifest = {
+            "name": "docker",
+            "image": _DOCKER,
+            "restartPolicy": "Always",
+            "args": ["dockerd", f"--host=unix://{_SOCKETS}/docker.sock"],
+            "securityContext": {"privileged": True},
+            "startupProbe": {
+                "exec": {"command": ["docker", "--host", f"unix://{_SOCKETS}/docker.sock", "info"]},
+                "periodSeconds": 2,
+                "failureThreshold": 60,
+            },
+            "volumeMounts": _mounts((*mounts, ("layers", "/var/lib/docker"))),
+        }
+        made_ready: Manifest = {
+            "name": "sandboxes",
+            "image": self.wanted.image,
+            "command": ["python", "-m", "sandbox.host", "up"],
+            "env": _env(env),
+            "volumeMounts": _mounts(mounts),
+        }
+        empty: Manifest = {"emptyDir": {}}
+        return replace(
+            self,
+            env=(*self.env, *env),
+            mounts=(*self.mounts, *mounts),
+            volumes=(*self.volumes, *((name, empty) for name in ("sockets", "home", "layers"))),
+            before=(engine, made_ready),
+        )
+
+    def spec(self) -> Manifest:
+        pods = self.pods
+        size: Manifest = {"cpu": str(pods.cpus), "memory": f"{pods.memory_gb}Gi"}
+        if pods.gpus:
+            size["nvidia.com/gpu"] = str(pods.gpus)
+        shm: Manifest = {"emptyDir": {"medium": "Memory", "sizeLimit": f"{max(1, pods.memory_gb // _SHM_SHARE)}Gi"}}
+        volumes = (("shm", shm), *self.volumes)
+        node: Manifest = {
+            "name": self.container,
+            "image": self.wanted.image,
+            "env": _env(self.env),
+            "resources": {"requests": size, "limits": size},
+            "volumeMounts": _mounts(self.mounts),
+        }
+        before: Manifest = {"initContainers": [*self.before]} if self.before else {}
+        spec: Manifest = {
+            "containers": [node],
+            "volumes": [{"name": name, **source} for name, source in volumes],
+        }
+        return before | spec
+
+
+def _env(pairs: Iterable[tuple[str, str]]) -> Json:
+    return [{"name": name, "value": value} for name, value in pairs]
+
+
+def _mounts(pairs: Iterable[tuple[str, str]]) -> Json:
+    return [{"name": name, "mountPath": path} for name, path in pairs]

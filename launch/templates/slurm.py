@@ -1,0 +1,104 @@
+"""A batch script for Slurm: Ray's head and the driver on the job's first node, a Ray node on each other one.
+
+``sbatch`` it.  Slurm's warning before the time is over stops the run in order, and a job that Slurm queues again goes
+on with the same run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from launch.ray_settings import CLUSTER_RAY
+from launch.templates.job import Job
+
+_WARNING_S = 180
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    job: Job
+    nodes: int
+    cpus: int
+    """Of each node."""
+    gpus: int
+    """Of each node."""
+    time: str
+    """As Slurm writes it."""
+    partition: str
+    account: str
+    environment: str
+    """Folder of the virtual environment, on every node."""
+    runs: str
+    """Folder of runs, on the first node's local disk."""
+
+
+def render(slurm: SlurmJob) -> str:
+    run = f'{slurm.job.name}-"$SLURM_JOB_ID"'  # the same when Slurm queues the job again
+    return f"""#!/bin/bash
+{_directives(slurm)}
+# Ray's head and the driver run on the first node, which this script runs on, and a Ray node on each other one.
+set -euo pipefail
+source {shlex.quote(slurm.environment)}/bin/activate
+
+# Who may join: a token of this job's own, in the environment alone.
+RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))')
+export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
+# A node is given up when its cable was cut for longer than this says, not for less.
+{_exports()}
+
+address=${{LONGSHORE_HEAD_ADDRESS:-$(hostname -I | cut -d' ' -f1)}}
+port=$((20000 + SLURM_JOB_ID % 20000))
+
+ray start --head --block --node-ip-address="$address" --port="$port" --include-dashboard=false \\
+    --temp-dir="/tmp/ray-$SLURM_JOB_ID" &
+head=$!
+trap 'kill "$head" 2>/dev/null || true' EXIT
+for _ in $(seq 120); do
+    ray health-check --address "$address:$port" >/dev/null 2>&1 && break
+    kill -0 "$head" 2>/dev/null || {{ echo "Ray's head did not start" >&2; exit 1; }}
+    sleep 1
+done
+
+if [ "$SLURM_NNODES" -gt 1 ]; then
+    srun --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --ntasks-per-node=1 \\
+        --exclude="$SLURMD_NODENAME" \\
+        bash -c 'until ray start --block --address="$1"; do sleep 5; done' node "$address:$port" & # or later
+    others=$!
+    trap 'kill "$others" "$head" 2>/dev/null || true' EXIT
+fi
+
+export RAY_ADDRESS="$address:$port"
+{slurm.job.command(runs=slurm.runs, run=run, nodes=slurm.nodes)} &
+driver=$!
+trap 'kill -TERM "$driver" 2>/dev/null || true' TERM INT  # Slurm's warning: the run stops in order
+code=0
+wait "$driver" || code=$?
+while kill -0 "$driver" 2>/dev/null; do # a signal ends a wait, not the driver
+    code=0
+    wait "$driver" || code=$?
+done
+exit "$code"
+"""
+
+
+def _directives(slurm: SlurmJob) -> str:
+    options = {
+        "job-name": slurm.job.name,
+        "nodes": str(slurm.nodes),
+        "ntasks-per-node": "1",
+        "cpus-per-task": str(slurm.cpus),
+        "gpus-per-node": str(slurm.gpus) if slurm.gpus else "",
+        "time": slurm.time,
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "signal": f"B:TERM@{_WARNING_S}",
+        "output": f"{slurm.job.name}-%j.log",
+        "open-mode": "append",
+    }
+    lines = [f"#SBATCH --{key}={value}" for key, value in options.items() if value]
+    return "\n".join([*lines, "#SBATCH --requeue"])
+
+
+def _exports() -> str:
+    return "\n".join(f"export {name}={value}" for name, value in CLUSTER_RAY.items())

@@ -1,0 +1,90 @@
+"""Run by a test on a cluster's head: settles another machine, has an actor write there, and takes it all down.
+``CLUSTER FOLDER HEAD [stays]``; with the last one it says when all is settled, and stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from actors.remote import ActorOptions, Remote, spawn
+from launch.config import load_recipe
+from launch.guardian import TOKEN, machine_token
+from launch.machines.abroad import Abroad
+from launch.machines.checking import check_nodes, narrowed
+from launch.machines.findings import question
+from launch.machines.places import held, seats
+from launch.nodes import Node, Role, joined_nodes
+from launch.rundir import RunDirectory
+from launch.settings import actors_folder
+from protocol.events import EventLog
+
+ENGINE = "engine-0"
+
+
+class Noting:
+    """Writes events where its machine's actors do."""
+
+    def __init__(self, folder: Path) -> None:
+        self._events = EventLog(folder, "noted", "node-1")
+
+    async def note(self) -> None:
+        self._events.emit("noted")
+
+    def read(self, path: Path) -> str:
+        return path.read_text()
+
+
+async def main(cluster: str, folder: Path, *words: str) -> None:
+    token = os.environ[TOKEN] = secrets.token_hex(8)
+    config = load_recipe("demo", [f"cluster.address={cluster}", "cluster.nodes=2"])
+    model = folder.with_name("model")
+    model.mkdir()
+    (model / "tokenizer.json").write_text("tokenizer")
+    with RunDirectory.create(folder.parent, "demo", folder.name) as directory:
+        events = EventLog(directory.path, "driver", "node-0")
+
+        def on(node: Node, name: str, cls: object, /, *args: object, **kwargs: object) -> Remote[object]:
+            env = {TOKEN: machine_token(token, node.address)} if node.remote else {}
+            return spawn(cls, ActorOptions(name=name, node_id=node.ray_id, max_restarts=-1, env=env), *args, **kwargs)
+
+        async with joined_nodes(cluster, 2, 600.0, {TOKEN: token}, lambda _: None) as found:
+            asked = question(config)
+            asked = replace(asked, wants=replace(asked.wants, reserve_mb=1))
+            findings = await check_nodes(found, asked)
+            head, second = nodes = narrowed(found, findings)
+            abroad = Abroad(config, directory, events, model=model, on=on, token=token)
+            async with held("test/1", seats(config, head, {ENGINE: second}, {})) as places:
+                await abroad.settle(nodes, {})
+                machine = abroad.machines[second.address]
+                settings = ActorOptions(name=ENGINE, place=places[ENGINE])
+                noting = spawn(Noting, settings, actors_folder(config, directory, second))
+                for _ in range(3):
+                    await noting.call(Noting.note)
+                if words[1:] == ("stays",):
+                    say("settled")
+                    await asyncio.Event().wait()
+                there = await noting.call(Noting.read, Path(machine.model) / "tokenizer.json")
+                await abroad.close(None)
+                said = {
+                    "roles": [sorted(role.value for role in node.roles & {Role.ENGINE}) for node in nodes],
+                    "findings": {name: [str(each) for each in each_of] for name, each_of in findings.items()},
+                    "remote": [node.remote for node in nodes],
+                    "model": there,
+                    "model_path": str(machine.model),
+                    "held": sorted(places),
+                }
+    say(json.dumps(said))
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]))

@@ -1,0 +1,167 @@
+"""Machines of a cluster on one: network namespaces on a switch, each with an address, a /tmp and a shared memory of its
+own, for tests that run as root.  What a machine's /tmp holds is seen in :attr:`Machine.files`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support import namespaces
+from tests.support.cluster_runs import ROOT, eventually
+
+PORT = 6379
+_TRIES = 10
+_OWN_FOLDERS = 'mount --bind "$1" /tmp && mount -t tmpfs -o size=2g tmpfs /dev/shm && shift && exec "$@"'
+_RAY = (sys.executable, "-m", "ray.scripts.scripts")
+_NODE = ("--block", "--num-cpus=64", "--object-store-memory=83886080", "--disable-usage-stats")
+
+
+def why_not() -> str | None:
+    """Why this machine has none; None where it has."""
+    if (why := namespaces.why_not()) is not None:
+        return why
+    return next((f"there is no {name}(1)" for name in ("nsenter", "unshare") if shutil.which(name) is None), None)
+
+
+@dataclass
+class Machine:
+    """``files``: its /tmp; None for the first, which has the tests' own."""
+
+    namespace: str
+    address: str
+    port: str
+    """The switch's end of its cable."""
+    switch: str
+    files: Path | None
+    env: Mapping[str, str]
+    logs: Path
+    session: Path
+    """Where Ray writes: the same path on every machine."""
+    _started: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
+
+    @property
+    def log(self) -> Path:
+        return self.logs / f"{self.namespace}.log"
+
+    def prefix(self) -> list[str]:
+        """Before a command that is to run here."""
+        inside = ["nsenter", f"--net=/run/netns/{self.namespace}"]
+        if self.files is None:
+            return inside
+        return [*inside, "unshare", "--mount", "sh", "-c", _OWN_FOLDERS, "sh", str(self.files)]
+
+    def start_head(self, *options: str) -> str:
+        """Ray's; the cluster's address, once others can join."""
+        self._start("--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={self.session}", *options)
+        return f"{self.address}:{PORT}"
+
+    def join(self, cluster: str, *options: str, env: Mapping[str, str] | None = None) -> None:
+        """A Ray node of ``cluster``, once it is up."""
+        self._start(f"--address={cluster}", *options, env=env)
+
+    def _start(self, *options: str, env: Mapping[str, str] | None = None) -> None:
+        """At a later try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
+        for _ in range(_TRIES):
+            said = self.log.stat().st_size if self.log.exists() else 0
+            started = self._ray(*options, env=env)
+            eventually(
+                "Ray's start", lambda said=said, started=started: self._is_up(said) or started.poll() is not None
+            )
+            if self._is_up(said):
+                return
+        raise AssertionError(f"Ray did not start at {_TRIES} tries: see {self.log}")
+
+    def _is_up(self, said: int) -> bool:
+        """Whether Ray has said so behind the first ``said`` bytes of its log."""
+        return b"Ray runtime started" in self.log.read_bytes()[said:]
+
+    def _ray(self, *options: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        command = [*self.prefix(), *_RAY, "start", f"--node-ip-address={self.address}", *_NODE, *options]
+        with self.log.open("ab") as log:
+            started = subprocess.Popen(
+                command, cwd=ROOT, env={**self.env, **(env or {})}, stdout=log, stderr=log, start_new_session=True
+            )
+        self._started.append(started)
+        return started
+
+    def pids(self) -> list[int]:
+        """All that runs here."""
+        listed = subprocess.run(["ip", "netns", "pids", self.namespace], check=True, capture_output=True, text=True)
+        return [int(word) for word in listed.stdout.split()]
+
+    def kill(self) -> None:
+        """Everything that runs here, at once, as a power cut does."""
+        while pids := self.pids():
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.wait()
+        self._started.clear()
+
+    def kill_ray(self) -> None:
+        """The process of Ray that stands for this node, alone."""
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text().strip() == "raylet":
+                    os.kill(pid, signal.SIGKILL)
+
+    def left(self) -> list[Path]:
+        """Files of runs that are still here."""
+        return [] if self.files is None else [path for path in self.files.glob("longshore/**/*") if path.is_file()]
+
+    def cut(self) -> None:
+        """Nothing passes, and nobody is told."""
+        _ip("-n", self.switch, "link", "set", self.port, "down")
+
+    def mend(self) -> None:
+        _ip("-n", self.switch, "link", "set", self.port, "up")
+
+
+@contextmanager
+def machines(count: int, folder: Path, settings: Mapping[str, str]) -> Iterator[list[Machine]]:
+    """On one switch, with a token that only they know; ``settings`` are for every Ray process.  All of it, and all that
+    runs there, is gone afterwards."""
+    tag = secrets.token_hex(2)
+    switch, made, built = f"lsw{tag}", list[str](), list[Machine]()
+    session = Path(tempfile.gettempdir()) / f"lsm{tag}"
+    env = {**os.environ, **settings, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    try:
+        _ip("netns", "add", switch)
+        made.append(switch)
+        _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", switch, "link", "set", "bridge", "up")
+        for number in range(count):
+            name, port = f"lsm{tag}{number}", f"port{number}"
+            _ip("netns", "add", name)
+            made.append(name)
+            _ip("link", "add", port, "netns", switch, "type", "veth", "peer", "name", "cable", "netns", name)
+            _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+            _ip("-n", name, "address", "add", f"10.84.7.{number + 1}/24", "dev", "cable")
+            _ip("-n", name, "link", "set", "cable", "up")
+            _ip("-n", name, "link", "set", "lo", "up")
+            files = None if number == 0 else folder / f"machine-{number}"
+            if files is not None:
+                files.mkdir()
+            built.append(Machine(name, f"10.84.7.{number + 1}", port, switch, files, env, folder, session))
+        yield built
+    finally:
+        for machine in built:
+            machine.kill()
+        for name in reversed(made):
+            _ip("netns", "del", name)
+        shutil.rmtree(session, ignore_errors=True)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)

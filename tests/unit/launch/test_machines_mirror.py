@@ -1,0 +1,140 @@
+"""If these fail, what happens on other machines is not seen, seen twice, or costs the run's own disk its files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.remote import ActorUnavailable
+from launch.machines import mirror
+from launch.machines.mirror import REMOVED, Changed, ForeignPath, Grown, Mirror, Want, changed, read
+from launch.machines.outpost import Courier, Outpost
+from protocol.events import EventLog
+from tests.support.remotes import LocalRemote
+
+HOUR_S = 3600.0
+
+
+def bring(there: Path, to: Mirror) -> None:
+    """One look, and all that it found."""
+    to.heard(changed(there, to.since, settled_s=HOUR_S))
+    while wants := to.wants():
+        to.got(wants, read(there, wants))
+
+
+def append(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(data)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a.cast", "b.log"]), st.binary(max_size=40)), max_size=20), st.data())
+def test_whatever_grows_there_is_here_byte_for_byte(writes: list[tuple[str, bytes]], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mirror, "PIECE_BYTES", 7)
+        there, here = Path(folder) / "there", Path(folder) / "here"
+        brought = Mirror(here)
+        for name, written in writes:
+            append(there / "terminals" / name, written)
+            if data.draw(st.booleans()):
+                bring(there, brought)
+        bring(there, brought)
+        for path in there.rglob("*.*"):
+            if path.stat().st_size:
+                assert (here / path.relative_to(there)).read_bytes() == path.read_bytes()
+
+
+def test_of_events_only_whole_lines_are_taken(tmp_path: Path) -> None:
+    """The half line of a process that died is removed by its successor there, and would stay here for ever."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    brought, log = Mirror(here), there / "events" / "worker-1-0.jsonl"
+    append(log, b'{"seq": 0}\n{"se')
+    bring(there, brought)
+    assert (here / "events" / log.name).read_bytes() == b'{"seq": 0}\n'
+    os.truncate(log, len(b'{"seq": 0}\n'))
+    append(log, b'{"seq": 1}\n')
+    bring(there, brought)
+    assert (here / "events" / log.name).read_bytes() == b'{"seq": 0}\n{"seq": 1}\n'
+
+
+def test_a_file_of_an_earlier_attempt_is_gone_on_with_behind_its_last_whole_line(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    append(here / "events" / "w.jsonl", b'{"attempt": 1}\n{"torn')
+    append(there / "events" / "w.jsonl", b'{"attempt": 2}\n')
+    bring(there, Mirror(here))
+    assert (here / "events" / "w.jsonl").read_bytes() == b'{"attempt": 1}\n{"attempt": 2}\n'
+
+
+def test_a_long_file_keeps_no_short_one_waiting(tmp_path: Path) -> None:
+    brought = Mirror(tmp_path)
+    long = mirror.PIECE_BYTES * 100
+    brought.heard(Changed(1.0, (Grown("attempts/1/logs/engine.log", long), Grown("events/w.jsonl", 10))))
+    first, *others = brought.wants()
+    assert first == Want("events/w.jsonl", 0, 10)
+    assert sum(want.bytes for want in others) <= mirror.PIECE_BYTES
+
+
+def test_recordings_that_nobody_writes_any_more_leave_the_other_machine(tmp_path: Path) -> None:
+    """A run of weeks records a terminal for each attempt, and looks at all that are there three times a second."""
+    there, brought = tmp_path / "there", Mirror(tmp_path / "here")
+    old, new = there / "terminals" / "old.cast", there / "terminals" / "new.cast"
+    append(old, b"old")
+    bring(there, brought)
+    append(new, b"new")
+    later = brought.since + 2 * HOUR_S
+    os.utime(new, (later, later))
+    looked = changed(there, brought.since + 10.0, settled_s=HOUR_S, now=later)
+    assert set(looked.files) == {Grown("terminals/old.cast", REMOVED), Grown("terminals/new.cast", 3)}
+    assert not old.exists()
+    brought.heard(looked)
+    assert brought.wants() == (Want("terminals/new.cast", 0, 3),)
+
+
+@pytest.mark.parametrize("path", ["events/../../etc/passwd", "buffer/journal.sqlite", "/etc/passwd", "events"])
+def test_another_machine_names_no_file_but_those_that_actors_write(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ForeignPath):
+        Mirror(tmp_path).heard(Changed(1.0, (Grown(path, 9),)))
+    with pytest.raises(ForeignPath):
+        read(tmp_path, [Want(path, 0, 9)])
+
+
+class CutCable:
+    """Fake: an outpost behind a cable that is cut for the first calls."""
+
+    def __init__(self, folder: Path, cuts: int) -> None:
+        self._folder, self.cuts = folder, cuts
+
+    def _pass(self) -> None:
+        if self.cuts:
+            self.cuts -= 1
+            raise ActorUnavailable("outpost-1", "the cable is cut")
+
+    async def changed(self, since: float) -> Changed:
+        self._pass()
+        return changed(self._folder, since, settled_s=HOUR_S)
+
+    async def read(self, wants: Sequence[Want]) -> list[bytes]:
+        self._pass()
+        return read(self._folder, wants)
+
+
+async def test_what_was_written_while_a_cable_was_cut_comes_afterwards_and_the_cut_is_told(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    append(there / "events" / "w.jsonl", b"{}\n")
+    cable, events = CutCable(there, cuts=2), EventLog(here, "driver", "node-0")
+    courier = Courier(LocalRemote[Outpost](cable, "outpost-1"), Mirror(here), events)
+    await courier.finish()
+    await courier.finish()
+    assert not (here / "events" / "w.jsonl").exists()
+    await courier.finish()
+    events.close()
+    assert (here / "events" / "w.jsonl").read_bytes() == b"{}\n"
+    told = (here / "events" / "driver.jsonl").read_text()
+    assert told.count("machine.untold") == 1
+    assert "the cable is cut" in told

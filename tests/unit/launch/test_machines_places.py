@@ -1,0 +1,87 @@
+"""If these fail, a run takes GPUs that it did not hold, or holds so much that it waits for itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from actors.places import NoPlace, Place, Wanted
+from launch.config import load_recipe
+from launch.machines import places
+from launch.machines.places import LEARNER, held, seats, wanted
+from launch.nodes import Node
+from launch.settings import engine_homes, worker_homes
+from protocol.errors import UserError
+
+
+def nodes(*sizes: tuple[int, int]) -> list[Node]:
+    """Of so many processors and GPUs."""
+    return [
+        Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", gpus, cpus, remote=index > 0)
+        for index, (cpus, gpus) in enumerate(sizes)
+    ]
+
+
+GPUS = ("engine.device=cuda", "learner.device=cuda", "engine.tp=2", "engine.count=2", "learner.ranks=2")
+
+
+def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
+    config, there = load_recipe("demo", GPUS), nodes((8, 2), (8, 4), (4, 0))
+    asked = wanted(seats(config, there[0], engine_homes(config, there), worker_homes(config, there)))
+    assert {role: [share.gpus for share in actors.values()] for role, actors in asked.items()} == {
+        LEARNER: [2],
+        "engines": [2, 2],
+        "workers": [0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize("cpus", [0, 1, 2, 64])
+def test_no_more_processors_are_held_than_a_node_has(cpus: int) -> None:
+    """Else a run on a small machine waits for places that it will never get."""
+    config, there = load_recipe("demo", ["engine.count=3"]), nodes((cpus, 0), (cpus, 0))
+    asked = wanted(seats(config, there[0], engine_homes(config, there), worker_homes(config, there)))
+    of_node = Counter[str]()
+    for actors in asked.values():
+        for share in actors.values():
+            assert share.resources, "Ray refuses a place that holds nothing"
+            of_node[share.node_id] += share.cpus
+    assert all(total <= cpus for total in of_node.values())
+
+
+class FakeRay:
+    """Fake: gives places until it has given ``room`` groups."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.given, self.back = room, list[str](), list[Place]()
+
+    async def hold(self, name: str, wanted: Sequence[Wanted], timeout_s: float) -> list[Place]:
+        if len(self.given) == self.room:
+            raise NoPlace(f"the cluster has no place for {name}")
+        self.given.append(name)
+        return [Place(cast("Any", None), index) for index in range(len(wanted))]
+
+    def give_back(self, places: Sequence[Place]) -> None:
+        self.back += places
+
+
+@pytest.mark.parametrize("room", [2, 3])
+async def test_what_was_held_is_given_back_also_where_the_rest_is_not_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    ray, config, there = FakeRay(room), load_recipe("demo"), nodes((8, 0), (8, 0))
+    monkeypatch.setattr(places, "hold", ray.hold)
+    monkeypatch.setattr(places, "give_back", ray.give_back)
+    asked = seats(config, there[0], engine_homes(config, there), worker_homes(config, there))
+    if room == 3:
+        async with held("run/1", asked) as got:
+            assert set(got) == {LEARNER, "engine-0", "worker-0-0", "worker-1-0"}
+            assert ray.back == []
+    else:
+        with pytest.raises(UserError, match=r"no place for run/1/workers.*`ray status`"):
+            async with held("run/1", asked):
+                pytest.fail("it went on")
+    assert ray.given == ["run/1/learner", "run/1/engines", "run/1/workers"][:room]
+    assert len(ray.back) == room + (room == 3)
