@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from actors.conductor import Conductor, ConductorSettings, Standing
 from actors.evaluation import Attempt, EvaluationPlan
 from actors.exam import AttemptFile, Exam, ExamPlan
+from actors.tickets import name_of
 from protocol.errors import InfraError
 from protocol.staleness import Admission, AdmissionMode
 from protocol.trajectory import TRAIN, GroupId, InfraFailure, Status, Ticket
@@ -186,6 +187,18 @@ async def test_an_examiner_that_died_gets_its_tickets_again(tmp_path: Path) -> N
         again = await conductor.take_exam("examiner", "2", MANY, SOON_S)
         assert {(ticket.group, ticket.sample) for ticket in again} == {(each.group, each.sample) for each in exam}
         for ticket in again:
+            await conductor.evaluated(ticket, attempt_of(ticket))
+    assert len(result.result()) == len(exam)
+
+
+async def test_tickets_whose_way_to_the_examiner_was_cut_are_given_again(tmp_path: Path) -> None:
+    conductor = conductor_in(tmp_path)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        result = group.create_task(conductor.examine(plan_in(tmp_path)))
+        exam = await conductor.take_exam("examiner", "1", MANY, SOON_S)
+        assert await conductor.take_exam("examiner", "1", 1, 0.0, frozenset()) == exam[:1]
+        assert await conductor.take_exam("examiner", "1", MANY, 0.0, set(map(name_of, exam))) == []
+        for ticket in exam:
             await conductor.evaluated(ticket, attempt_of(ticket))
     assert len(result.result()) == len(exam)
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,17 +17,20 @@ import pytest
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState, EngineStatistics
-from actors.remote import ActorOptions, Remote, RemoteError
+from actors.engines.settings import EngineSettings
+from actors.remote import ActorOptions, Remote, RemoteError, short_name
+from actors.weights.copies import HostCopies
 from actors.worker import Worker, WorkerSettings
 from launch import fleet
 from launch.config import load_recipe
 from launch.doctor.finding import CheckName, Finding, failed, warning
 from launch.fleet import Fleet
 from launch.learners import Learners
-from launch.machines.abroad import Abroad
+from launch.machines.abroad import Abroad, Machine
 from launch.machines.checking import Findings
+from launch.machines.outpost import Courier
 from launch.machines.roster import Roster
-from launch.nodes import Node, RayNode
+from launch.nodes import Node, RayNode, Role
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from protocol.errors import InfraError, UserError
@@ -67,20 +71,20 @@ class Examined:
     """An actor that notes what it is told in a list that all of them share."""
 
     def __init__(self, name: str, told: list[str], *, fails: bool = False) -> None:
-        self.name, self._told, self._fails = name.rpartition("/")[2], told, fails
+        self.name, self._short, self._told, self._fails = name, name.rpartition("/")[2], told, fails
         self._working = asyncio.Event()
 
     async def call(self, method: Callable[..., object], *given: object) -> object:
         if method is Worker.run:
-            self._told.append(f"{self.name} runs")
+            self._told.append(f"{self._short} runs")
             await self._working.wait()
         elif method is Engine.start:
             manifest = cast("WeightManifest", given[0])
-            self._told.append(f"{self.name} starts on {manifest.version}")
+            self._told.append(f"{self._short} starts on {manifest.version} of {manifest.path}")
             if self._fails:
                 raise EngineStartError("no memory")
         elif method in {Worker.stop, Engine.stop}:
-            self._told.append(f"{self.name} stops")
+            self._told.append(f"{self._short} stops")
             self._working.set()
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -103,13 +107,13 @@ def examiners(
 
     def spawn(_: object, options: ActorOptions, *given: object) -> Examined:
         actor = Examined(options.name, told, fails=fails)
-        spawned.append((actor.name, given))
+        spawned.append((short_name(actor.name), given))
         return actor
 
     monkeypatch.setattr(fleet, "_LOOK_S", 0.0)
     monkeypatch.setattr(fleet, "restart", lambda actor: told.append(f"{actor.name} is started again"))
     monkeypatch.setattr(fleet, "spawn", spawn)
-    monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{actor.name} is killed"))
+    monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{short_name(actor.name)} is killed"))
     with RunDirectory.create(folder, "demo", "mine") as directory:
         prepared = Prepared(folder, warm=True, tasks={}, training=(), held_out=())
         events = EventLog(directory.path, "driver", "node-0")
@@ -117,6 +121,8 @@ def examiners(
         made = Fleet(load_recipe("demo", overrides), directory, prepared, [node], events)
         made._endpoint, made.engines = "tcp://127.0.0.1:1", (cast("Remote[Engine]", Examined("engine-0", told)),)
         made.conductor = cast("Remote[Conductor]", Examined("conductor", told))
+        made.workers, made._keys = (cast("Remote[Worker]", Examined("worker-0-0", told)),), None
+        made._homes |= {"worker-0-0": node, "engine-0": node}
         yield made, told, spawned
         events.close()
 
@@ -135,9 +141,9 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
         assert (engine[0], worker[0]) == ("engine-exam-1", "examiner-1")
         settings, _, engines = worker[1]
         assert cast("WorkerSettings", settings).examines
-        assert [each.name for each in cast("tuple[Examined, ...]", engines)] == ["engine-exam-1"]
+        assert [short_name(each.name) for each in cast("tuple[Examined, ...]", engines)] == ["engine-exam-1"]
         assert told == [
-            "engine-exam-1 starts on 8", "examiner-1 runs", "examiner-1 stops", "engine-exam-1 stops",
+            "engine-exam-1 starts on 8 of /weights", "examiner-1 runs", "examiner-1 stops", "engine-exam-1 stops",
             "examiner-1 is killed", "engine-exam-1 is killed",
         ]  # fmt: skip
         async with made.examining(EXAMINED):
@@ -168,6 +174,46 @@ async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkey
             async with made.examining(EXAMINED):
                 raise AssertionError
         assert spawned == []
+
+
+class FakeCopies:
+    """A machine's copies of weights."""
+
+    def __init__(self) -> None:
+        self.alone: list[bool] = []
+
+    async def fetch(
+        self, manifest: WeightManifest, served: Version, *, anew: bool = False, alone: bool = False
+    ) -> WeightManifest:
+        self.alone.append(alone)
+        return replace(manifest, path="/copy")
+
+
+async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_with_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose_engine(name: str) -> None: ...
+
+    async def examined() -> None:
+        async with made.examining(EXAMINED):
+            await made._leave(SECOND, lose_engine)
+            await asyncio.Event().wait()
+
+    copies = FakeCopies()
+    with examiners(tmp_path, monkeypatch) as (made, told, spawned):
+        made._nodes = [HEAD, replace(SECOND, roles=frozenset({Role.ENGINE}))]
+        made._abroad.machines[SECOND.address] = Machine(
+            SECOND, cast("Courier", None), LocalRemote(cast("HostCopies", copies)), Path("/model")
+        )
+        with pytest.raises(InfraError, match=r"node-1 \(10.0.0.1\), where the evaluation was, is gone"):
+            await examined()
+        ((_, (settings, _)), _) = spawned
+        assert cast("EngineSettings", settings).model_path == "/model"
+        assert told[0] == "engine-exam-1 starts on 8 of /copy"
+        assert copies.alone == [True], "no broadcast waits for it"
+        assert not made.delivery.copies
+        with pytest.raises(UserError, match="which has the engine for evaluations, is gone"):
+            made.require_examiner_place()
 
 
 class Stopping:

@@ -96,7 +96,10 @@ class FakeCopies:
         self.asked: list[tuple[int, int, bool]] = []
         """Version, version that all engines serve, and whether the copy that is there was refused."""
 
-    async def fetch(self, manifest: WeightManifest, served: Version, *, anew: bool = False) -> WeightManifest:
+    async def fetch(
+        self, manifest: WeightManifest, served: Version, *, anew: bool = False, alone: bool = False
+    ) -> WeightManifest:
+        assert not alone, "all engines are given it"
         self.asked.append((manifest.version, served, anew))
         await self.gate.wait()
         return replace(manifest, path="/copy")
