@@ -21,6 +21,8 @@ from actors.remote import Remote, RemoteError
 
 _ASK_S = 1.0
 _ASK_WATCHED_S = 0.2
+_MARGIN_S = 5.0
+"""An engine keeps the times of a request; an actor that has not by then hangs."""
 
 Hear = Callable[[str, EngineLoad], None]
 """Is told by its name how an engine stands."""
@@ -41,16 +43,17 @@ class RemoteEngine:
         return self._remote.name
 
     async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
-        """Raises :class:`EngineUnavailable`, also where the actor is gone, and what the engine raises."""
+        """Raises :class:`EngineUnavailable`, also where the actor is gone or hangs, and what the engine raises."""
         name = next(self._names)
         self._told[name] = request.received
         if watch is not None:
             self._watches[name] = watch
             self._watched.set()
         try:  # once: Ray would begin anew, and not behind what was told
-            return await self._remote.once(Engine.generate, replace(request, name=name))
-        except RemoteError as error:
-            raise EngineUnavailable(str(error), self._told[name]) from error
+            async with asyncio.timeout(request.deadline_s + request.restart_s + _MARGIN_S):
+                return await self._remote.once(Engine.generate, replace(request, name=name))
+        except (RemoteError, TimeoutError) as error:
+            raise EngineUnavailable(str(error) or f"engine {self.name} hangs", self._told[name]) from error
         finally:
             del self._told[name]
             if self._watches.pop(name, None) and not self._watches:

@@ -4,7 +4,7 @@ One router in each worker; it knows what passed through itself, and what engines
 next is :mod:`.placement`'s to say; here requests are sent, and sent again.  While another engine is at hand a request
 waits only ``patience_s`` for one that serves nobody; without another it waits as long as a restart may take.  The next
 engine goes on behind what the last one has sampled, and never before what a watcher was told.  All attempts together
-end with both times of the request; an engine that does not keep them is given up ``_MARGIN_S`` later.
+end with both times of the request, which each engine keeps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from actors.engines.placement import Placement
 from protocol.errors import InfraError
 
 _PAUSE_S = 0.2
-_MARGIN_S = 5.0
 
 
 class EngineLike(Protocol):
@@ -29,7 +28,9 @@ class EngineLike(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply: ...
+    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+        """Raises :class:`EngineUnavailable` with what has come when the times of the request are over."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,9 @@ class Router:
                 patience, restart_s = self._patience_s, 0.0
             attempt = replace(request, deadline_s=sampling_s, restart_s=restart_s, patience_s=patience)
             try:
-                async with asyncio.timeout(sampling_s + restart_s + _MARGIN_S):
-                    return await engine.generate(attempt, told if watch is not None else None)
-            except (InfraError, TimeoutError) as error:
-                last = str(error) or f"engine {engine.name} hangs"
+                return await engine.generate(attempt, told if watch is not None else None)
+            except InfraError as error:
+                last = str(error)
                 if isinstance(error, EngineUnavailable) and len(error.received) > len(request.received):
                     request = replace(request, received=error.received)
                 placement.failed(index, self._clock())

@@ -224,7 +224,7 @@ def _in_flight(run_dir: Path, config: RunConfig) -> int:
     """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for."""
     from launch.settings import daemon_share, own_in_flight  # it knows all rooms, and so loads Ray
 
-    addresses = {str(event["name"]): str(event["address"]) for event in _events(run_dir, "node.up")}
+    addresses = {str(event["name"]): str(event.get("address", "")) for event in _events(run_dir, "node.up")}
     names = [f"node-{index}" for index in range(config.cluster.nodes)]
     nodes = [Node(name, "", addresses.get(name, "")) for name in names]
     places = len(nodes) * config.rollout.workers_per_node * daemon_share(config, nodes).episodes

@@ -235,7 +235,7 @@ class MortalEngine:
             came = self._more(came, 1)
             watch(came)
         if failure == "hangs":
-            raise TimeoutError
+            raise EngineUnavailable(failure, came)
         raise EngineUnavailable(failure, self._more(came, untold) if failure == "dies" else Received([], [], []))
 
     def _more(self, came: Received, count: int) -> Received:

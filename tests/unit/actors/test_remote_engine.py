@@ -82,6 +82,15 @@ async def test_what_nobody_watches_is_kept_all_the_same(monkeypatch: pytest.Monk
     assert died.value.received == SAID
 
 
+async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next engine samples it anew, and a watcher hears something else."""
+    monkeypatch.setattr(remote_engine, "_MARGIN_S", 0.0)
+    engine, before = RemoteEngine(LocalRemote(FakeEngine())), received("he")
+    with pytest.raises(EngineUnavailable, match="local hangs") as gave_up:
+        await engine.generate(request([1], 9, received=before, deadline_s=0.0))
+    assert gave_up.value.received == before
+
+
 async def test_when_the_last_watcher_has_gone_nobody_asks_for_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker asks each engine."""
     monkeypatch.setattr(remote_engine, "_ASK_S", 3600.0)
