@@ -42,9 +42,11 @@ def _line(lane: Lane) -> Text:
 
 
 def _legend(lanes: Lanes) -> Text:
-    """Each state in its colour, and over which time."""
+    """Each colour with the states that have it, and over which time."""
     here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
-    ordered = [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys())
-    parts = [(f"{name}  ", _COLORS.get(name, "")) for name in ordered]
+    by_color = dict[str, list[str]]()
+    for name in [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys()):
+        by_color.setdefault(_COLORS.get(name, ""), []).append(name)
+    parts = [(f"{'/'.join(names)}  ", color) for color, names in by_color.items()]
     span = f"{words.moment(lanes.since)}–{words.moment(lanes.until)}"
     return Text.assemble(*parts, (span, words.QUIET))

@@ -68,14 +68,17 @@ function draw(lanes) {
   );
 }
 
+// A colour stands for one thing in each kind of process: states that share one are named together.
 function legend(states) {
+  const byHue = new Map();
+  for (const state of states) byHue.set(hue(state), [...(byHue.get(hue(state)) ?? []), words(state)]);
   return h(
     "p",
     { class: "legend" },
-    ...states.map((state) => {
+    ...[...byHue].map(([color, names]) => {
       const mark = h("i", {});
-      mark.style.background = hue(state);
-      return h("span", {}, mark, words(state));
+      mark.style.background = color;
+      return h("span", {}, mark, names.join(" / "));
     }),
   );
 }
