@@ -72,8 +72,8 @@ def main() -> int:
             endpoint = Endpoint(settings.run_id, settings.run_dir, begin, given.prometheus)
         followers = _followers(given.to, settings, begin)
         if given.follow or endpoint is not None:
-            announce(" and ".join([*given.to, *([endpoint.url] if endpoint else [])]))
-            _follow(followers, endpoint)
+            names = " and ".join([*given.to, *([endpoint.url] if endpoint else [])])
+            _follow(followers, endpoint, lambda: announce(names))
         else:
             for follower in followers:
                 follower.send()
@@ -132,11 +132,13 @@ def _say(settings: SinkSettings, name: str, why: str) -> None:
     log.close()
 
 
-def _follow(followers: Sequence[Follower], endpoint: Endpoint | None) -> None:
-    """Until this process is told to end, and then for as long as it has patience with takers."""
+def _follow(followers: Sequence[Follower], endpoint: Endpoint | None, announce: Callable[[], None]) -> None:
+    """Until this process is told to end, which may be as soon as it is announced, and then for as long as it has
+    patience with takers."""
     for follower in followers:
         follower.start()
     with contextlib.suppress(KeyboardInterrupt):  # of SIGTERM too
+        announce()
         while True:
             time.sleep(EVERY_S)
             if endpoint is not None:

@@ -22,6 +22,7 @@ from launch.monitor.archive.details import member
 from launch.monitor.archive.query import last_step, trajectory_row
 from launch.monitor.archive.reading import Known, Located
 from launch.monitor.archive.vocabulary import NONE, Vocabulary, read_vocabulary
+from launch.monitor.describe import FLOWS
 from launch.monitor.shapes import GroupDetail, Head, RunStanding
 from launch.monitor.store import RunStore
 from launch.monitor.tail import Cursor, mapping, text
@@ -125,6 +126,7 @@ class Follower:
             state, catalog = self._store.state, self._catalog
             last = state.curve.last
             values = last.values if last else {}
+            asked = self._standing is RunStanding.RUNNING and state.header.flow != "run"
             return Head(
                 run=self.name,
                 revision=self.revision,
@@ -140,6 +142,7 @@ class Follower:
                 last_event_at=state.last_event_at,
                 behind_bytes=self._store.behind_bytes + catalog.behind,
                 problem=self._problem(),
+                flow=FLOWS.get(state.header.flow, "") if asked else "",
             )
 
     def _problem(self) -> str:

@@ -116,6 +116,8 @@ class Head:
     grow; lists of trajectories are whole from the first answer."""
     problem: str = ""
     """One line for a person: the directory is gone, its files are damaged, …"""
+    flow: str = ""
+    """What a person has made of a run that goes on: paused, draining."""
 
 
 @dataclass(frozen=True, slots=True)

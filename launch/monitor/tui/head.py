@@ -51,7 +51,7 @@ def head_line(head: Head, width: int, now: float) -> Text:
     """Pure: as much of it as there is room for."""
     parts = [
         Text.assemble(("longshore ", f"bold {ACCENT}"), (words.cut(head.run, 24), "bold")),
-        words.standing(head.standing),
+        words.standing(head.standing, head.flow),
         _step(head, _BAR if width >= _ROOMY else _BAR // 2),
         Text.assemble(
             ("reward ", QUIET), words.decimal(head.reward_mean), ("  pass ", QUIET), words.percent(head.pass_rate)

@@ -91,8 +91,9 @@ def state(name: str, reason: str = "") -> Text:
     return Text(shown, _STATES.get(name, ""))
 
 
-def standing(value: RunStanding) -> Text:
-    return Text(f"● {value.value}", f"bold {_STANDINGS[value]}")
+def standing(value: RunStanding, flow: str = "") -> Text:
+    """``flow``: what a person has made of it."""
+    return Text(f"● {flow or value.value}", f"bold {WARN if flow else _STANDINGS[value]}")
 
 
 def passed(value: bool | None) -> Text:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import io
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from launch.bench.monitor.history import write_history
 from launch.monitor.packages import package_file
@@ -26,6 +23,7 @@ from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from tests.support.browser import Page, browsing, chromium
 from tests.support.monitors import Monitor, monitoring
+from tests.support.pictures import NARROW, WIDE, shoot
 from tests.support.shown_run import INSTRUCTION, write_shown_run
 
 pytestmark = [
@@ -37,7 +35,6 @@ pytestmark = [
 ]
 
 RUN = "demo-42"
-WIDE, NARROW = (1280, 860), (390, 844)
 ONE = "train-g000005-s01"
 PLAYER = "document.querySelector('.recording .ap-term')"
 TOKEN_FACTS = [
@@ -65,14 +62,6 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
         await opened.size(*WIDE)
         await opened.light("light")
         yield opened
-
-
-async def shoot(page: Page, name: str) -> None:
-    """A picture for docs/, where it was asked for: few colours, so that it is small."""
-    picture = Image.open(io.BytesIO(await page.picture())).convert("RGB")
-    assert len(picture.getcolors(1 << 24) or ()) > 16, f"{name} is blank"
-    if folder := os.environ.get("LONGSHORE_SCREENSHOTS"):
-        picture.quantize(224).save(f"{folder}/monitor-{name}.png", optimize=True)
 
 
 async def fits(page: Page) -> None:

@@ -27,7 +27,7 @@ if "unseen" not in sys.argv:
     write_kill(folder, Kill(time.time(), Process.DRIVER, os.getpid(), None))
 os.kill(os.getpid(), signal.SIGKILL)
 """
-SOON_S = 60.0
+SOON_S = 600.0
 
 
 def command(folder: Path, *words: str) -> Command:

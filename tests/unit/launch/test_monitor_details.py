@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from launch.monitor.store import RunStore
 from launch.monitor.tail import RunReader
 from launch.rundir import NoSuchRunError
 from protocol import codec
+from protocol.events import EventLog
 from protocol.export import Exporter
 from protocol.recordings import CastWriter, turn_marker
 from protocol.trained import Mark, TokenFacts, TokenRecord, TrainedLog, pack_facts
@@ -226,6 +228,25 @@ def test_a_stream_is_never_ahead_of_the_lists(tmp_path: Path) -> None:
     while reader.read(100):
         assert all(reader.cursor[source] <= taken.get(source, 0) for source in reader.cursor)
     assert reader.cursor == taken
+
+
+@pytest.mark.parametrize(("flow", "told"), [("pause", "paused"), ("drain", "draining"), ("run", "")])
+def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, flow: str, told: str) -> None:
+    run_dir = tmp_path / "run"
+    write_history(run_dir, 64)
+    log = EventLog(run_dir, "conductor", "node-0")
+    log.emit("conductor.flow", flow=flow)
+    log.close()
+    follower = Follower(run_dir)
+    with (run_dir / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while follower.poll():
+            pass
+        assert follower.head().flow == told
+    follower = Follower(run_dir)
+    while follower.poll():
+        pass
+    assert follower.head().flow == "", "nobody is there to go on"
 
 
 def test_a_run_that_is_removed_while_it_is_watched_is_gone(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ that are not the run's, or what a sandbox printed reaches their own terminal."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -223,5 +224,6 @@ def test_any_number_has_a_short_name(value: float | None) -> None:
 def test_a_narrow_head_keeps_the_run_and_its_problem() -> None:
     head = Head("r", 1, RunStanding.RUNNING, "training", 3, 9, 4, 5, 6, 0.5, 0.25, 100.0, 0, "it is gone")
     assert head_line(head, 20, 101.0).plain.splitlines() == ["longshore r", "it is gone"]
+    assert "● paused" in head_line(replace(head, flow="paused"), 200, 101.0).plain
     wide = head_line(head, 200, 101.0).plain
     assert all(told in wide for told in ("● running", "step 3/9", "pass 25 %", "4 running", "1 s ago"))

@@ -132,6 +132,7 @@ function standing(head, connection) {
   if (connection === "away") return ["reconnecting", "warn"];
   if (head.standing === "finished") return ["finished", ""];
   if (head.standing === "stopped") return ["stopped", "warn"];
+  if (head.flow) return [head.flow, "warn"];
   const quiet = Date.now() / 1000 - (head.last_event_at ?? 0);
   if (head.last_event_at === null) return ["waiting", "warn"];
   return quiet > QUIET_S ? [`quiet for ${duration(quiet)}`, "warn"] : [words(head.phase || "live"), "live"];

@@ -1,0 +1,108 @@
+"""A run from its start to what is handed on of it, by the page and one command at a time.  If this fails, somebody who
+has just started the first run cannot find out why an episode failed, or cannot steer the run.
+
+``LONGSHORE_SCREENSHOTS=docs/images`` takes the demo's own recipe, and keeps the pictures of docs/monitor.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.monitor.packages import package_file
+from launch.rundir import stored_config
+from tests.support.browser import Page, browsing, chromium
+from tests.support.cluster_runs import MiniRun, MiniRuns
+from tests.support.commands import run_json
+from tests.support.pictures import KEPT_IN, WIDE, shoot
+
+pytestmark = [
+    *(pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow),
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(chromium() is None, reason="no Chromium here: make setup as root, or apt-get install chromium"),
+    pytest.mark.skipif(
+        package_file("uplot.js") is None, reason="the page's packages are not here: make setup with a network"
+    ),
+]
+
+PLAYER = "document.querySelector('.recording .ap-term')"
+REWARDS = "[...document.querySelectorAll('tbody .reward b')].map(each => Number(each.textContent))"
+SOON_S = 900.0
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Page]:
+    async with browsing(tmp_path / "profile") as opened:
+        await opened.size(*WIDE)
+        await opened.light("light")
+        yield opened
+
+
+def start(mini_runs: MiniRuns) -> MiniRun:
+    options = ("--set", "monitor.enabled=true", "--steps", "500")
+    return mini_runs.start("watched", *options, *(("--recipe", "demo") if KEPT_IN else ()))
+
+
+async def command(module: str, *words: object) -> dict[str, Any]:
+    """What it says, having done what it was asked for."""
+    done = await asyncio.to_thread(run_json, module, *words)
+    assert done.code == 0, done.said
+    return done.said
+
+
+async def test_a_run_is_watched_understood_steered_and_handed_on(
+    mini_runs: MiniRuns, page: Page, tmp_path: Path
+) -> None:
+    run = await asyncio.to_thread(start, mini_runs)
+    started = await asyncio.to_thread(run.wait_event, "its page", "run.started", within_s=SOON_S)
+    await page.open(started["url"])
+    await page.see("watched")
+    await asyncio.to_thread(run.wait_step, 4 if KEPT_IN else 2, SOON_S)
+    await page.wait("document.querySelectorAll('.overview .curve canvas').length === 6")
+    await page.wait("document.querySelectorAll('.lane[data-kind=worker] path').length > 1")
+    await shoot(page, "overview")
+
+    await worst_of_the_last_step(page)
+    name = await page.evaluate("location.hash.split('/').pop()")
+    exported = await page.evaluate("fetch(document.querySelector('a[download]').href).then(each => each.text())")
+
+    await command("launch.ctl", run.path, "pause")
+    await page.open(f"{started['url']}/#/run/watched")
+    await page.see("paused")
+    before = stored_config(run.path).in_flight
+    step = run.events("learner.step")[-1]["step"]
+    await command("launch.ctl", run.path, "retune", f"in_flight={before // 2}")
+    await command("launch.ctl", run.path, "resume")
+    await asyncio.to_thread(run.wait_step, step + 1, SOON_S)
+    await page.see(f"step {step + 1}")
+    assert stored_config(run.path).rollout.in_flight == before // 2
+
+    (tmp_path / "kept.html").write_text(exported)
+    await page.open(f"file://{tmp_path / 'kept.html'}")
+    await page.wait(PLAYER)
+    await command("launch.replay", f"{run.path}/{name}")
+    await command("launch.ctl", run.path, "stop")
+    assert (await asyncio.to_thread(run.succeed, SOON_S))["ended"] == "asked"
+    assert page.errors == []
+
+
+async def worst_of_the_last_step(page: Page) -> None:
+    """From the overview, by clicks: its turns, what of its tests failed, and its terminal."""
+    await page.click("a.button", "All of the step")
+    await page.wait("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
+    await page.wait(f"{REWARDS}.length > 3 && {REWARDS}.every((now, row, all) => row === 0 || all[row - 1] <= now)")
+    await shoot(page, "trajectories")
+    worst = await page.value("document.querySelector('tbody a').textContent")
+    await page.click("tbody a", worst)
+    await page.wait(f"location.hash.endsWith({json.dumps(worst)})")
+    await page.wait("document.querySelectorAll('.turn.model').length >= 1")
+    await page.see("passed")
+    await page.wait(PLAYER)
+    await page.click(".turn.model .turn-head", "Turn 1")
+    await page.wait("document.querySelector('.turn.current')?.dataset.turn === '0'")
+    await shoot(page, "trajectory")
