@@ -1,0 +1,32 @@
+"""If this fails, a Ray that was killed leaves a run that hangs, or processes, shared memory and containers of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.belongings import Belongings
+from tests.support.books import assert_books_balance
+from tests.support.cluster_runs import MiniRuns
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
+
+STEPS = 4
+NO_EVALUATION = ("--steps", str(STEPS), "--set", "evaluation.tasks_per_family=0")
+
+
+@pytest.mark.parametrize("which", ["raylet", "gcs_server"], ids=["raylet", "head"])
+def test_a_ray_that_was_killed_ends_the_run_and_nothing_of_it_is_left(mini_runs: MiniRuns, which: str) -> None:
+    """Within the containers' deadline and the time that it takes to notice; and the run can be gone on with."""
+    run = mini_runs.start(f"killed-{which}", *NO_EVALUATION)
+    run.wait_step(1)
+    belongings = Belongings(run)
+    run.kill_one(f"/{which}")
+    finished = run.finish(within_s=120)
+    assert finished.code != 0
+    belongings.gone()
+    said = finished.stderr.splitlines()
+    assert any(f"--resume killed-{which}" in line for line in said), finished.stderr[-3000:]
+    assert "Traceback" not in finished.stderr
+    summary = mini_runs.resume(f"killed-{which}").succeed()
+    assert summary["steps"] == STEPS
+    assert_books_balance(run.path)
