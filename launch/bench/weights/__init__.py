@@ -128,9 +128,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engines", type=int, default=2, metavar="N", help="SGLang servers (default 2)")
     parser.add_argument("--requests", type=int, default=8, metavar="N", help="under way in each (default 8)")
     parser.add_argument("--tokens", type=int, default=900, metavar="N", help="of each request (default 900)")
-    parser.add_argument(
-        "--seconds", type=float, default=15.0, metavar="S", help="watched before and after (default 15)"
-    )
+    parser.add_argument("--seconds", type=float, default=15.0, metavar="S", help="watched afterwards (default 15)")
     parser.add_argument("--drains", type=int, default=3, metavar="N", help="loads without a pause (default 3)")
     parser.add_argument(
         "--device",
@@ -197,9 +195,8 @@ async def measure(asked: Options) -> Report:
         async with _engines(folder, asked, first := versions.next("first")) as engines:
             fleet = Fleet(engines=engines, loss=asked.update_loss, versions=versions, say=say)
             async with fleet.decoding(asked.requests, asked.tokens):
-                await fleet.watch(asked.seconds)
-                before = await fleet.watch(asked.seconds)
-                routes, floor = await fleet.rounds(asked.pushes, _routes(folder, engines, asked.device))
+                await fleet.settle(_slots(asked))
+                routes, floor, before = await fleet.rounds(asked.pushes, _routes(folder, engines, asked.device))
                 after = await fleet.watch(asked.seconds)
                 drained = await fleet.drains(asked.drains)
         reuse: dict[int, dict[KvReuse, Reuse]] = {history: {} for history in asked.histories}
@@ -288,13 +285,18 @@ async def _running(engines: list[HandEngine], first: WeightManifest) -> AsyncGen
                 group.create_task(engine.stop())
 
 
+def _slots(asked: Options) -> int:
+    """Tokens that an engine's cache holds."""
+    return 2 * asked.requests * (asked.tokens + _PROMPT_ROOM)
+
+
 def _settings(folder: Path, asked: Options, name: str) -> EngineSettings:
     return EngineSettings(
         name=name,
         run_dir=folder,
         model_path=str(folder / "model"),
         context_length=_CONTEXT,
-        max_total_tokens=2 * asked.requests * (asked.tokens + _PROMPT_ROOM),
+        max_total_tokens=_slots(asked),
         max_running=asked.requests,
         device=asked.device,
         memory_share=_GPU_SHARE / asked.engines,

@@ -37,6 +37,10 @@ class Window:
         """Tokens a second."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
+    def add(self, other: Window) -> None:
+        self.seconds += other.seconds
+        self.tokens += other.tokens
+
 
 @dataclass(slots=True)
 class Pushes:
@@ -98,10 +102,15 @@ class Fleet:
         await asyncio.sleep(seconds)
         return Window(time.monotonic() - begun, self.tokens - before)
 
-    async def rounds(self, count: int, routes: Sequence[Route]) -> tuple[dict[str, Pushes], list[float]]:
-        """The pushes of each route, and the floor's stalls; each comes first in its turn.  What a route has to do only
-        once is done before."""
-        pushes, floor = {route.name: Pushes() for route in routes}, list[float]()
+    async def settle(self, slots: int) -> None:
+        """Return when each engine has sampled what its cache holds: while it evicts nothing it is faster than later."""
+        while min(engine.tokens for engine in self.engines) < slots:  # noqa: ASYNC110  the servers tell no event
+            await asyncio.sleep(_GAP_S)
+
+    async def rounds(self, count: int, routes: Sequence[Route]) -> tuple[dict[str, Pushes], list[float], Window]:
+        """The pushes of each route, the floor's stalls, and what is decoded before each push; each route comes first in
+        its turn.  What a route has to do only once is done before."""
+        pushes, floor, before = {route.name: Pushes() for route in routes}, list[float](), Window()
 
         async def by_hand() -> None:
             manifest = self.versions.next("by hand")
@@ -116,11 +125,11 @@ class Fleet:
             await self._push(route, Pushes())
         for number in range(count):
             for kind in (*kinds[number % len(kinds) :], *kinds[: number % len(kinds)]):
+                before.add(await self.watch(_GAP_S))
                 await kind()
-                await asyncio.sleep(_GAP_S)
             stalls = ", ".join(f"{name} {of.stall_ms[-1]:.0f}" for name, of in pushes.items())
             self.say(f"round {number + 1}: stood still for {stalls} ms, {floor[-1]:.0f} by hand")
-        return pushes, floor
+        return pushes, floor, before
 
     async def drains(self, count: int) -> list[float]:
         """Each begins when requests that have just been sent are being sampled."""
@@ -144,8 +153,7 @@ class Fleet:
                 group.create_task(_give(engine, handover, manifest, pace, pushes))
         seconds = time.monotonic() - begun
         pushes.push_ms.append(seconds * 1000)
-        pushes.window.seconds += seconds
-        pushes.window.tokens += self.tokens - before
+        pushes.window.add(Window(seconds, self.tokens - before))
         self._served = manifest.version
 
 

@@ -71,7 +71,7 @@ async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
         Route("delta", cast("list[Handover]", ["files"]), HostCopies(settings, WeightSource())),
         Route("tensors", cast("list[Handover]", ["tensors"])),
     ]
-    pushed, floor = await fleet.rounds(2, routes)
+    pushed, floor, before = await fleet.rounds(2, routes)
     full, delta = pushed["full"], pushed["delta"]
     kinds = [how if how != "files" else {"weights": "full", "copies": "delta"}[where] for how, _, where in told]
     assert kinds[:3] == ["full", "delta", "tensors"], "each has done once what it does only once"
@@ -80,6 +80,7 @@ async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
     assert versions == sorted(set(versions)), "each push has a version of its own"
     assert (full.stall_ms, delta.stall_ms, floor) == ([4.0] * 2, [4.0] * 2, [2.0] * 2)
     assert (full.window.tokens, delta.window.tokens) == (20, 20)
+    assert before.tokens == 0, "what is decoded in a push is none of what is decoded before it"
     assert len(delta.copy_ms) == 2
     assert not full.copy_ms
     copied = [orjson.loads(line) for line in (tmp_path / "events/copies.jsonl").read_bytes().splitlines()]
