@@ -80,6 +80,32 @@ def test_a_long_file_keeps_no_short_one_waiting(tmp_path: Path) -> None:
     assert sum(want.bytes for want in others) <= mirror.PIECE_BYTES
 
 
+def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Much has gathered behind a cable that was cut, and a process that has ended writes nothing more."""
+    monkeypatch.setattr(mirror, "_LOOK_BYTES", 100)
+    there, here = tmp_path / "there", tmp_path / "here"
+    append(there / "events" / "a.jsonl", b"1" * 89 + b"\n")
+    append(there / "events" / "b.jsonl", b"2" * 199 + b"\n")
+    bring(there, Mirror(here))
+    assert [(here / "events" / name).stat().st_size for name in ("a.jsonl", "b.jsonl")] == [90, 200]
+
+
+def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Path) -> None:
+    """As a ticket's that was given again: in a resumed run, or to the same machine."""
+    there, here = tmp_path / "there" / "terminals", tmp_path / "here"
+    append(here / "terminals" / "t-a0.cast", b"cut off with the head")
+    append(there / "t-a0.cast", b"the second")
+    brought = Mirror(here)
+    bring(there.parent, brought)
+    assert (here / "terminals" / "t-a0.cast").read_bytes() == b"the second"
+    (there / "t-a0.cast").unlink()
+    append(there / "t-a0.cast", b"third")
+    bring(there.parent, brought)
+    append(there / "t-a0.cast", b" and more of it")
+    bring(there.parent, brought)
+    assert (here / "terminals" / "t-a0.cast").read_bytes() == b"third and more of it"
+
+
 def test_recordings_that_nobody_writes_any_more_leave_the_other_machine(tmp_path: Path) -> None:
     """A run of weeks records a terminal for each attempt, and looks at all that are there three times a second."""
     there, brought = tmp_path / "there", Mirror(tmp_path / "here")
