@@ -22,7 +22,7 @@ from launch.machines.outpost import Courier, Outpost, OutpostSettings
 from launch.nodes import Node, Role
 from launch.rundir import RunDirectory
 from launch.settings import actors_folder, copies_settings, machine_homes, ticket_deadline_s
-from protocol.errors import LongshoreError
+from protocol.errors import InfraError, LongshoreError
 from protocol.events import EventLog
 from protocol.structured import task_group
 
@@ -101,8 +101,16 @@ class Abroad:
         self._events.emit("machine.settled", name=home.name, address=home.address)
 
     def model(self, node: Node) -> Path:
-        """The run's model folder, as ``node`` has it."""
-        return self.machines[node.address].model if node.remote else self._model
+        """The run's model folder, as ``node`` has it.  Raises InfraError."""
+        return self.machine(node).model if node.remote else self._model
+
+    def machine(self, node: Node) -> Machine:
+        """Of a remote ``node``.  Raises InfraError where the node of it that had what it has once is gone."""
+        if (machine := self.machines.get(node.address)) is None:
+            raise InfraError(
+                f"what the run had on the machine of {node.name} ({node.address}) is gone with another node"
+            )
+        return machine
 
     def forget(self, node: Node) -> None:
         """It is gone: what was on it is asked no more."""

@@ -126,6 +126,17 @@ async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_fin
     ]
 
 
+async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_for_that() -> None:
+    """It cannot read what it is asked, and joined one that goes on."""
+
+    async def ask(of: Node, asked: Question) -> Answer:
+        raise AttributeError("machines")
+
+    found = await check_nodes([node(0)], question(load_recipe("demo")), ask)
+    with pytest.raises(UserError, match="AttributeError: machines: bring it to the driver's commit"):
+        narrowed([node(0)], found)
+
+
 @pytest.mark.parametrize(
     ("behind_s", "uncertain_s", "said"),
     [(1.5, 0.0, ""), (30.0, 29.0, ""), (30.0, 1.0, "30 s behind"), (-90.0, 1.0, "90 s ahead of")],
