@@ -86,7 +86,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
 
 
 def _word(text: str) -> str:
-    if not re.fullmatch(r"[\w.:/@+-]*", text):
+    if not re.fullmatch(r"[\w.:/@,+-]*", text):
         raise argparse.ArgumentTypeError(f"{text!r} has characters that would not stay in their place")
     return text
 

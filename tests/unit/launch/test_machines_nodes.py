@@ -239,6 +239,17 @@ async def test_a_head_that_was_killed_is_noticed_though_nobody_answers_any_more(
         await anext(changes)
 
 
+async def test_who_was_long_at_something_else_has_not_been_refused_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a node's end needs may take long, and so may a person who has stopped the driver with Ctrl-Z."""
+    loop = asyncio.get_running_loop()
+    clock, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: clock() + ahead[0])
+    changes = follow(Roster([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [0, 2]))
+    assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
+    ahead[0] = 2 * watch._PATIENCE_S
+    assert [joined.name for joined in (await anext(changes)).joined] == ["node-2"]
+
+
 async def test_a_head_that_never_answers_does_not_hang_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_PATIENCE_S", 0.05)
     reader, writer = os.pipe()
