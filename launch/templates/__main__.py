@@ -81,7 +81,7 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
     add("--memory-gb", type=whole(4), default=32, metavar="N", help="memory of each node (default: %(default)s)")
     add("--claim", type=_word, default="", help="volume claim for the run's directory, on block storage")
     add("--base-image", type=_word, default="debian:bookworm", help="of tasks that name none (default: %(default)s)")
-    add("--pool", action="store_true", help="sandboxes are pool servers' (WORKER_URLS), not the agents' nodes' own")
+    add("--pool", action="store_true", help="sandboxes are pool servers' (-- --set sandbox.urls=…), not the nodes' own")
     _add_common(parser)
 
 
