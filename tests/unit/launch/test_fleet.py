@@ -221,6 +221,18 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
             made.require_examiner_place()
 
 
+async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose other node is gone: no run ends for it."""
+    with examiners(tmp_path, monkeypatch) as (made, _, spawned):
+        made._nodes = [HEAD, replace(SECOND, roles=frozenset({Role.ENGINE}))]
+        with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) is gone with another node"):
+            async with made.examining(EXAMINED):
+                raise AssertionError
+        assert spawned == []
+
+
 async def test_an_evaluation_whose_engine_never_starts_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
