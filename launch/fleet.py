@@ -592,14 +592,15 @@ class Fleet:
     async def _start_own(self, own: Sequence[Remote[Engine]], manifest: WeightManifest) -> None:
         """Raises InfraError, also where there is no room for one: without a place of its own it waits for a GPU that
         others may have."""
-        limit_s = _START_S + _STARTS * self._config.engine.start_timeout_s
-        try:
-            async with asyncio.timeout(limit_s):
-                for engine in own:
-                    await self._start_engine(engine, manifest)
-        except TimeoutError as error:
-            what = f"the engine for evaluations did not start within {limit_s:g} s"
-            raise InfraError(f"{what}: `ray status` shows who has what it needs") from error
+        for engine in own:
+            try:
+                async with asyncio.timeout(_START_S):
+                    await engine.pid()
+            except TimeoutError as error:
+                what = f"the engine for evaluations has no process after {_START_S:g} s"
+                raise InfraError(f"{what}: `ray status` shows who has what it needs") from error
+            async with beside(self._keep_answering(engine)):
+                await self._start_engine(engine, manifest)
 
     async def _unless_gone(self, node: Node) -> None:
         """Raises InfraError once ``node`` is gone."""
