@@ -393,6 +393,7 @@ class Fleet:
             await lose_engine(engine.name)
         for name in worker_names(self._config, node):
             await self.conductor.call(Conductor.gone, name)
+        await self._abroad.spread_without(node)
 
     def _is_on(self, node: Node, actor: Remote[Any]) -> bool:
         return self._homes[actor.name].ray_id == node.ray_id

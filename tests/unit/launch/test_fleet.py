@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from actors.engines.messages import EngineStartError, EngineState, EngineStatist
 from actors.engines.settings import EngineSettings
 from actors.remote import ActorOptions, Remote, RemoteError, short_name
 from actors.weights.copies import HostCopies
+from actors.weights.source import WeightSource
 from actors.worker import Worker, WorkerSettings
 from launch import fleet
 from launch.config import load_recipe
@@ -269,6 +270,30 @@ async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
                     raise AssertionError
 
 
+async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> None:
+    """Else each version that comes later does so by its last way, and late."""
+
+    class Source:
+        """Fake: notes how many hosts it waits for."""
+
+        def __init__(self) -> None:
+            self.hosts: list[int] = []
+
+        async def expect(self, hosts: int) -> None:
+            self.hosts.append(hosts)
+
+    def on(node: Node, name: str, cls: object, /, *args: object, **kwargs: object) -> LocalRemote[Any]:
+        return LocalRemote(source if cls is WeightSource else SimpleNamespace(model=lambda _: "/model"), name)
+
+    source = Source()
+    with a_fleet(tmp_path) as made:
+        abroad = Abroad(made._config, made._directory, made._events, model=tmp_path, on=on, token=made._token)
+        await abroad.settle([HEAD, SECOND, THIRD], {"engine-0": SECOND, "engine-1": HEAD})
+        await abroad.spread_without(THIRD)
+        await abroad.spread_without(SECOND)
+    assert source.hosts == [1]
+
+
 class Stopping:
     """Needs its time to stop."""
 
@@ -441,6 +466,8 @@ class FakeAbroad:
 
     async def settle(self, nodes: Sequence[Node], copy_homes: Mapping[str, Node]) -> None:
         self.settled += [node.name for node in nodes if node.remote]
+
+    async def spread_without(self, node: Node) -> None: ...
 
     def forget(self, node: Node) -> None:
         self.forgotten.append(node.name)
