@@ -617,7 +617,9 @@ class Fleet:
                 "raise it, --set sandbox.capacity_per_node=N with --resume"
             )
         if not config.shared and self._gone[(home := exam_home(config, self._nodes)).name].is_set():
-            raise UserError(f"{home.name} ({home.address}), which has the engine for evaluations, is gone")
+            raise UserError(
+                f"{home.name} ({home.address}), which has the engine for evaluations, is gone: --resume places it anew"
+            )
 
     def _spawn_examiner(self) -> tuple[Remote[Worker], tuple[Remote[Engine], ...]]:
         """The worker, and the engine that is its own."""
